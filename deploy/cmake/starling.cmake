@@ -1,0 +1,103 @@
+# Targets of the project: starling_library(), starling_test(), starling_fuzz(), starling_capnp(); and the packages they use.
+include_guard(GLOBAL)
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
+
+find_program(STARLING_CCACHE ccache)
+if(STARLING_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${STARLING_CCACHE})
+endif()
+find_program(STARLING_MOLD mold)
+
+# Warnings and code generation that every target of ours shares.
+add_library(starling_options INTERFACE)
+target_compile_options(starling_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor
+  -ffp-contract=off   # references stay bit-identical at both ends of an edge: no fused multiply-add
+  $<$<BOOL:${STARLING_WERROR}>:-Werror>
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+if(STARLING_SANITIZE)
+  target_compile_options(starling_options INTERFACE
+    -fsanitize=${STARLING_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(starling_options INTERFACE -fsanitize=${STARLING_SANITIZE})
+endif()
+if(STARLING_FUZZ)
+  target_compile_options(starling_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+if(STARLING_MOLD)
+  target_link_options(starling_options INTERFACE -fuse-ld=mold)
+endif()
+target_include_directories(starling_options INTERFACE ${CMAKE_SOURCE_DIR})
+
+# Debian's standalone Asio sees clang's coroutines only when told; one definition for the whole build.
+add_library(starling_asio INTERFACE)
+target_compile_definitions(starling_asio INTERFACE
+  ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_SEPARATE_COMPILATION ASIO_HAS_CO_AWAIT
+  ASIO_HAS_STD_COROUTINE)
+target_link_libraries(starling_asio INTERFACE Threads::Threads)
+
+# starling_library(NAME SOURCES ... HEADERS ... [PUBLIC targets...] [PRIVATE targets...])
+# makes the target starling_NAME; headers are compiled on their own by all_verify_interface_header_sets.
+function(starling_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
+  add_library(starling_${name} STATIC ${arg_SOURCES})
+  target_sources(starling_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR}
+                 FILES ${arg_HEADERS})
+  target_link_libraries(starling_${name}
+    PUBLIC starling_options ${arg_PUBLIC}
+    PRIVATE ${arg_PRIVATE})
+  target_compile_options(starling_${name} PRIVATE
+    $<$<CXX_COMPILER_ID:Clang>:-Wglobal-constructors>)
+endfunction()
+
+# starling_capnp(TARGET FILE.capnp) compiles a schema into the target. Only *_codec.cc files include its header.
+function(starling_capnp target schema)
+  find_program(STARLING_CAPNP capnp REQUIRED)
+  pkg_check_modules(capnp REQUIRED IMPORTED_TARGET capnp)
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  set(out ${CMAKE_BINARY_DIR}/capnp)
+  set(stem ${out}/${folder}/${schema})
+  add_custom_command(OUTPUT ${stem}.c++ ${stem}.h
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${out}
+    COMMAND ${STARLING_CAPNP} compile -oc++:${out} --src-prefix=${CMAKE_SOURCE_DIR}
+            ${CMAKE_CURRENT_SOURCE_DIR}/${schema}
+    DEPENDS ${schema} VERBATIM)
+  set_source_files_properties(${stem}.c++ PROPERTIES COMPILE_OPTIONS
+    "-include;${CMAKE_SOURCE_DIR}/transport/capnp_compiler.h;-w")
+  target_sources(${target} PRIVATE ${stem}.c++ ${stem}.h)
+  target_include_directories(${target} SYSTEM PRIVATE ${out})
+  target_link_libraries(${target} PRIVATE PkgConfig::capnp)
+endfunction()
+
+# starling_test(NAME [LABEL label] SOURCES ... [LIBRARIES ...]) makes the binary NAME_test and its ctest entry NAME; exit status 77 is a skip.
+function(starling_test name)
+  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  if(NOT arg_LABEL)
+    set(arg_LABEL fast)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_executable(${name}_test ${arg_SOURCES})
+  target_link_libraries(${name}_test PRIVATE starling_test_main ${arg_LIBRARIES})
+  add_test(NAME ${name} COMMAND ${name}_test)
+  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT}
+                       SKIP_RETURN_CODE 77)
+endfunction()
+
+# starling_fuzz(NAME SOURCE [LIBRARIES ...]): with STARLING_FUZZ a libFuzzer binary NAME_fuzz; always a test that
+# replays the committed corpus tests/fuzz/corpus/NAME through the same entry point.
+function(starling_fuzz name source)
+  cmake_parse_arguments(arg "" "" "LIBRARIES" ${ARGN})
+  if(STARLING_FUZZ)
+    add_executable(${name}_fuzz ${source})
+    target_link_libraries(${name}_fuzz PRIVATE starling_options ${arg_LIBRARIES})
+    target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+  endif()
+  add_executable(${name}_replay ${source} ${CMAKE_SOURCE_DIR}/tests/support/fuzz_replay.cc)
+  target_link_libraries(${name}_replay PRIVATE starling_options ${arg_LIBRARIES})
+  add_test(NAME fuzz_replay_${name}
+           COMMAND ${name}_replay ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
+  set_tests_properties(fuzz_replay_${name} PROPERTIES LABELS fast TIMEOUT 120)
+endfunction()

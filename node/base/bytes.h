@@ -1,0 +1,91 @@
+// Byte buffers, and bounds-checked reading and writing of little-endian numbers.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling {
+
+using Bytes = std::vector<std::byte>;
+using ByteView = std::span<const std::byte>;
+
+static_assert(std::endian::native == std::endian::little,
+              "Starling runs on little-endian machines");
+
+[[nodiscard]] inline ByteView as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+[[nodiscard]] inline std::string_view as_text(ByteView bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+[[nodiscard]] inline Bytes to_bytes(ByteView view) { return {view.begin(), view.end()}; }
+
+// Lower-case hexadecimal, two characters a byte.
+[[nodiscard]] std::string to_hex(ByteView bytes);
+// The bytes of a hexadecimal text; nothing if a character or the length is wrong.
+[[nodiscard]] std::optional<Bytes> from_hex(std::string_view text);
+
+// Reads little-endian numbers and spans from a buffer it does not own. Every read says whether it
+// was possible; after the first impossible one all further reads fail as well.
+class ByteReader {
+ public:
+  explicit ByteReader(ByteView bytes) : bytes_(bytes) {}
+
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  [[nodiscard]] std::optional<T> read() {
+    const auto raw = take(sizeof(T));
+    if (!raw) return std::nullopt;
+    T value;
+    std::memcpy(&value, raw->data(), sizeof(T));
+    return value;
+  }
+
+  [[nodiscard]] std::optional<ByteView> take(std::size_t count) {
+    if (failed_ || count > bytes_.size() - at_) {
+      failed_ = true;
+      return std::nullopt;
+    }
+    const auto view = bytes_.subspan(at_, count);
+    at_ += count;
+    return view;
+  }
+
+  [[nodiscard]] std::size_t left() const { return failed_ ? 0 : bytes_.size() - at_; }
+  [[nodiscard]] bool failed() const { return failed_; }
+
+ private:
+  ByteView bytes_;
+  std::size_t at_ = 0;
+  bool failed_ = false;
+};
+
+// Appends little-endian numbers and spans to a buffer it does not own.
+class ByteWriter {
+ public:
+  explicit ByteWriter(Bytes& out) : out_(out) {}
+
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  void write(T value) {
+    std::array<std::byte, sizeof(T)> raw;
+    std::memcpy(raw.data(), &value, sizeof(T));
+    out_.insert(out_.end(), raw.begin(), raw.end());
+  }
+
+  void append(ByteView bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
+
+ private:
+  Bytes& out_;
+};
+
+}  // namespace starling

@@ -1,0 +1,61 @@
+// Structured log lines: an event name and key=value pairs. An interface: spdlog stands behind it in
+// node/.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace starling {
+
+enum class LogLevel : std::uint8_t { trace, debug, info, warn, error };
+
+// One key=value of a line; numbers and booleans are printed, texts are kept as they are and escaped
+// by the backend.
+struct LogField {
+  std::string_view key;
+  std::string value;
+
+  LogField(std::string_view k, std::string v) : key(k), value(std::move(v)) {}
+  LogField(std::string_view k, std::string_view v) : key(k), value(v) {}
+  LogField(std::string_view k, const char* v) : key(k), value(v) {}
+  LogField(std::string_view k, bool v) : key(k), value(v ? "true" : "false") {}
+  template <class T>
+    requires std::integral<T> || std::floating_point<T>
+  LogField(std::string_view k, T v) : key(k), value(std::to_string(v)) {}
+};
+
+// Where lines go. Constructor-injected; there is no global logger.
+//
+// Thread:  any.
+class Log {
+ public:
+  virtual ~Log() = default;
+  // `event` is a stable dotted name ("session.closed"); it is what rate limits and scripts refer
+  // to.
+  virtual void write(LogLevel level, std::string_view event,
+                     std::initializer_list<LogField> fields) = 0;
+
+  void debug(std::string_view event, std::initializer_list<LogField> fields = {}) {
+    write(LogLevel::debug, event, fields);
+  }
+  void info(std::string_view event, std::initializer_list<LogField> fields = {}) {
+    write(LogLevel::info, event, fields);
+  }
+  void warn(std::string_view event, std::initializer_list<LogField> fields = {}) {
+    write(LogLevel::warn, event, fields);
+  }
+  void error(std::string_view event, std::initializer_list<LogField> fields = {}) {
+    write(LogLevel::error, event, fields);
+  }
+};
+
+// Swallows every line: for tests and tools.
+class NullLog final : public Log {
+ public:
+  void write(LogLevel, std::string_view, std::initializer_list<LogField>) override {}
+};
+
+}  // namespace starling

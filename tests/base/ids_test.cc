@@ -1,0 +1,32 @@
+#include "node/base/ids.h"
+
+#include <doctest/doctest.h>
+
+using namespace starling;
+
+TEST_SUITE("base/ids") {
+  TEST_CASE("an edge has the same ends from both sides") {
+    NodeId a;
+    NodeId b;
+    a.bytes[0] = std::byte{200};
+    b.bytes[0] = std::byte{100};
+
+    CHECK(EdgeEnds::of(a, b) == EdgeEnds::of(b, a));
+    CHECK(EdgeEnds::of(a, b).lower == b);
+  }
+
+  TEST_CASE("an id has exactly 32 bytes") {
+    CHECK(NodeId::from(Bytes(32)).has_value());
+    CHECK_FALSE(NodeId::from(Bytes(31)).has_value());
+    CHECK_FALSE(NodeId::from(Bytes(33)).has_value());
+  }
+
+  TEST_CASE("a name has two words and follows from the key") {
+    NodeId id;
+    id.bytes[30] = std::byte{37};
+    id.bytes[31] = std::byte{47};
+
+    CHECK(default_name(id) == "mossy-otter");
+    CHECK(short_form(id) == "00000000");
+  }
+}

@@ -1,0 +1,32 @@
+// Message: the unit that a session delivers. Small body, optional bulk attachment.
+#pragma once
+
+#include "node/base/bytes.h"
+#include "node/base/ids.h"
+
+#include <cstdint>
+
+namespace starling::transport {
+
+// Which room a message belongs to, by its high byte. 0x00 is the session's own.
+enum class Room : std::uint8_t {
+  session = 0x00,
+  membership = 0x01,
+  exchange = 0x02,
+  consensus = 0x03,
+  bootstrap = 0x04,
+};
+
+// One message, whole and authenticated. The body is a Cap'n Proto struct of at most
+// limits::kMaxControlBody bytes; the attachment is raw bytes of the kind that the body announces (a
+// delta, a chunk), sent in bulk records with credit after the body, and complete when the message
+// is delivered.
+struct Message {
+  std::uint16_t type = 0;
+  Bytes body;
+  Bytes attachment;
+
+  [[nodiscard]] Room room() const { return static_cast<Room>(type >> 8); }
+};
+
+}  // namespace starling::transport
