@@ -24,9 +24,12 @@ enum class Room : std::uint8_t {
 struct Message {
   std::uint16_t type = 0;
   Bytes body;
-  Bytes attachment;
+  SharedBytes attachment;  // null: none
 
   [[nodiscard]] Room room() const { return static_cast<Room>(type >> 8); }
+  [[nodiscard]] ByteView attached() const {
+    return attachment ? ByteView(*attachment) : ByteView();
+  }
 };
 
 }  // namespace starling::transport

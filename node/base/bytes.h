@@ -7,16 +7,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace starling {
 
 using Bytes = std::vector<std::byte>;
 using ByteView = std::span<const std::byte>;
+
+// Bytes that nobody changes any more: the edge that may have to send them again, the session that
+// sends them and the codec job that reads them own them together.
+using SharedBytes = std::shared_ptr<const Bytes>;
 
 static_assert(std::endian::native == std::endian::little,
               "Starling runs on little-endian machines");
@@ -26,6 +32,10 @@ static_assert(std::endian::native == std::endian::little,
 }
 [[nodiscard]] inline std::string_view as_text(ByteView bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+[[nodiscard]] inline SharedBytes share(Bytes bytes) {
+  // Owners: whoever got a copy of the pointer, see SharedBytes.
+  return std::make_shared<const Bytes>(std::move(bytes));
 }
 [[nodiscard]] inline Bytes to_bytes(ByteView view) { return {view.begin(), view.end()}; }
 
