@@ -1,0 +1,62 @@
+// The main job in its short form, and what the final model is good for.
+#include "tests/e2e/node_process.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+using namespace starling::e2e;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+TEST_SUITE("e2e/demo") {
+  TEST_CASE("a demo of four nodes ends with one model, byte for byte, and says so") {
+    const TempDir dir;
+    const fs::path demo = dir.path() / "demo";
+
+    const auto finished =
+        run_to_end({starling_binary(), "demo", "--nodes", "4", "--data", "synthetic", "--until",
+                    "samples=40000", "--dir", demo.string()},
+                   300s);
+
+    INFO(finished.out << finished.err);
+    REQUIRE(finished.status == 0);
+    CHECK(finished.out.find("final consensus: 4/4 replicas identical  blake2b ") !=
+          std::string::npos);
+    std::set<std::string> sums;
+    for (int k = 1; k <= 4; ++k)
+      sums.insert(sha256_of(demo / ("node-" + std::to_string(k)) / "final" / "model.safetensors"));
+    CHECK(sums.size() == 1);
+
+    const auto evaluated =
+        run_to_end({starling_binary(), "eval", (demo / "node-1/final/model.safetensors").string(),
+                    "--data", "synthetic", "--json"},
+                   120s);
+    INFO(evaluated.out << evaluated.err);
+    REQUIRE(evaluated.status == 0);
+    const auto result = nlohmann::json::parse(evaluated.out);
+    CHECK(result.at("accuracy_ratio").get<double>() > 0.3);  // ten classes: chance is 0.1
+    CHECK(result.at("images").get<int>() > 0);
+  }
+
+  TEST_CASE("a node alone ends with a certificate of one and never trains again in that folder") {
+    const TempDir dir;
+    const std::vector<std::string> arguments{"--data",  "synthetic",    "--model", "small",
+                                             "--until", "samples=2000", "--batch", "32"};
+    NodeProcess first(dir.path() / "alone", arguments);
+    const auto ended = first.process().wait(120s);
+    INFO(first.process().standard_error());
+    REQUIRE(ended.has_value());
+    CHECK(ended->status == 0);
+    CHECK(first.certificate().at("participants").size() == 1);
+    const auto model = sha256_of(dir.path() / "alone/final/model.safetensors");
+
+    NodeProcess again(dir.path() / "alone", arguments);
+    const auto second = again.process().wait(60s);
+
+    INFO(again.process().standard_error());
+    REQUIRE(second.has_value());
+    CHECK(second->status == 0);
+    CHECK(sha256_of(dir.path() / "alone/final/model.safetensors") == model);
+  }
+}

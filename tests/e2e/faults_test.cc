@@ -1,0 +1,122 @@
+// Faults on real processes: death, freeze, loss of the first node, leaving.
+#include "tests/e2e/swarm.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <set>
+
+using namespace starling::e2e;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A small net on synthetic images, long enough to do things to the swarm in the middle.
+std::vector<std::string> small_run(const std::string& samples) {
+  return {"--data",  "synthetic",          "--model",   "small", "--batch", "32",
+          "--until", "samples=" + samples, "--threads", "1"};
+}
+
+std::set<std::string> hashes_of(Swarm& swarm, const std::vector<std::size_t>& nodes) {
+  std::set<std::string> hashes;
+  for (const auto index : nodes)
+    hashes.insert(sha256_of(swarm.node(index).dir() / "final" / "model.safetensors"));
+  return hashes;
+}
+
+bool in_the_middle(const NodeProcess& node, double share) {
+  return eventually(180s, [&] { return progress_share(node) >= share; });
+}
+
+}  // namespace
+
+TEST_SUITE("e2e/faults") {
+  TEST_CASE("a killed node stops nobody, and the other three end with one model") {
+    Swarm swarm(small_run("120000"));
+    swarm.start(4);
+    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2, 3}, 4); }));
+    REQUIRE(in_the_middle(swarm.node(0), 0.2));
+
+    swarm.node(3).process().signal(SIGKILL);
+    StepWatch watch({&swarm.node(0), &swarm.node(1), &swarm.node(2)});
+    const bool noticed = eventually(30s, [&] {
+      watch.look();
+      return swarm.all_see({0, 1, 2}, 3);
+    });
+
+    INFO(swarm.logs());
+    CHECK(noticed);
+    CHECK(watch.longest_pause() < 5s);
+    CHECK(swarm.wait_all({0, 1, 2}, 240s) == std::vector<int>{0, 0, 0});
+    CHECK(hashes_of(swarm, {0, 1, 2}).size() == 1);
+    CHECK(swarm.node(0).certificate().at("participants").size() == 3);
+  }
+
+  TEST_CASE("a frozen node stops nobody and comes back by itself") {
+    Swarm swarm(small_run("200000"));
+    swarm.start(4);
+    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2, 3}, 4); }));
+    REQUIRE(in_the_middle(swarm.node(0), 0.1));
+
+    swarm.node(2).process().signal(SIGSTOP);
+    StepWatch watch({&swarm.node(0), &swarm.node(1), &swarm.node(3)});
+    const auto thaw = std::chrono::steady_clock::now() + 20s;
+    (void)eventually(20s, [&] {
+      watch.look();
+      return std::chrono::steady_clock::now() > thaw;
+    });
+    swarm.node(2).process().signal(SIGCONT);
+
+    INFO(swarm.logs());
+    CHECK(watch.longest_pause() < 5s);
+    CHECK(eventually(30s, [&] { return swarm.all_see({0, 1, 2, 3}, 4); }));
+    CHECK(swarm.wait_all({0, 1, 2, 3}, 300s) == std::vector<int>{0, 0, 0, 0});
+    CHECK(hashes_of(swarm, {0, 1, 2, 3}).size() == 1);
+    CHECK(swarm.node(0).certificate().at("participants").size() == 4);
+  }
+
+  TEST_CASE("a fifth node joins in the middle, and without the first a sixth still can") {
+    Swarm swarm(small_run("260000"));
+    swarm.start(4);
+    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2, 3}, 4); }));
+    REQUIRE(in_the_middle(swarm.node(0), 0.1));
+
+    swarm.start_with_peer(swarm.node(0));
+    INFO(swarm.logs());
+    REQUIRE(eventually(30s, [&] { return swarm.all_see({0, 1, 2, 3, 4}, 5); }));
+
+    swarm.node(0).process().signal(SIGKILL);
+    CHECK(eventually(30s, [&] { return swarm.all_see({1, 2, 3, 4}, 4); }));
+    swarm.start_with_peer(swarm.node(3));
+    CHECK(eventually(30s, [&] { return swarm.all_see({1, 2, 3, 4, 5}, 5); }));
+
+    CHECK(swarm.wait_all({1, 2, 3, 4, 5}, 300s) == std::vector<int>{0, 0, 0, 0, 0});
+    CHECK(hashes_of(swarm, {1, 2, 3, 4, 5}).size() == 1);
+  }
+
+  TEST_CASE("a node that leaves writes its checkpoint, ends with 0, and is seen as left") {
+    Swarm swarm(small_run("200000"));
+    swarm.start(3);
+    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2}, 3); }));
+    REQUIRE(in_the_middle(swarm.node(0), 0.05));
+    const std::string by_signal = swarm.node(2).id();
+    const std::string by_verb = swarm.node(1).id();
+
+    swarm.node(2).process().signal(SIGTERM);
+    const auto ended = swarm.node(2).process().wait(8s);
+    const auto asked =
+        run_to_end({starling_binary(), "leave", "--dir", swarm.node(1).dir().string()}, 20s);
+    const auto left = swarm.node(1).process().wait(8s);
+
+    INFO(swarm.logs());
+    REQUIRE(ended.has_value());
+    CHECK(ended->status == 0);
+    CHECK(asked.status == 0);
+    REQUIRE(left.has_value());
+    CHECK(left->status == 0);
+    CHECK(std::filesystem::exists(swarm.node(2).dir() / "checkpoints" / "latest"));
+    CHECK(std::filesystem::exists(swarm.node(1).dir() / "checkpoints" / "latest"));
+    CHECK(eventually(10s, [&] { return swarm.node(0).state_of(by_signal) == "left"; }));
+    CHECK(eventually(10s, [&] { return swarm.node(0).state_of(by_verb) == "left"; }));
+  }
+}

@@ -1,0 +1,70 @@
+#include "tests/e2e/swarm.h"
+
+namespace starling::e2e {
+
+using namespace std::chrono_literals;
+
+void Swarm::start(int count) {
+  for (int i = 0; i < count; ++i) {
+    if (!nodes_.empty()) {
+      start_with_peer(*nodes_.front());
+      continue;
+    }
+    nodes_.push_back(std::make_unique<NodeProcess>(dir_.path() / "node-1", common_arguments_));
+    (void)nodes_.front()->address();
+  }
+}
+
+NodeProcess& Swarm::start_with_peer(const NodeProcess& peer) {
+  std::vector<std::string> arguments = common_arguments_;
+  arguments.insert(arguments.end(), {"--peer", peer.address(), "--secret-file", secret_file()});
+  const auto dir = dir_.path() / ("node-" + std::to_string(nodes_.size() + 1));
+  nodes_.push_back(std::make_unique<NodeProcess>(dir, arguments));
+  return *nodes_.back();
+}
+
+std::string Swarm::secret_file() const { return (nodes_.front()->dir() / "secret").string(); }
+
+bool Swarm::all_see(const std::vector<std::size_t>& nodes, std::size_t alive) const {
+  for (const auto index : nodes)
+    if (alive_members(*nodes_.at(index)) != alive) return false;
+  return true;
+}
+
+std::vector<int> Swarm::wait_all(const std::vector<std::size_t>& nodes,
+                                 std::chrono::seconds limit) {
+  std::vector<int> ends;
+  for (const auto index : nodes) {
+    const auto ended = nodes_.at(index)->process().wait(limit);
+    ends.push_back(ended ? ended->status : -1);
+  }
+  return ends;
+}
+
+std::string Swarm::logs() const {
+  std::string text;
+  for (const auto& node : nodes_) {
+    text += "=== " + node->dir().filename().string() + "\n";
+    auto log = node->process().standard_error() + node->process().standard_output();
+    text += log.size() > 6'000 ? log.substr(log.size() - 6'000) : log;
+  }
+  return text;
+}
+
+std::size_t alive_members(const NodeProcess& node) {
+  const auto status = node.status();
+  if (!status.is_object()) return 0;
+  std::size_t alive = 0;
+  for (const auto& member : status.at("members")) alive += member.at("state") == "alive" ? 1 : 0;
+  return alive;
+}
+
+double progress_share(const NodeProcess& node) {
+  const auto status = node.status();
+  if (!status.is_object()) return 0;
+  const auto& progress = status.at("progress");
+  const auto budget = progress.at("budget_samples").get<double>();
+  return budget > 0 ? progress.at("swarm_samples").get<double>() / budget : 0;
+}
+
+}  // namespace starling::e2e

@@ -1,0 +1,46 @@
+// A swarm of real nodes on loopback, as tests build it: the first makes the secret, the others get
+// its address.
+#pragma once
+
+#include "tests/e2e/node_process.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace starling::e2e {
+
+class Swarm {
+ public:
+  explicit Swarm(std::vector<std::string> common_arguments)
+      : common_arguments_(std::move(common_arguments)) {}
+
+  // Starts `count` more nodes; each gets the addresses of `peers` (default: the first node).
+  void start(int count);
+  NodeProcess& start_with_peer(const NodeProcess& peer);
+
+  [[nodiscard]] NodeProcess& node(std::size_t index) { return *nodes_.at(index); }
+  [[nodiscard]] std::size_t size() const { return nodes_.size(); }
+  [[nodiscard]] std::filesystem::path path() const { return dir_.path(); }
+  [[nodiscard]] std::string secret_file() const;
+
+  // True when every listed node counts `alive` members (itself included) in its view.
+  [[nodiscard]] bool all_see(const std::vector<std::size_t>& nodes, std::size_t alive) const;
+  // The end of each listed node; fails the test for one that does not end in time.
+  [[nodiscard]] std::vector<int> wait_all(const std::vector<std::size_t>& nodes,
+                                          std::chrono::seconds limit);
+  // What the nodes printed, for INFO.
+  [[nodiscard]] std::string logs() const;
+
+ private:
+  TempDir dir_;
+  std::vector<std::string> common_arguments_;
+  std::vector<std::unique_ptr<NodeProcess>> nodes_;
+};
+
+// Members in state "alive" in a node's own view.
+[[nodiscard]] std::size_t alive_members(const NodeProcess& node);
+// Share of the budget that a node believes is done, 0 if it does not answer.
+[[nodiscard]] double progress_share(const NodeProcess& node);
+
+}  // namespace starling::e2e
