@@ -1,0 +1,172 @@
+// Loader: batches of normalised images, prepared ahead of the training thread.
+#pragma once
+
+#include "node/base/ids.h"
+#include "node/base/log.h"
+#include "node/base/mutex.h"
+#include "node/base/result.h"
+#include "training/data/augment.h"
+#include "training/data/dataset.h"
+#include "training/data/decode.h"
+#include "training/data/sampler.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+namespace starling::training {
+
+// Floats on a 64-byte boundary (torch::from_blob and vector loads like it).
+class AlignedFloats {
+ public:
+  AlignedFloats() = default;
+  explicit AlignedFloats(std::size_t count);
+
+  [[nodiscard]] float* data() const { return data_.get(); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::span<float> span() const { return {data_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(float* p) const;
+  };
+  std::unique_ptr<float[], Free> data_;
+  std::size_t size_ = 0;
+};
+
+// Where a stream of epochs stands: the next sample is number `position` of epoch `epoch`.
+struct DataCursor {
+  std::uint64_t epoch = 0;
+  std::uint64_t position = 0;
+
+  friend bool operator==(const DataCursor&, const DataCursor&) = default;
+};
+
+// Images with their labels. `images` holds `size` images first; where size is below the loader's
+// batch (the end of an evaluation pass), the rest is undefined.
+struct Batch {
+  AlignedFloats images;              // size x target x target x channels (NHWC), normalised
+  std::vector<std::int64_t> labels;  // size entries
+  std::size_t size = 0;
+  DataCursor end;       // where the stream stands after this batch
+  std::size_t bad = 0;  // samples that had to be replaced (or left out, evaluating)
+};
+
+enum class Pass : std::uint8_t {
+  training,    // endless: epoch after epoch, shuffled and augmented; every batch is full
+  evaluation,  // once, in order, no randomness; the last batch may be smaller
+};
+
+struct LoaderOptions {
+  Pass pass = Pass::training;
+  std::size_t batch = 64;
+  std::uint32_t target = 224;  // pixels a side of what the model sees
+  std::uint32_t channels = 3;  // channels of what the model sees: 1 or 3
+  AugmentOptions augment;
+  Normalisation normalisation;
+  SamplerOptions sampler;
+  DataCursor start;  // training: where to go on after a restart
+  // Threads that read and decode. One core decodes about 250 photographs of 224 pixels a second;
+  // more threads than cores take time from training.
+  std::size_t threads = 2;
+  // Batches that may be finished or in work at once. Raising it rides out slower disks and costs a
+  // batch of memory each (38 MB for 64 x 224 x 224 x 3).
+  std::size_t prefetch = 3;
+  // Distinct bad samples after which the run stops; one in a million is normal, a thousand is a
+  // broken disk.
+  std::size_t max_bad = 1'000;
+  DecodeLimits limits;
+};
+
+// Options of an ordinary training (or evaluation) pass over a data set; the caller changes what it
+// knows better.
+[[nodiscard]] LoaderOptions loader_options_for(const Dataset& dataset, Pass pass,
+                                               std::uint32_t target, std::uint32_t channels);
+
+// Prepares batches on threads of its own.
+//
+// The order and content of batches depend on the options alone, never on the number of threads or
+// on timing. Owned by the trainer (or an evaluation); next(), recycle() and set_members() belong to
+// one thread, the owner's. Starts its threads when constructed; stop() or the destructor joins
+// them. `dataset` and `log` must outlive it.
+// Limits:  holds at most prefetch + 1 batches, plus one image and one file per thread.
+class Loader {
+ public:
+  Loader(const Dataset& dataset, LoaderOptions options, Log& log);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // The next batch; waits for it. Nothing at the end of an evaluation pass.
+  //
+  // Errors:  data_failed when more than max_bad samples are bad, naming the last; cancelled after
+  //          stop(). An error is final.
+  [[nodiscard]] Result<std::optional<Batch>> next();
+
+  // Gives a batch's memory back for a later one. Optional, but saves an allocation a step.
+  void recycle(Batch batch);
+
+  // Members that share this data set; counts from the next epoch on (Partition::members).
+  void set_members(std::vector<NodeId> members);
+
+  // Ends all threads; next() fails from now on. Any thread may call it, any number of times.
+  void stop();
+
+  // Distinct bad samples so far.
+  [[nodiscard]] std::size_t bad_samples() const;
+
+ private:
+  // One sample of a batch in work.
+  struct Item {
+    std::uint32_t index = 0;
+    std::uint64_t seed = 0;
+    bool bad = false;  // could not be read, nor a replacement found
+    std::uint32_t replaced = 0;
+  };
+  // A batch in work or finished, in stream order.
+  struct Slot {
+    Batch batch;
+    std::vector<Item> items;
+    std::size_t next = 0;     // first item that no thread has taken
+    std::size_t pending = 0;  // items that are not finished
+  };
+  struct Scratch;
+
+  void run(std::size_t number);
+  // The slot with work to take, begun if there is room; null when there is nothing to do now.
+  Slot* slot_with_work() STARLING_REQUIRES(mutex_);
+  std::unique_ptr<Slot> begin_slot() STARLING_REQUIRES(mutex_);
+  bool draw(Item& item) STARLING_REQUIRES(mutex_);
+  void prepare(Slot& slot, std::size_t at, Scratch& scratch);
+  Result<void> render(const Item& item, std::uint32_t index, float* out, std::int64_t& label,
+                      Scratch& scratch);
+  void note_bad(std::uint32_t index, const Error& error) STARLING_EXCLUDES(mutex_);
+  void finish(Slot& slot) const;
+
+  const Dataset& dataset_;
+  const LoaderOptions options_;
+  Log& log_;
+  const std::size_t floats_per_image_;
+
+  mutable Mutex mutex_;
+  CondVar work_;   // a thread may find something to do
+  CondVar ready_;  // the first slot may be finished
+  std::deque<std::unique_ptr<Slot>> slots_ STARLING_GUARDED_BY(mutex_);
+  std::vector<Batch> spare_ STARLING_GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> order_ STARLING_GUARDED_BY(mutex_);
+  std::vector<NodeId> members_ STARLING_GUARDED_BY(mutex_);
+  DataCursor cursor_ STARLING_GUARDED_BY(mutex_);
+  std::unordered_set<std::uint32_t> bad_ STARLING_GUARDED_BY(mutex_);
+  std::optional<Error> failed_ STARLING_GUARDED_BY(mutex_);
+  bool stopping_ STARLING_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace starling::training
