@@ -1,0 +1,136 @@
+// Every bound of the wire and of a session, in one file, with the relations between them checked.
+#pragma once
+
+#include "node/base/clock.h"
+#include "node/base/units.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace starling::transport::limits {
+
+using namespace starling::units;
+
+// --- Handshake -----------------------------------------------------------------------------------
+
+inline constexpr std::size_t kPreamble = 16;
+// One Noise message, without its two bytes of length.
+inline constexpr std::size_t kMaxHandshakeMessage = 2'048;
+// The Cap'n Proto payload inside message 2 and message 3.
+inline constexpr std::size_t kMaxHandshakePayload = 1'024;
+// What an unauthenticated peer can make us hold.
+inline constexpr std::size_t kMaxUnauthenticatedBuffer = 4_KiB;
+inline constexpr std::size_t kMaxName = 64;
+inline constexpr std::size_t kMaxAdvertised = 4;
+// An advertised host name or address; longer DNS names exist, but four of them must fit the
+// payload.
+inline constexpr std::size_t kMaxAdvertisedHost = 96;
+// From accept (or from the established connection) to the end of the handshake, whatever arrives.
+inline constexpr Duration kHandshakeDeadline = std::chrono::seconds(5);
+// The TCP connection itself, per address.
+inline constexpr Duration kConnectDeadline = std::chrono::seconds(5);
+inline constexpr Duration kResolveDeadline = std::chrono::seconds(5);
+
+// Connections that have not finished message 3: in all, kept for addresses that were peers before,
+// and from one IPv4 address or IPv6 /56.
+inline constexpr std::size_t kMaxUnauthenticated = 128;
+inline constexpr std::size_t kUnauthenticatedReserve = 32;
+inline constexpr std::size_t kMaxUnauthenticatedPerAddress = 8;
+// Starts of a handshake: per address and in all, each second.
+inline constexpr double kHandshakesPerAddress = 20.0;
+inline constexpr double kHandshakeBurstPerAddress = 40.0;
+inline constexpr double kHandshakesInAll = 200.0;
+// How long accepting pauses when the process has no file descriptor left.
+inline constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+// Message 1 under a secret is remembered by its ephemeral key, so that a recording opens nothing.
+inline constexpr Duration kReplayMemory = std::chrono::seconds(120);
+inline constexpr std::size_t kReplayEntries = 4'096;
+
+// --- Records -------------------------------------------------------------------------------------
+
+// The two bytes of length count the ciphertext: type, flags, body, tag.
+inline constexpr std::size_t kLengthPrefix = 2;
+inline constexpr std::size_t kTag = 16;
+inline constexpr std::size_t kRecordHeader = 2;
+inline constexpr std::size_t kMaxCiphertext = 65'535;
+inline constexpr std::size_t kMinCiphertext = kRecordHeader + kTag;
+inline constexpr std::size_t kMaxRecordBody = kMaxCiphertext - kMinCiphertext;
+// Both directions derive new keys after so many records.
+inline constexpr std::uint64_t kRekeyRecords = 1'024;
+// Never reached by a session that is replaced in time; the last line of defence for the nonce.
+inline constexpr std::uint64_t kMaxRecords = std::uint64_t{1} << 48;
+
+// --- Messages and attachments --------------------------------------------------------------------
+
+inline constexpr std::size_t kMaxMembershipBody = 16_KiB;
+inline constexpr std::size_t kMaxControlBody = 64_KiB;
+// Type, transfer id, sizes of body and attachment: the head of a message's first record.
+inline constexpr std::size_t kMessageHead = 2 + 4 + 4 + 4;
+inline constexpr std::size_t kTransferId = 4;
+// The largest attachment, and what all admitted attachments of all sessions may reserve together.
+inline constexpr std::size_t kMaxAttachment = 256_MiB;
+inline constexpr std::size_t kTransferBudget = 256_MiB;
+// Attachments that take turns do so after this many bytes.
+inline constexpr std::size_t kBulkChunk = 256_KiB;
+// What a sender may send of an attachment before the receiver has said anything about it.
+inline constexpr std::size_t kInitialCredit = kBulkChunk;
+// How far beyond what it stored a receiver lets the sender run.
+inline constexpr std::size_t kTransferWindow = 8_MiB;
+// Attachments under way on one session, per direction.
+inline constexpr std::size_t kMaxTransfers = 32;
+// A transfer that stood still for so long is given up by its receiver.
+inline constexpr Duration kTransferStall = std::chrono::seconds(15);
+
+// What a peer may make us hold unasked on one session: our queue of messages to it, and bulk bytes
+// under its initial credit.
+inline constexpr std::size_t kMaxPerPeer = 8_MiB;
+inline constexpr std::size_t kMaxQueuedControl = 7_MiB;
+// Answers of the session itself (pong, grant, refusal) that a peer does not read.
+inline constexpr std::size_t kMaxQueuedReplies = 256_KiB;
+// Bulk records shrink on slow links so that a control record waits for one of them at most.
+inline constexpr std::size_t kMinBulkRecord = 8_KiB;
+inline constexpr std::size_t kMaxBulkRecord = kMaxRecordBody;
+inline constexpr Duration kBulkRecordTime = std::chrono::milliseconds(15);
+inline constexpr std::size_t kMinNotSentLowat = 16_KiB;
+inline constexpr std::size_t kMaxNotSentLowat = 128_KiB;
+inline constexpr Duration kNotSentTime = std::chrono::milliseconds(30);
+// Bulk of this size and more is sealed on the pool.
+inline constexpr std::size_t kSealOnPool = 64_KiB;
+
+// --- Sessions ------------------------------------------------------------------------------------
+
+inline constexpr std::size_t kMaxSessions = 1'024;
+inline constexpr std::size_t kMaxPendingDials = 64;
+inline constexpr std::size_t kMaxBans = 4'096;
+// Two connections between the same processes within this time were dialled by both: the one that
+// the smaller id dialled stays.
+inline constexpr Duration kSimultaneousDial = std::chrono::seconds(5);
+// How long a session has to prove that it lives when its identity turns up elsewhere.
+inline constexpr Duration kDuplicateProbe = std::chrono::seconds(1);
+// How long the goodbye of a session may take.
+inline constexpr Duration kCloseDeadline = std::chrono::seconds(1);
+// A session is replaced by a fresh handshake after this time or so many bytes, and ends at the
+// latest after the second time.
+inline constexpr Duration kRenewAfter = std::chrono::minutes(15);
+inline constexpr std::uint64_t kRenewAfterBytes = std::uint64_t{64} << 30;
+inline constexpr Duration kMaxSessionAge = std::chrono::minutes(20);
+inline constexpr std::size_t kMaxByeText = 256;
+
+static_assert(kMaxHandshakePayload + 256 <= kMaxHandshakeMessage);
+static_assert(kPreamble + 2 * (kMaxHandshakeMessage + 2) <= kMaxUnauthenticatedBuffer + 64);
+static_assert(kMaxHandshakeMessage + 2 + kPreamble <= kMaxUnauthenticatedBuffer);
+static_assert(kMaxAdvertised * (kMaxAdvertisedHost + 32) + kMaxName + 3 * 32 + 64 + 128 <=
+              kMaxHandshakePayload);
+static_assert(kUnauthenticatedReserve < kMaxUnauthenticated);
+static_assert(kMaxRecordBody == 65'517);
+static_assert(kMaxRecordBody * kRekeyRecords <= 64_MiB);
+static_assert(kMaxMembershipBody <= kMaxControlBody);
+static_assert(kMaxControlBody + kMessageHead <= 2 * kMaxRecordBody);
+static_assert(kMaxAttachment <= kTransferBudget && kMaxAttachment <= 0xffff'ffffU);
+static_assert(kMaxQueuedControl + kMaxQueuedReplies + 2 * kMaxControlBody + kInitialCredit <=
+              kMaxPerPeer);
+static_assert(kMinBulkRecord < kMaxBulkRecord && kTransferId < kMinBulkRecord);
+static_assert(kRenewAfter < kMaxSessionAge);
+
+}  // namespace starling::transport::limits

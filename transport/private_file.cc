@@ -1,0 +1,113 @@
+#include "transport/private_file.h"
+
+#include "transport/secure_memory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace starling::transport {
+namespace {
+
+// A file descriptor that is closed when it goes.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool ok() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+std::unexpected<Error> file_error(int code, Doing doing, const std::filesystem::path& path) {
+  Errc errc = Errc::io_failed;
+  if (code == ENOENT || code == ENOTDIR) errc = Errc::not_found;
+  if (code == EEXIST) errc = Errc::already_exists;
+  if (code == EACCES || code == EPERM || code == ELOOP) errc = Errc::permission;
+  if (code == ENOSPC || code == EDQUOT) errc = Errc::disk_full;
+  return fail(errc, doing, path.string() + ": " + std::generic_category().message(code));
+}
+
+bool is_private(const struct stat& info, int fd, Ownership ownership) {
+  if ((info.st_mode & 0077U) == 0) return true;
+  if (ownership == Ownership::own || info.st_uid == ::geteuid()) return false;
+  const bool group_reads_only = (info.st_mode & 0037U) == 0;
+  if (info.st_uid == 0 && group_reads_only) return true;
+  struct statvfs mount{};
+  return ::fstatvfs(fd, &mount) == 0 && (mount.f_flag & ST_RDONLY) != 0;
+}
+
+Result<void> write_all(int fd, std::string_view text, const std::filesystem::path& path) {
+  while (!text.empty()) {
+    const auto written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return file_error(errno, Doing::writing_file, path);
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> read_private_file(const std::filesystem::path& path, std::size_t max_bytes,
+                                      Ownership ownership) {
+  constexpr auto kDoing = Doing::reading_file;
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (!file.ok()) return file_error(errno, kDoing, path);
+  struct stat info{};
+  if (::fstat(file.get(), &info) != 0) return file_error(errno, kDoing, path);
+  if (!S_ISREG(info.st_mode))
+    return fail(Errc::permission, kDoing, path.string() + " is not a regular file");
+  if (!is_private(info, file.get(), ownership))
+    return fail(Errc::permission, kDoing,
+                path.string() + " can be read by others: chmod 600 " + path.string());
+  std::string text(max_bytes + 1, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const auto got = ::read(file.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return file_error(errno, kDoing, path);
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (size > max_bytes) {
+    wipe(std::as_writable_bytes(std::span(text)));
+    return fail(Errc::too_large, kDoing,
+                path.string() + " has more than " + std::to_string(max_bytes) + " bytes");
+  }
+  text.resize(size);
+  return text;
+}
+
+Result<void> create_private_file(const std::filesystem::path& path, std::string_view text) {
+  constexpr auto kDoing = Doing::writing_file;
+  const Descriptor file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.ok()) return file_error(errno, kDoing, path);
+  auto written = write_all(file.get(), text, path);
+  if (written && ::fsync(file.get()) != 0) written = file_error(errno, kDoing, path);
+  if (!written) {
+    // A key file that is half there would be refused at every later start.
+    ::unlink(path.c_str());
+    return written;
+  }
+  auto folder = path.parent_path();
+  if (folder.empty()) folder = ".";
+  const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.ok() || ::fsync(directory.get()) != 0) return file_error(errno, kDoing, folder);
+  return {};
+}
+
+}  // namespace starling::transport

@@ -1,0 +1,163 @@
+#include "transport/secret.h"
+
+#include "node/base/check.h"
+#include "node/base/hash.h"
+#include "transport/base64.h"
+#include "transport/private_file.h"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace starling::transport {
+namespace {
+
+constexpr std::string_view kFirstLine = "starling-secret 1";
+constexpr std::string_view kSwarmDomain = "starling/swarm/1";
+constexpr std::string_view kOpenDomain = "starling/open/1";
+constexpr std::string_view kKeyIdDomain = "starling/keyid/1";
+constexpr char kPskContext[] = "strlpsk1";
+static_assert(sizeof(kPskContext) == crypto_kdf_CONTEXTBYTES + 1);
+static_assert(crypto_kdf_KEYBYTES == 32);
+constexpr std::size_t kMaxFile = 512;
+
+SwarmId swarm_of(std::string_view domain, ByteView seed) {
+  return SwarmId{Hasher{}.add(domain).add(seed).finish().bytes};
+}
+
+// The value of a line "name value", which is removed from the text; nothing if the line is another.
+std::optional<std::string_view> take_line(std::string_view& text, std::string_view name) {
+  const auto end = text.find('\n');
+  auto line = text.substr(0, end);
+  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  if (!line.starts_with(name)) return std::nullopt;
+  line.remove_prefix(name.size());
+  if (line.empty() || line.front() != ' ') return std::nullopt;
+  line.remove_prefix(1);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return line;
+}
+
+HandshakeKey key_of(const SwarmSecret& secret) {
+  HandshakeKey key;
+  key.epoch = secret.epoch();
+  const int bad = crypto_kdf_derive_from_key(
+      reinterpret_cast<unsigned char*>(key.psk.span().data()), key.psk.span().size(),
+      secret.epoch(), kPskContext, reinterpret_cast<const unsigned char*>(secret.bytes().data()));
+  STARLING_CHECK_OP(bad, ==, 0);
+  const auto hash = Hasher{}.add(kKeyIdDomain).add(ByteView(key.psk.view())).finish();
+  std::copy_n(hash.bytes.begin(), key.id.size(), key.id.begin());
+  return key;
+}
+
+}  // namespace
+
+std::string_view name_of(Mode mode) {
+  switch (mode) {
+    case Mode::open:
+      return "open";
+    case Mode::secret:
+      return "secret";
+  }
+  return "?";
+}
+
+SwarmSecret SwarmSecret::generate() {
+  SwarmSecret secret;
+  randombytes_buf(secret.bytes_.span().data(), secret.bytes_.span().size());
+  secret.swarm_ = swarm_of(kSwarmDomain, secret.bytes());
+  return secret;
+}
+
+SwarmSecret SwarmSecret::rotated() const {
+  SwarmSecret next;
+  randombytes_buf(next.bytes_.span().data(), next.bytes_.span().size());
+  next.swarm_ = swarm_;
+  next.epoch_ = epoch_ + 1;
+  return next;
+}
+
+Result<SwarmSecret> SwarmSecret::parse(std::string_view text) {
+  const auto bad = [](std::string_view what) {
+    return fail(Errc::corrupt, Doing::reading_file, "the swarm secret " + std::string(what));
+  };
+  SwarmSecret secret;
+  if (!text.starts_with(kFirstLine)) {
+    if (!decode_base64(text, secret.bytes_.span()))
+      return bad("is neither a secret file nor the base64 of 32 bytes");
+    secret.swarm_ = swarm_of(kSwarmDomain, secret.bytes());
+    return secret;
+  }
+  const auto version = take_line(text, "starling-secret");
+  if (!version || *version != "1") return bad("has a version other than 1");
+  const auto swarm = take_line(text, "swarm");
+  const auto raw = swarm ? from_hex(*swarm) : std::nullopt;
+  const auto id = raw ? SwarmId::from(*raw) : std::nullopt;
+  if (!id) return bad("has no valid line 'swarm'");
+  secret.swarm_ = *id;
+  const auto epoch = take_line(text, "epoch");
+  if (!epoch) return bad("has no line 'epoch'");
+  const auto parsed = std::from_chars(epoch->data(), epoch->data() + epoch->size(), secret.epoch_);
+  if (parsed.ec != std::errc{} || parsed.ptr != epoch->data() + epoch->size())
+    return bad("has an epoch that is no number");
+  const auto bytes = take_line(text, "secret");
+  if (!bytes || !decode_base64(*bytes, secret.bytes_.span()))
+    return bad("has no valid line 'secret'");
+  if (text.find_first_not_of(" \t\r\n") != std::string_view::npos) return bad("has further lines");
+  if (secret.epoch_ == 0 && secret.swarm_ != swarm_of(kSwarmDomain, secret.bytes()))
+    return bad("of epoch 0 does not match its swarm id");
+  return secret;
+}
+
+std::string SwarmSecret::print() const {
+  return std::string(kFirstLine) + "\nswarm " + to_hex(swarm_.view()) + "\nepoch " +
+         std::to_string(epoch_) + "\nsecret " + encode_base64(bytes()) + "\n";
+}
+
+Result<SwarmSecret> SwarmSecret::load(const std::filesystem::path& path) {
+  TRY(auto text, read_private_file(path, kMaxFile, Ownership::mounted));
+  auto secret = parse(text);
+  wipe(std::as_writable_bytes(std::span(text)));
+  if (!secret)
+    return fail(secret.error().code, Doing::reading_file,
+                path.string() + ": " + secret.error().detail);
+  return secret;
+}
+
+Result<void> SwarmSecret::create(const std::filesystem::path& path) const {
+  auto text = print();
+  auto created = create_private_file(path, text);
+  wipe(std::as_writable_bytes(std::span(text)));
+  return created;
+}
+
+SwarmKey SwarmKey::open(std::string_view swarm_name) {
+  SwarmKey key;
+  key.swarm_ = swarm_of(kOpenDomain, as_bytes(swarm_name));
+  return key;
+}
+
+SwarmKey SwarmKey::of(const SwarmSecret& current) {
+  SwarmKey key;
+  key.mode_ = Mode::secret;
+  key.swarm_ = current.swarm();
+  key.current_ = key_of(current);
+  return key;
+}
+
+SwarmKey SwarmKey::of(const SwarmSecret& current, const SwarmSecret& previous) {
+  STARLING_CHECK(current.swarm() == previous.swarm());
+  auto key = of(current);
+  key.previous_ = key_of(previous);
+  return key;
+}
+
+const HandshakeKey* SwarmKey::find(const KeyId& id) const {
+  if (current_ && current_->id == id) return &*current_;
+  if (previous_ && previous_->id == id) return &*previous_;
+  return nullptr;
+}
+
+}  // namespace starling::transport

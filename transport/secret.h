@@ -1,0 +1,99 @@
+// The swarm secret, and the keys that handshakes derive from it.
+#pragma once
+
+#include "node/base/ids.h"
+#include "node/base/result.h"
+#include "transport/secure_memory.h"
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace starling::transport {
+
+// Who may join.
+enum class Mode : std::uint8_t {
+  open = 0,    // anyone with an address; the swarm is its name
+  secret = 1,  // whoever holds the swarm secret
+};
+
+[[nodiscard]] std::string_view name_of(Mode mode);
+
+using KeyId = std::array<std::byte, 8>;
+
+// 32 secret bytes that all members of a swarm share, with their place in the order of rotations.
+//
+// The SwarmId is the hash of the swarm's first secret and stays when the secret changes. Owned by
+// whoever loaded it; move-only. Thread: any.
+class SwarmSecret {
+ public:
+  // Fresh random bytes, epoch 0, of a new swarm.
+  [[nodiscard]] static SwarmSecret generate();
+  // Fresh random bytes for the same swarm, one epoch later.
+  [[nodiscard]] SwarmSecret rotated() const;
+
+  // The secret in a text: either the bare base64 of 32 bytes (epoch 0) or the four lines that
+  // print() writes.
+  //
+  // Errors:  corrupt.
+  [[nodiscard]] static Result<SwarmSecret> parse(std::string_view text);
+  // "starling-secret 1", "swarm <hex>", "epoch <n>", "secret <base64>". Wipe it after use.
+  [[nodiscard]] std::string print() const;
+
+  // Errors:  those of read_private_file, with mounted files accepted; corrupt.
+  [[nodiscard]] static Result<SwarmSecret> load(const std::filesystem::path& path);
+  // Errors:  those of create_private_file.
+  [[nodiscard]] Result<void> create(const std::filesystem::path& path) const;
+
+  [[nodiscard]] const SwarmId& swarm() const { return swarm_; }
+  [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
+  [[nodiscard]] std::span<const std::byte, 32> bytes() const { return bytes_.view(); }
+
+ private:
+  SwarmSecret() = default;
+
+  SwarmId swarm_;
+  std::uint64_t epoch_ = 0;
+  SecureBytes<32> bytes_;
+};
+
+// The pre-shared key of one epoch, as handshakes use it, with the id by which a peer names it.
+struct HandshakeKey {
+  std::uint64_t epoch = 0;
+  KeyId id{};
+  SecureBytes<32> psk;
+};
+
+// What transport needs to know about the swarm: its mode, its id and the keys it accepts.
+//
+// Rule:    dials use current(), accepted connections may name any key in keys(): {current,
+//          previous} while a rotation is under way. An open swarm has none.
+class SwarmKey {
+ public:
+  // A swarm that anyone may join: its id is the hash of its name.
+  [[nodiscard]] static SwarmKey open(std::string_view swarm_name);
+  [[nodiscard]] static SwarmKey of(const SwarmSecret& current);
+  // While a rotation is under way. Both belong to the same swarm (a caller's bug otherwise).
+  [[nodiscard]] static SwarmKey of(const SwarmSecret& current, const SwarmSecret& previous);
+
+  [[nodiscard]] Mode mode() const { return mode_; }
+  [[nodiscard]] const SwarmId& swarm() const { return swarm_; }
+  // Null in an open swarm.
+  [[nodiscard]] const HandshakeKey* current() const { return current_ ? &*current_ : nullptr; }
+  // Null if no accepted key has this id.
+  [[nodiscard]] const HandshakeKey* find(const KeyId& id) const;
+
+ private:
+  SwarmKey() = default;
+
+  Mode mode_ = Mode::open;
+  SwarmId swarm_;
+  std::optional<HandshakeKey> current_;
+  std::optional<HandshakeKey> previous_;
+};
+
+}  // namespace starling::transport

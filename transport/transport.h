@@ -1,0 +1,145 @@
+// Transport: authenticated sessions with other nodes. The one class that the rest of the program
+// talks to; everything else in this folder stands behind it.
+#pragma once
+
+#include "node/base/clock.h"
+#include "node/base/error.h"
+#include "node/base/ids.h"
+#include "node/base/log.h"
+#include "node/base/result.h"
+#include "node/base/thread.h"
+#include "transport/endpoint.h"
+#include "transport/figures.h"
+#include "transport/identity.h"
+#include "transport/limits.h"
+#include "transport/message.h"
+#include "transport/secret.h"
+#include "transport/task.h"
+
+#include <asio/io_context.hpp>
+#include <asio/thread_pool.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace starling::transport {
+
+enum class Direction : std::uint8_t { dialled, accepted };
+
+// What both sides of a session know of the other one.
+struct SessionInfo {
+  NodeId peer;
+  Instance instance;                     // random per process: tells a restart from a reconnect
+  Incarnation incarnation;               // the peer's life when the session began
+  std::string name;                      // the peer's choice, at most 64 bytes: escape it
+  Endpoint remote;                       // the address of this connection
+  std::vector<Endpoint> peer_addresses;  // where the peer says it can be dialled, at most 4
+  std::uint64_t capabilities = 0;
+  Direction direction = Direction::dialled;
+};
+
+// What Transport reports. Implemented by the layer above, which outlives Transport.
+//
+// Thread:  io. Every callback may call any verb of Transport.
+class SessionEvents {
+ public:
+  virtual ~SessionEvents() = default;
+
+  // A session is usable. One session per peer: a second `up` for a peer never comes before `down`.
+  virtual void on_session_up(const SessionInfo& info) ON_IO_THREAD = 0;
+  // It is not any more; what was queued for it is lost. After Transport::stop() began, `why` is
+  // cancelled.
+  virtual void on_session_down(const NodeId& peer, const Error& why) ON_IO_THREAD = 0;
+
+  // A whole message. Messages without attachment arrive in the order in which they were sent; one
+  // with an attachment arrives when its last byte did, so later ones overtake it.
+  virtual void on_message(const NodeId& peer, Message message) ON_IO_THREAD = 0;
+
+  // Asked once for each attachment that a peer wants to send, before any memory is reserved for it.
+  // False refuses: the peer is told, and drops it.
+  [[nodiscard]] virtual bool admit(const NodeId& peer, std::uint16_t type, ByteView body,
+                                   std::size_t attachment_bytes) ON_IO_THREAD = 0;
+  // The peer refused the attachment of a message that send() took; the message was not delivered.
+  virtual void on_refused(const NodeId& peer, std::uint16_t type, ByteView body) ON_IO_THREAD = 0;
+
+  // A dial ended without a session to the node at that address.
+  virtual void on_dial_failed(const Endpoint& target, const Error& why) ON_IO_THREAD = 0;
+};
+
+struct TransportOptions {
+  // Shown to peers, at most limits::kMaxName bytes.
+  std::string name;
+  // Random per process.
+  Instance instance;
+  Incarnation incarnation;
+  std::uint64_t capabilities = 0;
+  // Where peers can dial this node, at most limits::kMaxAdvertised.
+  std::vector<Endpoint> advertised;
+  // Handshakes that one address may start each second; loopback is exempt. Raising it helps nodes
+  // behind one NAT address; a flood then costs that many times 0.13 ms.
+  double handshakes_per_address = limits::kHandshakesPerAddress;
+  // Sessions in all; above it, accepted connections are refused by name.
+  std::size_t max_sessions = limits::kMaxSessions;
+};
+
+// Owner of listener, dials and sessions.
+//
+// Constructed once by the node; `stop()` must have finished before it is destroyed. Lives on the io
+// thread; the pool only seals bulk records. Holds this node's sessions: who is a member of the
+// swarm is not its business. Cost: a session has two coroutines and about 200 KiB of buffers.
+class Transport {
+ public:
+  // Everything passed by reference outlives the Transport.
+  Transport(asio::io_context& io, asio::thread_pool& pool, const Identity& identity, SwarmKey key,
+            TransportOptions options, SessionEvents& events, Log& log);
+  ~Transport();
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  // The endpoint that is listened on from now on; with port 0 the kernel chose the port. May be
+  // called several times (IPv4 and IPv6).
+  //
+  // Errors:  listen_failed, with the address and the system's reason; resolve_failed for a host
+  //          that is no address.
+  Result<Endpoint> listen(const Endpoint& endpoint) ON_IO_THREAD;
+
+  // Dials in the background. The outcome is on_session_up or on_dial_failed; a dial that loses to
+  // an existing session with the same node succeeds silently.
+  void dial(DialTarget target) ON_IO_THREAD;
+
+  // Changes where this node says it can be dialled, for handshakes from now on.
+  void set_advertised(std::vector<Endpoint> advertised) ON_IO_THREAD;
+  void set_incarnation(Incarnation incarnation) ON_IO_THREAD;
+
+  // Queues a message.
+  //
+  // Errors:  not_found without a session; too_many when its queue is full (nothing is queued);
+  //          too_large for a body above the maximum of its room or an attachment above
+  //          limits::kMaxAttachment.
+  Result<void> send(const NodeId& peer, Message message) ON_IO_THREAD;
+
+  // Ends a session with a goodbye that names the reason. on_session_down follows.
+  void close(const NodeId& peer, Error why) ON_IO_THREAD;
+
+  // Closes the session, and refuses this node for the given time.
+  void ban(const NodeId& peer, Error why, Duration time) ON_IO_THREAD;
+
+  [[nodiscard]] bool has_session(const NodeId& peer) const ON_IO_THREAD;
+  // One entry for each session that is up.
+  [[nodiscard]] std::vector<SessionInfo> sessions() const ON_IO_THREAD;
+  [[nodiscard]] std::vector<SessionFigures> figures() const ON_IO_THREAD;
+  [[nodiscard]] TransportTotals totals() const ON_IO_THREAD;
+
+  // Says goodbye on every session and joins every task; within about limits::kCloseDeadline.
+  // Idempotent.
+  Task<> stop();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace starling::transport
