@@ -1,0 +1,91 @@
+// Which members to open a session to, and when to try again.
+#pragma once
+
+#include "node/base/clock.h"
+#include "node/base/ids.h"
+#include "node/base/random.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace starling::gossip {
+
+enum class DialPurpose : std::uint8_t {
+  neighbour,  // the topology wants an edge
+  verify,     // somebody suspects it: can we reach it?
+  revive,     // it is dead in our view: perhaps the network was
+};
+
+// One dial that the shell should make now.
+struct WantedSession {
+  NodeId id;
+  std::vector<std::string> addresses;
+  DialPurpose purpose = DialPurpose::neighbour;
+};
+
+struct DialPlanOptions {
+  // Between two dials to one neighbour, doubling from first to last, plus up to half of jitter.
+  Duration first_backoff = std::chrono::seconds(1);
+  Duration last_backoff = std::chrono::minutes(1);
+  // Of two members that both can be dialled the one with the higher id waits this long, so that
+  // they do not dial each other at once.
+  Duration courtesy = std::chrono::milliseconds(700);
+  // A dial without an outcome for this long is forgotten.
+  Duration outcome = std::chrono::seconds(10);
+  // Between two tries at somebody who is dead in our view.
+  Duration revive_interval = std::chrono::seconds(4);
+  // After this many failures the topology walks past the member, for walk_past long.
+  std::uint32_t failures_to_walk_past = 3;
+  Duration walk_past = std::chrono::minutes(1);
+  std::size_t max_outstanding = 16;
+};
+
+// Remembers for each member when it was dialled and how that went.
+//
+// A value owned by Membership, on the io thread. Holds this node's experience only. Entries of
+// members that nobody wants any more are dropped, so it is bounded by the member table.
+class DialPlan {
+ public:
+  explicit DialPlan(DialPlanOptions options) : options_(options) {}
+
+  enum class Manners { at_once, after_you };
+  // Whether to dial `id` now; if so, the dial counts as made.
+  [[nodiscard]] bool take(TimePoint now, const NodeId& id, Manners manners, Rng& rng);
+  // For a check of a suspicion: now, unless a dial is out.
+  [[nodiscard]] bool take_at_once(TimePoint now, const NodeId& id);
+  // Whether it is time to try somebody dead.
+  [[nodiscard]] bool take_revival(TimePoint now, Rng& rng);
+
+  void on_up(const NodeId& id) { entries_.erase(id); }
+  void on_failed(TimePoint now, const NodeId& id, Rng& rng);
+  // A new address or a new incarnation: what failed before says nothing.
+  void forget(const NodeId& id) { entries_.erase(id); }
+  // Keeps only what `wanted` holds and what is out or failed lately.
+  void keep_only(const std::set<NodeId>& wanted, TimePoint now);
+
+  [[nodiscard]] bool is_out(TimePoint now, const NodeId& id) const;
+  [[nodiscard]] bool passed_over(TimePoint now, const NodeId& id) const;
+  // When `id` may be dialled next; kNever if it was never asked for.
+  [[nodiscard]] TimePoint due(const NodeId& id) const;
+  [[nodiscard]] TimePoint next_revival() const { return next_revival_; }
+
+ private:
+  struct Entry {
+    TimePoint not_before{};
+    TimePoint out_until{};  // a dial is out until then
+    std::uint32_t failures = 0;
+    TimePoint last_failure{};
+  };
+  [[nodiscard]] std::size_t outstanding(TimePoint now) const;
+
+  DialPlanOptions options_;
+  std::map<NodeId, Entry> entries_;
+  TimePoint next_revival_{};
+};
+
+}  // namespace starling::gossip

@@ -1,0 +1,92 @@
+// Records and accusations that this node holds, bounded, with the hashes that two nodes compare.
+#pragma once
+
+#include "gossip/membership/member_record.h"
+#include "gossip/membership/messages.h"
+#include "node/base/clock.h"
+#include "node/base/ids.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace starling::gossip {
+
+// A member in this node's view.
+enum class MemberState : std::uint8_t { joining, alive, suspect, dead, left };
+
+[[nodiscard]] std::string_view name_of(MemberState state);
+
+struct TableOptions {
+  std::size_t max_records = 16384;
+  // A record that its subject did not sign anew for this long expires. Subjects sign every third
+  // of it.
+  Duration time_to_live = std::chrono::hours(1);
+  std::size_t max_accusers = 8;  // kept for one member
+};
+
+struct HeldAccusation {
+  Accusation accusation;
+  TimePoint received;
+};
+
+struct Member {
+  MemberRecord record;
+  TimePoint signed_at;  // on our clock, from the age that came with the record
+  MemberState state = MemberState::joining;
+  TimePoint state_since{};
+  std::vector<HeldAccusation> accusations;  // of this incarnation, one for each accuser
+  std::optional<TimePoint> quorum_since;    // when enough `dead` had come
+  std::optional<TimePoint> last_heard;      // when a session with it last spoke
+};
+
+// Everything but this node itself.
+//
+// A value owned by Membership, on the io thread; holds what subjects and accusers signed and the
+// state that Membership derived. It decides nothing. At most max_records members; when full, the
+// longest departed one makes room, never one that is alive.
+class MemberTable {
+ public:
+  explicit MemberTable(TableOptions options) : options_(options) {}
+
+  [[nodiscard]] Member* find(const NodeId& id);
+  [[nodiscard]] const Member* find(const NodeId& id) const;
+  [[nodiscard]] const std::map<NodeId, Member>& all() const { return members_; }
+  [[nodiscard]] std::size_t size() const { return members_.size(); }
+  // Members in a state, this node not counted.
+  [[nodiscard]] std::size_t count(MemberState state) const;
+
+  struct Placed {
+    Member* member = nullptr;       // nothing: the table is full of members that are alive
+    std::optional<Member> evicted;  // who made room
+  };
+  // Stores a record that is newer than the one held; accusations of older incarnations are gone.
+  Placed put(const MemberRecord& record, TimePoint signed_at);
+  void erase(const NodeId& id);
+
+  enum class Added { added, stronger, known, full };
+  // Stores an accusation of the member's incarnation.
+  Added accuse(Member& member, const Accusation& accusation, TimePoint now);
+  void set_state(Member& member, MemberState state, TimePoint now);
+
+  // Ids whose record is older than the time to live.
+  [[nodiscard]] std::vector<NodeId> expired(TimePoint now) const;
+  [[nodiscard]] std::uint32_t age_s(const Member& member, TimePoint now) const;
+
+  // Hashes over (id, incarnation, departed or not) of each bucket, `self` included.
+  [[nodiscard]] Digest digest(const MemberRecord& self) const;
+
+ private:
+  TableOptions options_;
+  std::map<NodeId, Member> members_;
+  std::array<std::size_t, 5> counts_{};
+};
+
+// Distinct accusers of a kind at least `kind`.
+[[nodiscard]] std::size_t accusers(const Member& member, AccusationKind kind);
+
+}  // namespace starling::gossip

@@ -1,0 +1,320 @@
+// Who is in the swarm: the state machine behind members, neighbours and progress.
+//
+// What comes in: sessions that open and end, messages, outcomes of dials, ticks. What comes out:
+// Effects, which the shell carries out. No socket, clock, thread or global randomness.
+#pragma once
+
+#include "gossip/membership/dial_plan.h"
+#include "gossip/membership/fact_spreader.h"
+#include "gossip/membership/failure_detector.h"
+#include "gossip/membership/member_record.h"
+#include "gossip/membership/member_table.h"
+#include "gossip/membership/messages.h"
+#include "gossip/membership/progress.h"
+#include "gossip/membership/topology.h"
+#include "node/base/clock.h"
+#include "node/base/error.h"
+#include "node/base/ids.h"
+#include "node/base/random.h"
+#include "node/base/signing.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling::gossip {
+
+// Who this node is and which incarnations it may use.
+struct SelfDescription {
+  std::string name;
+  std::vector<std::string> addresses;
+  Instance instance;
+  std::uint32_t roles = role::kTrainer | role::kFinisher | role::kSponsor;
+  std::uint32_t capabilities = capability::kDialable;
+  Hash data_set;
+  // Incarnations from `first` up to, not including, `ceiling` may be used. The caller has written
+  // `ceiling` to disk before it makes the Membership; the next start begins there (rulings 28).
+  Incarnation first{1};
+  Incarnation ceiling{1001};
+};
+
+struct MembershipOptions {
+  DetectorOptions detector;
+  TopologyOptions topology;
+  ProgressOptions progress;
+  SpreadOptions spread;
+  DialPlanOptions dial;
+  TableOptions table;
+  // Digests are compared with two members this often. Raising it delays the repair of what a push
+  // missed; lowering it costs 2 KiB a time.
+  Duration digest_interval = std::chrono::seconds(30);
+  // Without any session for this long the node is isolated.
+  Duration isolation = std::chrono::seconds(2);
+  // A quorum of others is believed only after this long without a refutation, unless this node
+  // has evidence of its own.
+  Duration belief_delay = std::chrono::milliseconds(700);
+  // A member that this node itself cannot reach and that refutes nothing for this long counts as
+  // dead here even without a quorum (the other witnesses may be dead as well).
+  Duration abandon = std::chrono::seconds(30);
+};
+
+// What happened to a member, and how it became known.
+enum class Cause : std::uint8_t {
+  own_word,       // its own record says so
+  new_process,    // its own record has another instance: it restarted, edges with it are void
+  own_evidence,   // this node got no answer
+  accused,        // another member says so (`noticed_by`)
+  quorum,         // enough members say so (`noticed_by` is the first of them)
+  unreachable,    // this node cannot reach it and it refuted nothing for a long time
+  refuted,        // it answered a suspicion with a higher incarnation
+  session_lives,  // accused, but a direct session answers
+  expired,        // its record was not refreshed within its time to live
+  evicted,        // the table was full
+};
+
+struct MemberChange {
+  NodeId id;
+  std::optional<MemberState> before;  // nothing: was unknown
+  std::optional<MemberState> after;   // nothing: no longer known
+  Cause cause = Cause::own_word;
+  NodeId noticed_by;                   // the accuser; the member itself where it spoke itself
+  std::optional<Evidence> evidence;    // what the accuser met
+  std::optional<Duration> silent_for;  // since this node last heard from it on a session
+};
+
+// Other things that the rest of the node reacts to.
+enum class Notice : std::uint8_t {
+  isolated,            // no session is left: bootstrap starts again
+  connected,           // ends `isolated`
+  neighbours_changed,  // ask neighbours() again
+  accused_here,        // this node was accused and refuted
+  clone_seen,          // another process uses this node's identity
+  incarnations_spent,  // a refutation waits for on_incarnations_persisted()
+};
+
+// A peer broke a rule: the shell counts it and may end the session.
+struct Offence {
+  NodeId peer;
+  Error error;
+};
+
+struct MembershipOutgoing {
+  NodeId to;
+  MembershipMessage message;
+};
+
+struct MembershipEffects {
+  std::vector<MembershipOutgoing> send;
+  std::vector<MemberChange> changes;
+  std::vector<Notice> notices;
+  // One dial each: the shell reports on_session_up, on_dial_refused or on_dial_failed.
+  std::vector<WantedSession> wanted_sessions;
+  std::vector<Offence> offences;
+  // Write this ceiling to disk, then call on_incarnations_persisted with it.
+  std::optional<Incarnation> persist_incarnation;
+};
+
+// How a session ended, as transport knows it.
+enum class SessionEnd : std::uint8_t { bye, reset, timed_out, local };
+
+// A member as people and the other rooms see it.
+struct MemberView {
+  MemberRecord record;
+  MemberState state = MemberState::joining;
+  bool has_session = false;
+  std::optional<Duration> round_trip;
+  std::optional<Duration> last_heard_ago;
+  std::uint64_t samples = 0;
+};
+
+// The view of one node: members, their states, its neighbours, P.
+//
+// Owned by the gossip driver; one per process, from start to exit; io thread only. It holds this
+// node's belief, which other nodes need not share at any moment. Cost per event is O(sessions) plus
+// O(log n); at most 16,384 members of about 1 KiB.
+//
+// State of a member m in this view (a row wins over those below it):
+//
+// | m's record | accusations of m's incarnation     | session with m | state             |
+// |------------|------------------------------------|----------------|-------------------|
+// | left       | any                                | any            | left              |
+// | any        | any                                | answering      | record's state    |
+// | any        | quorum of dead, believed           | silent or none | dead              |
+// | any        | own evidence, unrefuted for 30 s   | silent or none | dead              |
+// | any        | at least one                       | silent or none | suspect           |
+// | any        | none                               | any            | record's state    |
+//
+// | event                     | own reaction                                                     |
+// |---------------------------|------------------------------------------------------------------|
+// | session up                | heartbeats, digest both ways                                     |
+// | session ends without bye  | dial again at once: refused -> `dead` signed; else -> `suspect`  |
+// | heartbeat unanswered      | three others probe; no success -> `suspect`, later `dead` signed |
+// | first suspect about m     | if witness of m on cycle 0 and without session: dial or probe m  |
+// | accused ourselves         | next incarnation, record pushed to all sessions                  |
+// | higher incarnation of m   | accusations of the old one are forgotten                         |
+class Membership {
+ public:
+  // `signer` and `verifier` must outlive the Membership. Sends nothing before the first session.
+  Membership(TimePoint now, const SwarmId& swarm, SelfDescription self, MembershipOptions options,
+             const Signer& signer, const Verifier& verifier, Rng rng);
+
+  // A session with `peer` carries messages from now on. At most one per peer: when transport
+  // replaces one, it reports the end of the old one first, or only this again.
+  MembershipEffects on_session_up(TimePoint now, const NodeId& peer);
+  MembershipEffects on_session_down(TimePoint now, const NodeId& peer, SessionEnd end);
+  MembershipEffects on_message(TimePoint now, const NodeId& from, const MembershipMessage& message);
+  // Call at next_deadline(); calling early is harmless, calling late is noticed.
+  MembershipEffects on_tick(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  // Outcomes of WantedSession. Refused: the machine answered that nobody listens there. Failed:
+  // anything else, timed out or wrong identity.
+  MembershipEffects on_dial_refused(TimePoint now, const NodeId& peer);
+  MembershipEffects on_dial_failed(TimePoint now, const NodeId& peer);
+
+  MembershipEffects on_incarnations_persisted(TimePoint now, Incarnation ceiling);
+
+  // Own record: each makes a new incarnation and spreads it.
+  MembershipEffects set_state(TimePoint now, RecordState state);
+  // Errors:  bad_argument if there are too many or too long ones; nothing changes then.
+  Result<MembershipEffects> set_addresses(TimePoint now, std::vector<std::string> addresses,
+                                          std::uint32_t capabilities);
+  MembershipEffects set_data_set(TimePoint now, const Hash& data_set);
+  // Says goodbye to everybody; afterwards nothing is dialled and nobody is accused.
+  MembershipEffects leave(TimePoint now) { return set_state(now, RecordState::left); }
+
+  // Progress.
+  void on_local_samples(TimePoint now, std::uint64_t samples);
+  [[nodiscard]] Progress& progress() { return progress_; }
+  [[nodiscard]] const Progress& progress() const { return progress_; }
+
+  // Queries about this node's view.
+  [[nodiscard]] const MemberRecord& self() const { return self_; }
+  // Members that the topology makes neighbours, with or without a session. Edges are opened with
+  // those that have one.
+  [[nodiscard]] std::vector<NodeId> neighbours() const;
+  [[nodiscard]] std::vector<NodeId> sessions() const;
+  [[nodiscard]] bool has_session(const NodeId& id) const { return sessions_.contains(id); }
+  [[nodiscard]] std::optional<MemberState> state_of(const NodeId& id) const;
+  [[nodiscard]] std::optional<MemberView> find(TimePoint now, const NodeId& id) const;
+  // All members but this node, ascending by id.
+  [[nodiscard]] std::vector<MemberView> members(TimePoint now) const;
+  // This node included, if it has not left: those that are alive or suspected.
+  [[nodiscard]] std::size_t alive_count() const;
+  // Whether a message from `id` may open an edge: alive (or suspected), and no joiner.
+  [[nodiscard]] bool may_average_with(const NodeId& id) const;
+  [[nodiscard]] std::int32_t local_health() const { return health_.score(); }
+
+ private:
+  struct Session {
+    HeartbeatWatch watch;
+    bool silent = false;
+    TimePoint silent_since{};
+  };
+  // Our own judgement of a member that does not answer.
+  struct Case {
+    enum class Stage { asking, suspected, condemned };
+    Stage stage = Stage::asking;
+    Incarnation incarnation;
+    Evidence evidence = Evidence::no_answer;
+    TimePoint opened{};
+    TimePoint deadline{};
+    std::uint64_t nonce = 0;  // of our probe requests
+  };
+  // A probe that we make for somebody else.
+  struct Errand {
+    NodeId asker;
+    std::uint64_t nonce = 0;
+    NodeId subject;
+    TimePoint deadline{};
+  };
+  static constexpr std::size_t kMaxErrands = 64;
+
+  struct MessageVisitor;
+
+  // membership.cc: sessions, ticks, our own record
+  void renew_self(TimePoint now, MembershipEffects& effects);
+  void refute(TimePoint now, Incarnation at_least, MembershipEffects& effects);
+  void finish_event(TimePoint now, MembershipEffects& effects);
+  void tick_sessions(TimePoint now, MembershipEffects& effects);
+  void tick_digests(TimePoint now, MembershipEffects& effects);
+  void tick_progress(TimePoint now);
+  void refresh_wanted(TimePoint now, MembershipEffects& effects);
+  void notice_isolation(TimePoint now, MembershipEffects& effects);
+  [[nodiscard]] bool answering(const NodeId& id) const;
+
+  // verdicts.cc: from silence to a verdict
+  void open_case(TimePoint now, const NodeId& subject, Evidence evidence,
+                 MembershipEffects& effects);
+  void close_case(const NodeId& subject);
+  void tick_cases(TimePoint now, MembershipEffects& effects);
+  void tick_errands(TimePoint now, MembershipEffects& effects);
+  void accuse(TimePoint now, const NodeId& subject, AccusationKind kind, Evidence evidence,
+              MembershipEffects& effects);
+  void ask_others(TimePoint now, const NodeId& subject, std::uint64_t nonce,
+                  MembershipEffects& effects);
+  void consider_witnessing(TimePoint now, const NodeId& subject, MembershipEffects& effects);
+  [[nodiscard]] std::size_t quorum_about(const NodeId& subject) const;
+  void reassess(TimePoint now, const NodeId& id, Cause cause, const NodeId& noticed_by,
+                MembershipEffects& effects);
+
+  // intake.cc: messages
+  void on_heartbeat(TimePoint now, const NodeId& from, const Heartbeat& heartbeat,
+                    MembershipEffects& effects);
+  void on_ack(TimePoint now, const NodeId& from, const HeartbeatAck& ack,
+              MembershipEffects& effects);
+  void on_probe(TimePoint now, const NodeId& from, const ProbeRequest& probe,
+                MembershipEffects& effects);
+  void on_probe_reply(TimePoint now, const NodeId& from, const ProbeReply& reply,
+                      MembershipEffects& effects);
+  void on_facts(TimePoint now, const NodeId& from, const Facts& facts, MembershipEffects& effects);
+  void on_digest(TimePoint now, const NodeId& from, const Digest& digest,
+                 MembershipEffects& effects);
+  void on_bucket_request(TimePoint now, const NodeId& from, const BucketRequest& request,
+                         MembershipEffects& effects);
+  void take_record(TimePoint now, const NodeId& from, const AgedRecord& aged,
+                   MembershipEffects& effects);
+  void take_accusation(TimePoint now, const NodeId& from, const Accusation& accusation,
+                       MembershipEffects& effects);
+  void take_report(TimePoint now, const NodeId& from, const ProgressReport& report,
+                   MembershipEffects& effects);
+
+  SwarmId swarm_;
+  MembershipOptions options_;
+  const Signer& signer_;
+  const Verifier& verifier_;
+  Rng rng_;
+
+  MemberRecord self_;
+  Incarnation next_incarnation_;
+  Incarnation ceiling_;
+  bool persisting_ = false;
+  bool renewal_waits_ = false;
+  TimePoint self_signed_{};
+
+  MemberTable table_;
+  Topology topology_;
+  Progress progress_;
+  FactSpreader spreader_;
+  DialPlan dials_;
+  LocalHealth health_;
+  std::map<NodeId, Session> sessions_;
+  std::map<NodeId, Case> cases_;
+  std::vector<Errand> errands_;
+  std::vector<NodeId> last_neighbours_;
+  std::vector<NodeId> digest_turns_;
+  TimePoint next_digest_{};
+  TimePoint promised_tick_ = kNever;
+  std::optional<TimePoint> alone_since_;
+  bool isolated_ = false;
+  bool topology_dirty_ = true;
+};
+
+[[nodiscard]] std::string_view name_of(Cause cause);
+// One line for the log: who noticed, how, last heard when (papercut 3).
+[[nodiscard]] std::string describe(const MemberChange& change);
+
+}  // namespace starling::gossip

@@ -1,0 +1,122 @@
+// Samples processed by the whole swarm, as far as this node knows: P.
+#pragma once
+
+#include "gossip/membership/member_record.h"
+#include "node/base/clock.h"
+#include "node/base/ids.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace starling::gossip {
+
+struct ProgressOptions {
+  // Between two reports of a node: max(min_interval, members / reports_per_second). Raising it
+  // makes P rougher; lowering it costs 128 bytes on every edge for every report.
+  Duration min_interval = std::chrono::seconds(1);
+  double reports_per_second = 64;
+  // A counter grows at most this many times as fast as the median of the members' rates.
+  std::uint64_t liar_factor = 16;
+  std::size_t max_ids = 32768;
+};
+
+// Samples of one identity: what state.json keeps and a sponsor hands to a newcomer.
+struct SavedCounter {
+  NodeId id;
+  std::uint64_t samples = 0;
+
+  friend bool operator==(const SavedCounter&, const SavedCounter&) = default;
+};
+
+// One counter per identity, merged by maximum; P is their sum, extrapolated with each one's rate.
+//
+// Owned by Membership, on the io thread. This node's view: two nodes differ by what happened since
+// the last reports. P never decreases. What a member claims beyond liar_factor times the median
+// rate is not counted (but kept: the bound grows with time). Invented identities can still inflate
+// P in an open swarm; that is a stated non-promise.
+//
+// Cost:    at most 32,768 counters of about 250 bytes; total() is O(ids), cached for 100 ms.
+class Progress {
+ public:
+  explicit Progress(const NodeId& self, ProgressOptions options = {});
+
+  // This process has now processed `samples` since it started from its checkpoint or genesis,
+  // the checkpoint's own count included.
+  void on_local_samples(TimePoint now, std::uint64_t samples);
+
+  // Takes a counter that a file or a sponsor holds. For our own id the counter continues from the
+  // larger one.
+  void merge(TimePoint now, const std::vector<SavedCounter>& saved);
+  // Age of the run as a sponsor or a file knows it; the larger one wins.
+  void merge_age(TimePoint now, Duration age);
+
+  enum class News { fresh, known, no_room };
+  // A verified report of another member (or of ours, from an earlier process).
+  News on_report(TimePoint now, const ProgressReport& report);
+  // Whether a report would change anything: asked before its signature is verified.
+  [[nodiscard]] bool is_news(const ProgressReport& report) const;
+
+  // A member died or left: its counter stays and stops growing.
+  void on_departed(TimePoint now, const NodeId& id);
+
+  // How many members are alive: sets the interval between reports.
+  void set_members(std::size_t alive) { members_ = alive; }
+  [[nodiscard]] Duration report_interval() const;
+  // Our own report, unsigned, when one is due and has something new to say.
+  [[nodiscard]] std::optional<ProgressReport> take_due_report(TimePoint now,
+                                                              Incarnation incarnation);
+
+  // P.
+  [[nodiscard]] std::uint64_t total(TimePoint now);
+  // Samples per second of all members that are running.
+  [[nodiscard]] double rate() const;
+  [[nodiscard]] std::uint64_t own_samples() const { return own_.samples; }
+  [[nodiscard]] std::uint64_t samples_of(const NodeId& id) const;
+  [[nodiscard]] double rate_of(const NodeId& id) const;
+  // Since genesis: the largest age known, continued on our own clock.
+  [[nodiscard]] Duration run_age(TimePoint now) const;
+  // The newest report held, for bucket answers.
+  [[nodiscard]] const ProgressReport* report_of(const NodeId& id) const;
+  // Every counter, ascending by id.
+  [[nodiscard]] std::vector<SavedCounter> saved() const;
+
+ private:
+  struct Counter {
+    std::uint64_t claimed = 0;  // the largest that was claimed
+    std::uint64_t counted = 0;  // what goes into P, at `at`
+    std::uint64_t rate_millisamples = 0;
+    TimePoint at{};        // when `counted` was last settled
+    TimePoint reported{};  // when the last report came
+    bool running = false;
+    std::optional<ProgressReport> report;
+  };
+  struct Own {
+    std::uint64_t samples = 0;  // since genesis, earlier processes included
+    std::uint64_t offset = 0;   // what earlier processes did beyond our checkpoint
+    std::uint64_t reported = 0;
+    double rate = 0;  // samples a second, averaged
+    TimePoint rate_since{};
+    std::uint64_t rate_base = 0;
+    std::optional<TimePoint> last_report;
+  };
+
+  [[nodiscard]] std::uint64_t cap_millirate() const;
+  [[nodiscard]] std::uint64_t value_of(const Counter& counter, TimePoint now) const;
+  void settle(Counter& counter, TimePoint now, std::uint64_t cap);
+  void continue_own_from(std::uint64_t samples);
+
+  NodeId self_;
+  ProgressOptions options_;
+  Own own_;
+  std::unordered_map<NodeId, Counter> counters_;
+  std::size_t members_ = 1;
+  std::uint64_t floor_ = 0;
+  std::optional<TimePoint> floor_at_;
+  std::optional<TimePoint> genesis_;  // on our clock; may lie before our start
+};
+
+}  // namespace starling::gossip
