@@ -1,0 +1,50 @@
+// Which device computes, in which precision, on how many threads. Free of torch, so that any folder
+// may include it.
+#pragma once
+
+#include "node/base/result.h"
+#include "training/models/plan.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace starling::training {
+
+enum class Precision : std::uint8_t {
+  automatic,  // see resolve_device()
+  fp32,
+  bf16,  // convolutions in bf16; master, normalisations, last layer and loss in fp32
+};
+
+struct DeviceOptions {
+  // auto, cpu, cuda or cuda:N. auto is the first CUDA device if this build and machine have one.
+  std::string device = "auto";
+  Precision precision = Precision::automatic;
+  // Threads inside one operation on the CPU. More than one collapses when anything else keeps a
+  // core busy (they spin at barriers), so give them cores of their own.
+  int threads = 1;
+};
+
+// What the options come to on this machine and for this model.
+struct ResolvedDevice {
+  bool cuda = false;
+  int index = 0;                          // of the CUDA device
+  Precision precision = Precision::fp32;  // never automatic
+};
+
+// Rule:    automatic precision is fp32 for images up to 64 pixels, where conversions cost more than
+//          they save, and on CPUs without bf16 instructions; bf16 otherwise.
+// Errors:  bad_config for an unknown device text or a thread count outside 1..1024; unsupported if
+//          CUDA is asked for and this build or machine has none.
+[[nodiscard]] Result<ResolvedDevice> resolve_device(const DeviceOptions& options,
+                                                    const ModelSpec& spec);
+
+[[nodiscard]] std::string_view name_of(Precision precision);
+// auto, fp32 or bf16. Errors: bad_config.
+[[nodiscard]] Result<Precision> parse_precision(std::string_view text);
+
+// "2.11.0", for `starling version`.
+[[nodiscard]] std::string libtorch_version();
+
+}  // namespace starling::training
