@@ -91,8 +91,17 @@ class Resampler {
     std::vector<float> weight;  // `taps` per target pixel
     std::uint32_t taps = 0;
   };
+  // How byte values become model input: value * gain - shift, per channel.
+  struct Scale {
+    std::array<float, 3> gain{};
+    std::array<float, 3> shift{};
+  };
   static void fill(Axis& axis, double start, double extent, std::uint32_t source,
                    std::uint32_t target);
+  void resize_rows(const Image& image, bool flip, std::uint32_t target, std::uint32_t begin,
+                   std::uint32_t end);
+  void write_row(std::size_t stored, std::size_t channels, const Scale& scale,
+                 std::span<float> out) const;
 
   Axis across_;
   Axis down_;
