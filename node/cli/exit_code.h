@@ -1,0 +1,64 @@
+// Exit codes: an API for systemd, Kubernetes and scripts. Numbers never change their meaning.
+#pragma once
+
+#include "node/base/error.h"
+
+#include <cstdint>
+
+namespace starling::node {
+
+enum class ExitCode : std::uint8_t {
+  good = 0,              // target reached and consensus verified, or a graceful leave
+  internal = 1,          // unexpected; from `status`: degraded or not running
+  usage = 2,             // a flag, key or value is wrong; do not restart
+  environment = 3,       // the machine cannot do it: port, key file, folder, device; do not restart
+  not_enough_peers = 4,  // --require-peers not met within --join-timeout
+  refused = 5,           // by the swarm, with --require-peers; do not restart
+  replicas_differ = 6,   // the final consensus failed
+  data = 7,              // unreadable data, or too much of it
+  diverged = 9,          // non-finite values after every rollback
+  temporary = 75,        // accelerator lost, disk full, no memory: restart me
+  second_interrupt = 130,  // the second SIGINT: gone without finishing
+  second_terminate = 143,  // the second SIGTERM
+};
+
+[[nodiscard]] constexpr int number_of(ExitCode code) { return static_cast<int>(code); }
+
+// The exit code of an error that ends the process.
+[[nodiscard]] constexpr ExitCode exit_code_of(Errc code) {
+  switch (code) {
+    case Errc::bad_argument:
+    case Errc::bad_config:
+      return ExitCode::usage;
+    case Errc::listen_failed:
+    case Errc::permission:
+    case Errc::unsupported:
+    case Errc::already_exists:
+    case Errc::not_found:
+    case Errc::duplicate_identity:
+    case Errc::resolve_failed:
+      return ExitCode::environment;
+    case Errc::not_enough_peers:
+      return ExitCode::not_enough_peers;
+    case Errc::wrong_swarm:
+    case Errc::wrong_identity:
+    case Errc::version_mismatch:
+    case Errc::settings_mismatch:
+    case Errc::refused:
+      return ExitCode::refused;
+    case Errc::replicas_differ:
+      return ExitCode::replicas_differ;
+    case Errc::data_failed:
+      return ExitCode::data;
+    case Errc::diverged:
+      return ExitCode::diverged;
+    case Errc::disk_full:
+    case Errc::device_failed:
+    case Errc::no_memory:
+      return ExitCode::temporary;
+    default:
+      return ExitCode::internal;
+  }
+}
+
+}  // namespace starling::node

@@ -1,0 +1,54 @@
+// The texts of configuration values: sizes, durations, numbers, words of a fixed set.
+//
+// Every parse_ function returns the value, or a phrase that says what would be right ("a duration
+// such as 90s, 5m or 2h"); the caller adds the key and the value. Every show_ function writes a
+// text that its parse_ function reads back to the same value.
+#pragma once
+
+#include "node/base/clock.h"
+#include "node/config/config.h"
+
+#include <cstdint>
+#include <expected>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace starling::node {
+
+template <class T>
+using Parsed = std::expected<T, std::string>;
+
+// "90s", "5m", "2h", "250ms", "1d", "1h30m"; "0" alone is zero. At most 100 years.
+[[nodiscard]] Parsed<Duration> parse_duration(std::string_view text);
+[[nodiscard]] std::string show_duration(Duration duration);
+
+// Bytes: "50MB" is 50 * 10^6, "50MiB" is 50 * 2^20; also k, G, T; a bare number is bytes; "/s" may
+// follow, so that rates read naturally.
+[[nodiscard]] Parsed<std::uint64_t> parse_size(std::string_view text);
+
+// A whole number in [low, high]; "_" and spaces are not digits.
+[[nodiscard]] Parsed<std::uint64_t> parse_count(std::string_view text, std::uint64_t low,
+                                                std::uint64_t high);
+
+// A finite decimal number in [low, high].
+[[nodiscard]] Parsed<double> parse_number(std::string_view text, double low, double high);
+[[nodiscard]] std::string show_number(double value);
+
+// true, false, yes, no, on, off, 1, 0.
+[[nodiscard]] Parsed<bool> parse_switch(std::string_view text);
+
+// "samples=240000", "epochs=18", "steps=100", "time=2h"; sizes of samples may say 240k or 1.2M.
+[[nodiscard]] Parsed<Until> parse_until(std::string_view text);
+[[nodiscard]] std::string show_until(const Until& until);
+
+// What a listening or dialled address must look like, without resolving it: "HOST:PORT" or
+// "[V6]:PORT"; a host may be empty when listening.
+[[nodiscard]] Parsed<std::string> parse_address(std::string_view text);
+
+// The candidate that is closest to `word` in edits, if it is close enough to be a slip of the
+// fingers; empty otherwise.
+[[nodiscard]] std::string_view nearest(std::string_view word,
+                                       std::span<const std::string_view> candidates);
+
+}  // namespace starling::node

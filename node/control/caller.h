@@ -1,0 +1,28 @@
+// The verb's side of DIR/control.sock.
+#pragma once
+
+#include "node/base/clock.h"
+#include "node/base/result.h"
+#include "node/control/request.h"
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace starling::node {
+
+// Asks the node that runs in `dir` and waits for its answer; the body of its result.
+//
+// `on_progress` is called with the body of each intermediate line.
+// Errors:  not_found when no node runs there; timed_out when nothing comes for `patience`;
+//          bad_message; or the error that the node answered with.
+// Thread:  any; blocks.
+[[nodiscard]] Result<std::string> ask_node(
+    const std::filesystem::path& dir, const ControlRequest& request, Duration patience,
+    const std::function<void(const std::string&)>& on_progress = {});
+
+// The path of control.sock through the descriptor of its folder ("/proc/self/fd/7/control.sock"),
+// short enough for a socket address.
+[[nodiscard]] std::string socket_path_by_descriptor(int folder);
+
+}  // namespace starling::node

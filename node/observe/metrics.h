@@ -1,0 +1,106 @@
+// The metrics that Prometheus scrapes: one table with name, type, unit and meaning of each, and the
+// registry behind it.
+#pragma once
+
+#include "node/observe/host_sampler.h"
+#include "node/observe/status.h"
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace starling::node {
+
+enum class Metric : std::uint8_t {
+  build_info,
+  run_info,
+  up_seconds,
+  train_steps,
+  train_samples,
+  train_step_duration,
+  train_images_per_second,
+  train_loss,
+  train_learning_rate,
+  eval_accuracy,
+  swarm_samples,
+  swarm_budget_samples,
+  swarm_progress,
+  swarm_members,
+  swarm_disagreement,
+  neighbours,
+  gossip_bytes,
+  gossip_exchanges,
+  gossip_wait,
+  gossip_errors,
+  gossip_edge_resets,
+  peer_rtt,
+  reachable,
+  data_wait_seconds,
+  data_bad_samples,
+  checkpoint_last_success,
+  events_lost,
+  process_cpu_seconds,
+  process_resident_bytes,
+  process_open_fds,
+  process_disk_bytes,
+  host_network_bytes,
+  host_disk_bytes,
+  host_cpu_ratio,
+  host_memory_available_bytes,
+};
+
+enum class MetricType : std::uint8_t { counter, gauge, histogram };
+
+// One metric as /metrics and the documentation show it.
+struct MetricSpec {
+  Metric metric;
+  std::string_view name;
+  MetricType type;
+  std::string_view unit;
+  std::string_view help;
+  // "direction=sent,received;kind=delta,control": labels and their allowed values; "*" allows any
+  // text, and then at most 64 series exist.
+  std::string_view labels;
+};
+[[nodiscard]] std::span<const MetricSpec> all_metrics();
+
+// The registry.
+//
+// Owned by the node; outlives the HTTP server. Labels come from the table's fixed sets, never from
+// a peer, so the number of series is bounded.
+//
+// Thread:  any. Cost: a map look-up under a lock; not for inner loops.
+class Metrics {
+ public:
+  using Labels = std::initializer_list<std::string_view>;  // values, in the table's order
+
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // Counters: adds a non-negative amount, or raises the counter to a total (a lower one is
+  // ignored: counters never fall).
+  void add(Metric metric, double amount, Labels labels = {});
+  void raise_to(Metric metric, double total, Labels labels = {});
+  // Gauges.
+  void set(Metric metric, double value, Labels labels = {});
+  // Histograms: one observation, in the metric's unit.
+  void observe(Metric metric, double value, Labels labels = {});
+
+  // Everything that a snapshot or a sample of the host says.
+  void update(const StatusSnapshot& status);
+  void update(const HostSample& sample);
+
+  // The text format 0.0.4.
+  [[nodiscard]] std::string render() const;
+
+ private:
+  struct Registry;
+  std::unique_ptr<Registry> registry_;
+};
+
+}  // namespace starling::node

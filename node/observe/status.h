@@ -1,0 +1,165 @@
+// StatusSnapshot: what this node knows about itself and the swarm at one moment, and its forms for
+// people and programs (`starling status --json`, schema 1: fields are added, never renamed).
+#pragma once
+
+#include "node/base/mutex.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling::node {
+
+enum class Phase : std::uint8_t { starting, joining, training, finishing, finished, leaving };
+[[nodiscard]] std::string_view name_of(Phase phase);
+
+enum class MemberState : std::uint8_t { joining, alive, suspect, dead, left };
+inline constexpr std::size_t kMemberStates = 5;
+[[nodiscard]] std::string_view name_of(MemberState state);
+
+// One member in this node's view; the list includes the node itself.
+struct MemberStatus {
+  std::string id;
+  std::string name;  // the member's own choice: escape it before showing it
+  MemberState state = MemberState::joining;
+  std::string address;
+  std::uint64_t samples = 0;
+  std::uint64_t incarnation = 0;
+  std::string reason;  // who noticed and how, for suspect and dead
+  bool self = false;
+};
+
+// One open edge. Rates and ratios are averages of the last exchanges.
+struct NeighbourStatus {
+  std::string id;
+  std::string name;
+  MemberState state = MemberState::alive;
+  std::optional<double> rtt_ms;
+  std::string level;  // "L2"
+  std::uint64_t exchanges = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  std::optional<double> disagreement_ratio;  // |x - r| / |x|
+  std::optional<double> last_exchange_s;     // seconds since the last one
+  std::uint64_t resets = 0;
+  std::uint64_t clipped = 0;
+  bool parked = false;
+};
+
+struct StatusSnapshot {
+  struct Node {
+    std::string id;
+    std::string name;
+    std::string version;
+    double uptime_s = 0;
+  } node;
+  Phase phase = Phase::starting;
+  std::string address;  // where the node listens
+  std::string http;     // where it serves HTTP; empty when off
+  struct Swarm {
+    std::string id;
+    std::string mode;  // "secret" or "open"
+    std::string fingerprint;
+  } swarm;
+  struct Model {
+    std::string name;
+    std::uint64_t parameters = 0;
+    std::uint32_t classes = 0;
+    std::uint32_t img = 0;
+  } model;
+  struct Progress {
+    std::uint64_t step = 0;
+    std::uint64_t samples = 0;         // of this node
+    std::uint64_t swarm_samples = 0;   // P
+    std::uint64_t budget_samples = 0;  // 0 when the run ends by time
+    double share = 0;                  // of the budget, in [0, 1]; also for runs that end by time
+    double epoch = 0;
+    std::optional<double> left_s;
+  } progress;
+  struct Train {
+    std::optional<double> loss;  // average of the last steps
+    double images_per_second = 0;
+    double swarm_images_per_second = 0;
+    double gossip_wait_ratio = 0;  // share of the time for which training waited for a codec job
+    double data_wait_ratio = 0;
+    double learning_rate = 0;
+    std::uint64_t bad_samples = 0;
+    std::string device;
+    std::string precision;
+    std::uint32_t batch = 0;
+  } train;
+  struct Eval {
+    double accuracy_ratio = 0;
+    double loss = 0;
+    std::uint64_t images = 0;
+    std::uint64_t step = 0;
+  };
+  std::optional<Eval> eval;  // the newest evaluation
+  // Payload bytes and messages since the process started, over all peers that ever were.
+  struct Traffic {
+    std::uint64_t bytes_sent = 0;
+    std::uint64_t bytes_received = 0;
+    std::uint64_t delta_bytes_sent = 0;
+    std::uint64_t delta_bytes_received = 0;
+    std::uint64_t exchanges = 0;
+  } traffic;
+  struct Host {
+    double cpu_ratio = 0;  // cores in use by this process
+    std::uint64_t rss_bytes = 0;
+  } host;
+  std::optional<double> disagreement_ratio;  // median over the edges
+  std::string reachable = "unknown";         // "yes", "no", "unknown": the dial-back's result
+  std::string checkpoint;                    // folder of the newest one, empty without
+  std::vector<MemberStatus> members;
+  std::vector<NeighbourStatus> neighbours;
+  struct Consensus {
+    std::string state = "none";  // none, agreeing, reducing, certifying, certified, adopted, failed
+    std::uint64_t epoch = 0;
+    std::string hash;  // hexadecimal, empty before
+    std::vector<std::string> participants;
+    std::uint32_t identical = 0;  // replicas that signed this hash
+  } consensus;
+  // Sentences about what is wrong now; empty is healthy.
+  std::vector<std::string> warnings;
+
+  // True when the node does what it is there for: `starling status` exits 0, /readyz is 200.
+  [[nodiscard]] bool healthy() const;
+  [[nodiscard]] std::size_t members_in(MemberState state) const;
+};
+
+// The whole snapshot, its members, its neighbours: objects with "schema": 1.
+[[nodiscard]] nlohmann::json to_json(const StatusSnapshot& status);
+[[nodiscard]] nlohmann::json members_json(const StatusSnapshot& status);
+[[nodiscard]] nlohmann::json neighbours_json(const StatusSnapshot& status);
+// One JSON text without spaces; bytes that are not UTF-8 become replacement characters.
+[[nodiscard]] std::string to_text(const nlohmann::json& json);
+
+// The forms for people, made from the JSON, because the verbs that print them get it from a socket.
+// A field that is missing prints as "-"; texts are escaped.
+[[nodiscard]] std::string status_table(const nlohmann::json& status);
+[[nodiscard]] std::string members_table(const nlohmann::json& members);
+[[nodiscard]] std::string neighbours_table(const nlohmann::json& neighbours);
+
+// Where the io thread leaves the newest snapshot for everyone who shows it.
+//
+// Thread:  any. A snapshot never changes after put().
+class SnapshotBox {
+ public:
+  // Owners of a snapshot: the box, and every reader for as long as it looks at it.
+  using Pointer = std::shared_ptr<const StatusSnapshot>;
+
+  void put(StatusSnapshot snapshot);
+  // Never null: before the first put() a snapshot of phase `starting`.
+  [[nodiscard]] Pointer get() const;
+
+ private:
+  mutable Mutex mutex_;
+  Pointer snapshot_ STARLING_GUARDED_BY(mutex_);
+};
+
+}  // namespace starling::node

@@ -1,0 +1,16 @@
+// The calendar, for lines that people and scripts read. No protocol uses it.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace starling::node {
+
+using WallTime = std::chrono::time_point<std::chrono::system_clock, std::chrono::milliseconds>;
+
+[[nodiscard]] WallTime wall_now();
+// "2026-11-21T02:14:07Z", and with milliseconds "2026-11-21T02:14:07.123Z".
+[[nodiscard]] std::string show_seconds(WallTime time);
+[[nodiscard]] std::string show_milliseconds(WallTime time);
+
+}  // namespace starling::node
