@@ -1,0 +1,76 @@
+// The arithmetic of an exchange: what two deltas do to a replica and to the reference that both
+// ends share.
+//
+//   x += scale w (q_their - q_own)        r += 1/2 q_lower, then r += 1/2 q_higher
+//
+// Both ends must get the same r from the same bytes, on any processor: each line is a rounded
+// multiply and a rounded add in fp32, in this order, never fused. r is never -0 (a sum of floats is
+// -0 only when both terms are, and no reference starts with one), so that a value that a sparse
+// delta does not touch and one to which zero is added are the same bits.
+//
+// With w = 1/2 and scale = 1: x' - r' = (x - r) - q_own, the compression error and nothing else,
+// and x_own + x_their is unchanged.
+#pragma once
+
+#include "gossip/delta/codec.h"
+
+#include <span>
+
+namespace starling::gossip {
+
+// A payload whose bytes have been checked. Views the bytes of the Payload, which must outlive it.
+struct PayloadView {
+  DeltaView delta;
+  ByteView statistics;  // mean, then variance, fp32 for each channel; empty when it carries none
+};
+
+// Errors:  bad_message: the delta is malformed, the length is wrong, a mean is not finite, a
+// variance
+//          is not finite or negative.
+[[nodiscard]] Result<PayloadView> parse_payload(const Layout& layout, const Payload& payload);
+
+// The most bytes of a payload: what the receiver reserves before its first chunk.
+[[nodiscard]] std::size_t max_payload_bytes(const Layout& layout, Level level,
+                                            Statistics statistics);
+
+// BatchNorm statistics of one node, one entry a channel.
+struct ChannelStatistics {
+  std::span<float> mean;
+  std::span<float> variance;
+};
+
+// Appends mean and variance to a payload.
+//
+// Errors:  diverged if a value is not finite or a variance is negative; out is as before then.
+[[nodiscard]] Result<void> append_statistics(const ChannelStatistics& own, Bytes& out);
+
+// Pools checked statistics of the other end into the own ones, `weight` being the share of theirs.
+//
+// Rule:    m = a m1 + b m2, v = a v1 + b v2 + a b (m1 - m2)^2, a = 1 - b (rulings 18).
+void pool_statistics(ByteView theirs, Weight weight, const ChannelStatistics& own);
+
+// The two deltas of an exchange as one end sees them.
+struct DeltaPair {
+  const DeltaView& own;
+  const DeltaView& theirs;
+  Side own_side;
+};
+
+// |q_their - q_own|.
+//
+// Cost:    decodes both deltas once; no model-sized memory. The same value with every Isa.
+[[nodiscard]] double difference_norm(const DeltaPair& pair, Isa isa);
+
+// What apply_exchange() changes: replica and reference, Layout::size() values each.
+struct ExchangeState {
+  std::span<float> parameters;
+  std::span<float> reference;
+};
+
+// x += factor (q_their - q_own); r += both halves, lower end first. Returns |q_their - q_own|.
+//
+// Cost:    one pass over the blocks; where both deltas are sparse only the selected values are
+//          touched, in the big part.
+double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& state, Isa isa);
+
+}  // namespace starling::gossip
