@@ -1,0 +1,92 @@
+@0xc3d1f6a0b7e94215;
+# The messages of an edge (room 0x02).
+#
+# An edge belongs to the two ends of the session that carries the message; nothing here names them.
+# Either end may open: normally the one with the lower id does. Two openings that cross: the larger
+# generation stands, of equal ones that of the lower id.
+#
+#   EdgeOpen  ->  EdgeOpenAck | EdgeClose          the reference r is now the same at both ends
+#   Offer     ->  Answer | Busy                    one exchange; two offers that cross are one, too
+#   Resume   <->  Resume                           first on a new session between the same processes
+#   EdgeReset ->  EdgeOpen by the lower id         the generation grows
+#   EdgeClose                                      no reply
+#
+# Order: a session keeps it; nothing may be reordered. A sequence number is used with one payload a
+# side: a payload is sent again only after Resume, and one named by Busy is void at both ends.
+#
+# A receiver checks: generation and sequence number against its own state, chain8 (the first eight
+# bytes of H(chain | payload of the lower end | payload of the higher end), which starts as the hash
+# of r), the spot against its own r, the weight (1 to 64 of 128), every number for being finite and
+# in range. The attachment of Offer and Answer is a delta at `level`, followed by BatchNorm mean and
+# variance exactly when seq mod 16 = 15; that of EdgeOpen in mode snapshot is the replica at L6.
+#
+# Evolution: fields are appended; a field with a changed meaning is a new major version of the wire.
+
+struct Figures {
+  samples @0 :UInt64;   # processed by the sender
+  steps @1 :UInt64;     # taken by the sender
+  age @2 :Float64;      # steps behind its replica, averaged with the parameters
+  loss @3 :Float32;     # moving average
+}
+
+struct EdgeOpen {
+  generation @0 :UInt64;
+  mode @1 :UInt8;       # 0 genesis, 1 snapshot
+  reference @2 :Data;   # BLAKE2b-256 of r
+  age @3 :Float64;
+  record @4 :Data;      # the proposer's signed member record, at most 512 bytes
+}
+
+struct EdgeOpenAck {
+  generation @0 :UInt64;
+  reference @1 :Data;
+  age @2 :Float64;
+}
+
+struct Offer {
+  generation @0 :UInt64;
+  seq @1 :UInt64;
+  chain8 @2 :UInt64;
+  attempt @3 :UInt64;   # counts the offers that the sender made on this generation
+  level @4 :UInt8;      # 0 to 6
+  statistics @5 :UInt8; # 0 without, 1 with
+  purpose @6 :UInt8;    # 0 regular, 1 leave
+  figures @7 :Figures;
+  expectedWait @8 :Float32;  # steps of the sender until it has the answer
+  spotBlock @9 :UInt32;
+  spotHash @10 :Data;
+}
+
+struct Answer {
+  generation @0 :UInt64;
+  seq @1 :UInt64;
+  chain8 @2 :UInt64;
+  level @3 :UInt8;
+  statistics @4 :UInt8;
+  weight @5 :UInt8;     # of 128: 1 to 64
+  figures @6 :Figures;
+}
+
+struct Busy {
+  generation @0 :UInt64;
+  seq @1 :UInt64;
+  offer @2 :Data;       # hash over the header of the void offer
+  retryMs @3 :UInt32;
+}
+
+struct Resume {
+  generation @0 :UInt64;
+  seq @1 :UInt64;
+  chain8 @2 :UInt64;
+  pending @3 :UInt8;    # 0 none, 1 an offer waits for its answer
+}
+
+struct EdgeReset {
+  generation @0 :UInt64;  # the new one
+  reason @1 :UInt8;
+}
+
+struct EdgeClose {
+  generation @0 :UInt64;  # and all before
+  reason @1 :UInt8;
+}

@@ -1,0 +1,205 @@
+// Which neighbour to average with, when, and at which level: all edges of one node.
+#pragma once
+
+#include "gossip/exchange/edge.h"
+#include "gossip/exchange/effects.h"
+#include "gossip/exchange/level_control.h"
+#include "gossip/exchange/messages.h"
+#include "node/base/clock.h"
+#include "node/base/ids.h"
+#include "node/base/random.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace starling::gossip {
+
+struct MixerOptions {
+  EdgeOptions edge;  // `blocks` is set by the mixer
+  LevelOptions levels;
+  // Edges that this node wants; it accepts two more. Raising it mixes faster on large swarms and
+  // costs one reference (4 bytes a parameter) an edge.
+  std::uint32_t degree = 4;
+  // Exchanges after which an edge outside the topology is closed. Lowering it makes openings (8
+  // bits a parameter) a larger share of the traffic.
+  std::uint64_t lease = 500;
+  // Offers that may wait for their answer here; above, Busy.
+  std::uint32_t answers_max = 8;
+  // How long the higher id waits for the lower one to open an edge before it proposes itself.
+  Duration open_grace = std::chrono::seconds(2);
+  // First wait after a refused or failed opening, and the longest; it doubles in between.
+  Duration retry_min = std::chrono::seconds(2);
+  Duration retry_max = std::chrono::minutes(5);
+  // Lag beyond which a replica does not heal by averaging (rulings 7): the larger of the two.
+  double lag_share = 0.2;
+  double lag_steps = 1000;
+  // How long a node that is far behind holds back its exchanges for a state transfer to begin.
+  Duration lag_patience = std::chrono::seconds(60);
+  // Exchanges in which a node counts as a newcomer.
+  std::uint64_t newcomer_exchanges = 32;
+};
+
+// What training reports after a step or a batch of steps. Counters never decrease.
+struct TrainingState {
+  std::uint64_t steps = 0;
+  std::uint64_t samples = 0;
+  double progress = 0;  // share of the swarm's budget, 0 to 1
+  float loss = 0;       // moving average
+  Duration step_time{};
+};
+
+// How far behind this replica is.
+struct Lag {
+  double own_age = 0;
+  double median_age = 0;    // of the neighbours
+  bool far_behind = false;  // join again by state transfer
+};
+
+struct NeighbourView {
+  NodeId peer;
+  EdgeState state = EdgeState::closed;
+  Generation generation;
+  Level level = Level::l2;
+  LevelReason level_reason = LevelReason::unmeasured;
+  bool wanted = false;
+  bool parked = false;
+  std::uint64_t exchanges = 0;
+  std::uint64_t clipped = 0;
+  std::uint64_t refused = 0;  // payloads of the peer
+  std::uint64_t busy = 0;     // own offers that were not answered
+  std::uint64_t resets = 0;
+  std::uint64_t bytes_sent = 0;  // of payloads and snapshots
+  std::uint64_t bytes_received = 0;
+  // |q_their - q_own| over |x - r| of the last exchange that measured both: a figure to watch, not
+  // a signal to steer by (algorithm 6.3).
+  double disagreement_ratio = 0;
+  double last_norm = 0;
+  std::optional<TimePoint> last_exchange;
+  Duration answer_time{};
+};
+
+// All edges of one node and the choice between them.
+//
+// Owned by the gossip driver; born with the node, ends with it; not movable. Lives on the io
+// thread. Holds this node's truth only. Costs one pending offer and one cached answer an edge, and
+// O(edges) time an event; every model-sized piece of work is a job in the effects. Jobs are run in
+// the order in which they are returned, each outcome is handed to on_job_done() in that order.
+class Mixer {
+ public:
+  Mixer(NodeId self, const MixerOptions& options, std::uint32_t blocks, Rng rng);
+  Mixer(const Mixer&) = delete;
+  Mixer& operator=(const Mixer&) = delete;
+
+  // A session with `peer` is usable; a second call without a session_down in between replaces it.
+  [[nodiscard]] ExchangeEffects on_session_up(TimePoint now, NodeId peer, Instance instance);
+  [[nodiscard]] ExchangeEffects on_session_down(TimePoint now, NodeId peer);
+  // The neighbours that the topology wants, sessions or not.
+  [[nodiscard]] ExchangeEffects on_neighbours(TimePoint now, const std::vector<NodeId>& wanted);
+  [[nodiscard]] ExchangeEffects on_message(TimePoint now, NodeId from, ExchangeMessage message);
+  [[nodiscard]] ExchangeEffects on_job_done(TimePoint now, CodecOutcome outcome);
+  [[nodiscard]] ExchangeEffects on_steps(TimePoint now, const TrainingState& training);
+  // Goodput of bulk bursts to or from `peer`, the smaller of the two ways.
+  void on_goodput(NodeId peer, double bytes_per_second);
+  // `peer` had no room for the attachment of `message`, which it therefore never saw.
+  [[nodiscard]] ExchangeEffects on_refused(TimePoint now, NodeId peer,
+                                           const ExchangeMessage& message);
+  [[nodiscard]] ExchangeEffects on_tick(TimePoint now);
+  // When on_tick() is due at the latest; calling it earlier is harmless.
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  // For the final consensus: no new offers; those under way are settled or, at `deadline`, given
+  // up. Once drained() no job touches the master until end_drain().
+  [[nodiscard]] ExchangeEffects begin_drain(TimePoint now, TimePoint deadline);
+  [[nodiscard]] ExchangeEffects end_drain(TimePoint now);
+  // Before leaving: one exchange at the highest level that fits half the time left, with the
+  // fastest neighbour, then all edges are closed and drained() holds, at `deadline` at the latest.
+  [[nodiscard]] ExchangeEffects begin_leave(TimePoint now, TimePoint deadline);
+  [[nodiscard]] bool drained() const;
+
+  // This replica was replaced by another one: all edges are void. Best called while drained().
+  [[nodiscard]] ExchangeEffects reset_to_genesis(TimePoint now);
+  [[nodiscard]] ExchangeEffects adopt_replica(TimePoint now, double age);
+
+  // Own signed record, sent with openings (at most exchange_limits::kMaxRecord bytes).
+  void set_record(Bytes record);
+
+  [[nodiscard]] double age() const { return node_.replica.age; }
+  [[nodiscard]] Lag lag() const;
+  // Exchanges since the start or the last state transfer; a newcomer has had fewer than 32.
+  [[nodiscard]] std::uint64_t exchanges() const { return exchanges_; }
+  [[nodiscard]] bool newcomer() const { return exchanges_ < options_.newcomer_exchanges; }
+  // The largest |q_their - q_own| of the last 100 exchanges (rulings 37 measures against it).
+  [[nodiscard]] double largest_norm() const;
+  [[nodiscard]] std::uint32_t tau() const { return period_.tau; }
+  [[nodiscard]] PeriodDecision period() const { return period_; }
+  [[nodiscard]] std::vector<NeighbourView> neighbours() const;
+  [[nodiscard]] const Edge* find_edge(NodeId peer) const;
+
+ private:
+  struct Neighbour {
+    Neighbour(NodeId self, NodeId peer, const EdgeOptions& edge_options,
+              const LevelOptions& level_options)
+        : edge(self, peer, edge_options), history(level_options) {}
+    Edge edge;
+    LevelHistory history;
+    LevelDecision decision;
+    std::optional<double> goodput;
+    TimePoint open_at{};            // no own proposal before
+    TimePoint offer_at{};           // no own offer before (Busy)
+    Duration retry{};               // present wait between proposals
+    std::uint64_t last_choice = 0;  // own steps at the last exchange or choice
+    double difference = 0;          // |x - r| of the last encode
+    NeighbourView counters;
+  };
+  enum class Phase : std::uint8_t { mixing, draining, frozen, leaving, left };
+
+  Neighbour& neighbour(NodeId peer);
+  [[nodiscard]] Neighbour* find(NodeId peer);
+  [[nodiscard]] Admission admit(TimePoint now, const Neighbour& from,
+                                const ExchangeMessage& message);
+  [[nodiscard]] std::size_t edges_taken() const;
+  [[nodiscard]] bool make_room(Turn& turn);
+  // Everything that may follow from an event: closes, opens, offers, phases, counters.
+  void settle(Turn& turn);
+  void count_events(Turn& turn, std::size_t from);
+  void count(const ExchangeEvent& event, TimePoint now);
+  void close_unwanted(Turn& turn);
+  void open_wanted(Turn& turn);
+  void maybe_offer(Turn& turn);
+  [[nodiscard]] Neighbour* choose(TimePoint now);
+  [[nodiscard]] Line line_of(const Neighbour& neighbour) const;
+  void control(Turn& turn, Neighbour& neighbour);
+  void control_period(Turn& turn, const Neighbour& neighbour);
+  void advance_phase(Turn& turn);
+  void advance_leave(Turn& turn);
+  [[nodiscard]] bool settled() const;
+  void freeze(Turn& turn, Edge::Frozen frozen);
+  void void_all(Turn& turn, CloseReason reason);
+  [[nodiscard]] bool holding_back(TimePoint now) const;
+  void watch_lag(TimePoint now);
+
+  NodeId self_;
+  MixerOptions options_;
+  std::uint32_t blocks_;
+  Rng rng_;
+  NodeFigures node_;
+  TrainingState training_;
+  std::map<NodeId, Neighbour> neighbours_;
+  std::set<NodeId> wanted_;
+  Phase phase_ = Phase::mixing;
+  TimePoint phase_deadline_ = kNever;
+  bool leave_push_made_ = false;
+  std::optional<std::uint64_t> last_offer_step_;
+  std::uint64_t exchanges_ = 0;
+  std::vector<double> norms_;  // ring of the last 100
+  PeriodDecision period_;
+  std::uint32_t exchanges_with_room_ = 0;
+  std::map<std::uint32_t, std::uint64_t> tau_left_at_;  // in exchanges
+  PerLevel message_bytes_{};
+  std::optional<TimePoint> lag_since_;
+};
+
+}  // namespace starling::gossip
