@@ -6,6 +6,7 @@
 #include "training/replica.h"
 
 #include <cstdint>
+#include <span>
 
 namespace starling::training {
 
@@ -14,7 +15,8 @@ struct Genesis {
   Hash hash;        // BLAKE2b-256 of the padded canonical vector, little-endian fp32
 };
 
-// Draws the parameters from the seed in the settings.
+// Draws the parameters from the seed in the settings into a zeroed span of Layout::size() values;
+// padding stays zero.
 //
 // Rule:    every tensor has its own Rng, seeded with the first eight bytes of BLAKE2b("starling
 //          genesis 1" | seed | name), and is drawn in canonical order (O,H,W,I). A normal deviate
@@ -26,6 +28,9 @@ struct Genesis {
 // Cost:    0.15 s for ResNet-50, plus its hash.
 // Thread:  any; pure.
 // Source:  rulings 17; He et al. 2015, "Delving deep into rectifiers", for the spread.
+void draw_genesis(const Model& model, std::uint64_t seed, std::span<float> out);
+
+// The same as a replica, with its hash.
 [[nodiscard]] Genesis make_genesis(const Model& model, std::uint64_t seed);
 
 }  // namespace starling::training

@@ -5,11 +5,13 @@
 #include "node/base/result.h"
 #include "training/models/tensor_table.h"
 #include "training/replica.h"
+#include "training/safetensors.h"
 
 #include <filesystem>
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace starling::training {
 
@@ -31,6 +33,9 @@ using Metadata = std::map<std::string, std::string>;
 //          not finite, or a variance below zero; and those of SafetensorsFile::read().
 [[nodiscard]] Result<Replica> read_model(const std::filesystem::path& path, const Model& model);
 
+// The same from a file in memory.
+[[nodiscard]] Result<Replica> parse_model(const SafetensorsFile& file, const Model& model);
+
 // The model that a file was written for: from its metadata, or else (published weights) from its
 // tensors, with `image_size` 224.
 //
@@ -42,5 +47,7 @@ using Metadata = std::map<std::string, std::string>;
                                         std::span<const float> values, const Metadata& metadata);
 [[nodiscard]] Result<std::vector<float>> read_vector(const std::filesystem::path& path,
                                                      const Model& model);
+[[nodiscard]] Result<std::vector<float>> parse_vector(const SafetensorsFile& file,
+                                                      const Model& model);
 
 }  // namespace starling::training

@@ -1,0 +1,295 @@
+#include "training/checkpoint.h"
+
+#include "node/base/hash.h"
+#include "training/file_io.h"
+#include "training/model_file.h"
+#include "training/safetensors.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+namespace starling::training {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::string_view kModelName = "model.safetensors";
+constexpr std::string_view kOptimizerName = "optim.safetensors";
+constexpr std::string_view kStateName = "state.json";
+constexpr std::string_view kLatestName = "latest";
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kTemporaryPrefix = "tmp-";
+constexpr std::size_t kStepDigits = 9;  // leading zeros sort names as numbers for a billion steps
+constexpr int kSchema = 1;
+// The progress map names every node of the swarm: 16,384 x 100 bytes.
+constexpr std::uint64_t kMaxState = std::uint64_t{4} << 20;
+
+std::unexpected<Error> corrupt(std::string what) {
+  return fail(Errc::corrupt, Doing::loading_checkpoint, std::move(what));
+}
+
+std::unexpected<Error> saving_error(const fs::path& path, const std::error_code& code) {
+  const bool full = code == std::errc::no_space_on_device;
+  const bool denied =
+      code == std::errc::permission_denied || code == std::errc::read_only_file_system;
+  return fail(full     ? Errc::disk_full
+              : denied ? Errc::permission
+                       : Errc::io_failed,
+              Doing::saving_checkpoint, path.string() + ": " + code.message());
+}
+
+// Errors of files below us, told as what the user asked for.
+Error as_saving(Error error) {
+  error.doing = Doing::saving_checkpoint;
+  return error;
+}
+Error as_loading(Error error) {
+  error.doing = Doing::loading_checkpoint;
+  return error;
+}
+
+std::string folder_name(std::int64_t step) {
+  std::string digits = std::to_string(step);
+  if (digits.size() < kStepDigits) digits.insert(0, kStepDigits - digits.size(), '0');
+  return std::string(kPrefix) + digits;
+}
+
+// The step in a checkpoint's name; nothing for any other name.
+std::optional<std::int64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const std::string_view digits = std::string_view(name).substr(kPrefix.size());
+  std::int64_t step = 0;
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (problem != std::errc{} || end != digits.data() + digits.size() || step < 0) {
+    return std::nullopt;
+  }
+  return step;
+}
+
+// All checkpoints of a folder, newest first.
+std::vector<std::pair<std::int64_t, fs::path>> list(const fs::path& folder) {
+  std::vector<std::pair<std::int64_t, fs::path>> found;
+  std::error_code ignored;
+  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    const auto step = step_of(it->path().filename().string());
+    if (step) found.emplace_back(*step, it->path());
+  }
+  std::ranges::sort(found, std::greater{});
+  return found;
+}
+
+// What a crash left: folders that were never renamed.
+void remove_leftovers(const fs::path& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> left;
+  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    if (it->path().filename().string().starts_with(kTemporaryPrefix)) left.push_back(it->path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, ignored);
+}
+
+void remove_beyond(const fs::path& folder, std::size_t keep) {
+  const auto all = list(folder);
+  std::error_code ignored;  // what cannot be removed now is tried again after the next checkpoint
+  for (std::size_t i = std::max<std::size_t>(keep, 1); i < all.size(); ++i) {
+    fs::remove_all(all[i].second, ignored);
+  }
+}
+
+Result<void> write_files(const fs::path& folder, const Model& model, const Checkpoint& checkpoint) {
+  const Metadata metadata{{"step", std::to_string(checkpoint.state.step)},
+                          {"samples", std::to_string(checkpoint.state.samples)}};
+  StateFile file{checkpoint.state, {}, {}};
+  TRY(file.model_hash, write_model(folder / kModelName, model, checkpoint.replica, metadata));
+  TRY(file.optimizer_hash,
+      write_vector(folder / kOptimizerName, model, checkpoint.momenta, metadata));
+  TRY_VOID(write_whole_file(folder / kStateName, format_state(file)));
+  return flush_folder(folder);
+}
+
+// Points `latest` at a name, in one step: readers see the old link or the new one.
+void link_latest(const fs::path& folder, const std::string& name) {
+  std::error_code ignored;  // the link is a convenience for people; loading does not read it
+  const fs::path temporary = folder / (std::string(kTemporaryPrefix) + std::string(kLatestName));
+  fs::remove(temporary, ignored);
+  fs::create_directory_symlink(name, temporary, ignored);
+  fs::rename(temporary, folder / kLatestName, ignored);
+}
+
+// Puts the finished folder in its place. A checkpoint of the same step (training was resumed and
+// saved before its first step) gives way.
+Result<void> move_into_place(const fs::path& from, const fs::path& to) {
+  std::error_code code;
+  const fs::path old = from.parent_path() / (std::string(kTemporaryPrefix) + "old");
+  if (fs::exists(to, code)) {
+    fs::remove_all(old, code);
+    fs::rename(to, old, code);
+    if (code) return saving_error(to, code);
+  }
+  fs::rename(from, to, code);
+  if (code) return saving_error(to, code);
+  TRY_VOID(flush_folder(to.parent_path()));
+  fs::remove_all(old, code);
+  return {};
+}
+
+template <class T>
+Result<T> field(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  const bool right = [&] {
+    if (found == json.end()) return false;
+    if constexpr (std::is_same_v<T, std::string>) return found->is_string();
+    if constexpr (std::is_floating_point_v<T>) return found->is_number();
+    if constexpr (std::is_unsigned_v<T>) return found->is_number_unsigned();
+    return found->is_number_integer();
+  }();
+  if (!right) return corrupt(std::string("state.json: ") + key + " is missing or of another type");
+  return found->template get<T>();
+}
+
+Result<Hash> hash_field(const Json& json, const char* key) {
+  TRY(const std::string text, field<std::string>(json, key));
+  const auto bytes = from_hex(text);
+  const auto hash = bytes ? Hash::from(*bytes) : std::nullopt;
+  if (!hash) return corrupt(std::string("state.json: ") + key + " is no hash");
+  return *hash;
+}
+
+// A progress map that is not UTF-8 must not cost the checkpoint: its bad bytes are replaced.
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+// Over everything but itself: nlohmann sorts keys, so the text is the same whoever writes it.
+std::string check_of(const Json& without_check) {
+  return to_hex(hash_of(as_bytes(dump(without_check, -1))).view());
+}
+
+Result<SafetensorsFile> read_hashed(const fs::path& path, const Hash& expected) {
+  TRY(SafetensorsFile file, SafetensorsFile::read(path, std::numeric_limits<std::uint64_t>::max()));
+  if (file.hash() != expected) return corrupt(path.string() + ": its hash is another than written");
+  return file;
+}
+
+}  // namespace
+
+std::string format_state(const StateFile& file) {
+  const TrainingState& state = file.state;
+  Json json{
+      {"schema", kSchema},
+      {"step", state.step},
+      {"samples", state.samples},
+      {"steps_since_adoption", state.steps_since_adoption},
+      {"epoch", state.cursor.epoch},
+      {"position", state.cursor.position},
+      {"progress_share", state.progress_share},
+      {"progress_map", state.progress_map},
+      {"settings_fingerprint", state.settings_fingerprint},
+      {"model_hash", to_hex(file.model_hash.view())},
+      {"optimizer_hash", to_hex(file.optimizer_hash.view())},
+  };
+  json["check"] = check_of(json);
+  return dump(json, 2) + "\n";
+}
+
+Result<StateFile> parse_state(std::string_view text) {
+  if (text.size() > kMaxState) return corrupt("state.json: too long");
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return corrupt("state.json: not a JSON object");
+  TRY(const auto schema, field<std::int64_t>(json, "schema"));
+  if (schema != kSchema) {
+    return fail(Errc::version_mismatch, Doing::loading_checkpoint,
+                "state.json has schema " + std::to_string(schema) + ", this build reads " +
+                    std::to_string(kSchema));
+  }
+  TRY(const auto check, field<std::string>(json, "check"));
+  json.erase("check");
+  if (check != check_of(json)) return corrupt("state.json: its check is another than written");
+
+  StateFile file;
+  TRY(file.state.step, field<std::int64_t>(json, "step"));
+  TRY(file.state.samples, field<std::uint64_t>(json, "samples"));
+  TRY(file.state.steps_since_adoption, field<std::int64_t>(json, "steps_since_adoption"));
+  TRY(file.state.cursor.epoch, field<std::uint64_t>(json, "epoch"));
+  TRY(file.state.cursor.position, field<std::uint64_t>(json, "position"));
+  TRY(file.state.progress_share, field<double>(json, "progress_share"));
+  TRY(file.state.progress_map, field<std::string>(json, "progress_map"));
+  TRY(file.state.settings_fingerprint, field<std::string>(json, "settings_fingerprint"));
+  TRY(file.model_hash, hash_field(json, "model_hash"));
+  TRY(file.optimizer_hash, hash_field(json, "optimizer_hash"));
+  if (file.state.step < 0 || file.state.steps_since_adoption < 0) {
+    return corrupt("state.json: a count of steps below zero");
+  }
+  return file;
+}
+
+Result<fs::path> save_checkpoint(const CheckpointOptions& options, const Model& model,
+                                 const Checkpoint& checkpoint) {
+  std::error_code code;
+  fs::create_directories(options.folder, code);
+  if (code) return saving_error(options.folder, code);
+  remove_leftovers(options.folder);
+
+  const std::string name = folder_name(checkpoint.state.step);
+  const fs::path temporary = options.folder / (std::string(kTemporaryPrefix) + name);
+  fs::create_directory(temporary, code);
+  if (code) return saving_error(temporary, code);
+  if (auto written = write_files(temporary, model, checkpoint); !written) {
+    fs::remove_all(temporary, code);  // gives a full disk its space back
+    return fail(as_saving(std::move(written).error()));
+  }
+  const fs::path final_path = options.folder / name;
+  if (auto moved = move_into_place(temporary, final_path); !moved) {
+    return fail(as_saving(std::move(moved).error()));
+  }
+  link_latest(options.folder, name);
+  remove_beyond(options.folder, options.keep);
+  return final_path;
+}
+
+Result<Checkpoint> load_checkpoint_folder(const fs::path& folder, const Model& model) {
+  auto text = read_whole_file(folder / kStateName, kMaxState);
+  if (!text) return fail(as_loading(std::move(text).error()));
+  TRY(StateFile file, parse_state(as_text(*text)));
+
+  Checkpoint checkpoint;
+  checkpoint.state = std::move(file.state);
+  {
+    auto model_file = read_hashed(folder / kModelName, model, file.model_hash);
+    if (!model_file) return fail(as_loading(std::move(model_file).error()));
+    TRY(checkpoint.replica, parse_model(*model_file, model));
+  }
+  auto optimizer_file = read_hashed(folder / kOptimizerName, model, file.optimizer_hash);
+  if (!optimizer_file) return fail(as_loading(std::move(optimizer_file).error()));
+  TRY(checkpoint.momenta, parse_vector(*optimizer_file, model));
+  return checkpoint;
+}
+
+Result<Checkpoint> load_checkpoint(const CheckpointOptions& options, const Model& model, Log& log) {
+  const auto all = list(options.folder);
+  if (all.empty()) {
+    return fail(Errc::not_found, Doing::loading_checkpoint,
+                options.folder.string() + ": no checkpoint");
+  }
+  std::optional<Error> newest_problem;
+  for (const auto& [step, path] : all) {
+    auto checkpoint = load_checkpoint_folder(path, model);
+    if (checkpoint) return checkpoint;
+    log.warn("checkpoint.damaged", {{"path", path.string()},
+                                    {"reason", checkpoint.error().detail},
+                                    {"action", "trying the one before"}});
+    if (!newest_problem) newest_problem = std::move(checkpoint).error();
+  }
+  return fail(*std::move(newest_problem));
+}
+
+}  // namespace starling::training

@@ -1,0 +1,106 @@
+#include "training/device.h"
+
+#include <torch/torch.h>
+#include <torch/version.h>
+
+#include <charconv>
+#include <string>
+
+namespace starling::training {
+namespace {
+
+constexpr std::int64_t kMaxFp32ImageSize = 64;
+constexpr int kMaxThreads = 1'024;
+
+bool cpu_has_bf16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
+std::unexpected<Error> bad_device(std::string what) {
+  return fail(Errc::bad_config, Doing::building_model, std::move(what));
+}
+
+// The CUDA device that a text like "cuda:1" names.
+Result<int> cuda_index(std::string_view text) {
+  if (text == "cuda") return 0;
+  const std::string_view digits = text.substr(text.find(':') + 1);
+  int index = 0;
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  if (!text.starts_with("cuda:") || problem != std::errc{} ||
+      end != digits.data() + digits.size() || index < 0) {
+    return bad_device("device is \"" + std::string(text) +
+                      "\", expected auto, cpu, cuda or cuda:N");
+  }
+  return index;
+}
+
+int cuda_devices() {
+#ifdef STARLING_CUDA
+  return static_cast<int>(torch::cuda::device_count());
+#else
+  return 0;
+#endif
+}
+
+}  // namespace
+
+Result<ResolvedDevice> resolve_device(const DeviceOptions& options, const ModelSpec& spec) {
+  if (options.threads < 1 || options.threads > kMaxThreads) {
+    return bad_device("threads is " + std::to_string(options.threads) + ", expected 1 to " +
+                      std::to_string(kMaxThreads));
+  }
+  ResolvedDevice resolved;
+  const int devices = options.device == "cpu" ? 0 : cuda_devices();
+  if (options.device == "auto") {
+    resolved.cuda = devices > 0;
+  } else if (options.device != "cpu") {
+    TRY(resolved.index, cuda_index(options.device));
+    if (resolved.index >= devices) {
+#ifdef STARLING_CUDA
+      const std::string reason = "this machine has " + std::to_string(devices) + " CUDA devices";
+#else
+      const std::string reason = "this build has no CUDA (STARLING_CUDA=OFF)";
+#endif
+      return fail(Errc::unsupported, Doing::building_model,
+                  "device " + options.device + ": " + reason);
+    }
+    resolved.cuda = true;
+  }
+  resolved.precision = options.precision;
+  if (options.precision == Precision::automatic) {
+    const bool worth_it = spec.image_size > kMaxFp32ImageSize && (resolved.cuda || cpu_has_bf16());
+    resolved.precision = worth_it ? Precision::bf16 : Precision::fp32;
+  }
+  return resolved;
+}
+
+std::string_view name_of(Precision precision) {
+  switch (precision) {
+    case Precision::automatic:
+      return "auto";
+    case Precision::fp32:
+      return "fp32";
+    case Precision::bf16:
+      return "bf16";
+  }
+  return "?";
+}
+
+Result<Precision> parse_precision(std::string_view text) {
+  for (const Precision precision : {Precision::automatic, Precision::fp32, Precision::bf16}) {
+    if (text == name_of(precision)) return precision;
+  }
+  return fail(Errc::bad_config, Doing::reading_config,
+              "precision is \"" + std::string(text) + "\", expected auto, fp32 or bf16");
+}
+
+std::string libtorch_version() {
+  return std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR) + "." +
+         std::to_string(TORCH_VERSION_PATCH);
+}
+
+}  // namespace starling::training

@@ -1,0 +1,141 @@
+#include "training/file_io.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace starling::training {
+namespace {
+
+Errc code_of(int number) {
+  switch (number) {
+    case ENOSPC:
+    case EDQUOT:
+      return Errc::disk_full;
+    case ENOENT:
+    case ENOTDIR:
+      return Errc::not_found;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return Errc::permission;
+    default:
+      return Errc::io_failed;
+  }
+}
+
+std::unexpected<Error> os_error(Doing doing, const std::filesystem::path& path, int number) {
+  return fail(code_of(number), doing,
+              path.string() + ": " + std::generic_category().message(number));
+}
+
+// Closes a descriptor when a function ends early.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+}  // namespace
+
+Result<Bytes> read_whole_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number() < 0) return os_error(Doing::reading_file, path, errno);
+  struct stat status{};
+  if (::fstat(file.number(), &status) != 0) return os_error(Doing::reading_file, path, errno);
+  if (!S_ISREG(status.st_mode)) {
+    return fail(Errc::io_failed, Doing::reading_file, path.string() + ": not a regular file");
+  }
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size > max_bytes) {
+    return fail(Errc::too_large, Doing::reading_file,
+                path.string() + ": " + std::to_string(size) + " bytes, at most " +
+                    std::to_string(max_bytes) + " are read");
+  }
+  Bytes bytes(static_cast<std::size_t>(size));
+  std::size_t at = 0;
+  while (at < bytes.size()) {
+    const ssize_t count = ::read(file.number(), bytes.data() + at, bytes.size() - at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return os_error(Doing::reading_file, path, errno);
+    if (count == 0) break;  // the file shrank while we read
+    at += static_cast<std::size_t>(count);
+  }
+  bytes.resize(at);
+  return bytes;
+}
+
+Result<void> write_whole_file(const std::filesystem::path& path, std::string_view text) {
+  TRY(OutputFile file, OutputFile::create(path));
+  TRY_VOID(file.write(as_bytes(text)));
+  return file.close_durably();
+}
+
+Result<void> flush_folder(const std::filesystem::path& path) {
+  const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.number() < 0) return os_error(Doing::writing_file, path, errno);
+  // Some file systems cannot flush a folder and say EINVAL; they have nothing to lose there.
+  if (::fsync(folder.number()) != 0 && errno != EINVAL) {
+    return os_error(Doing::writing_file, path, errno);
+  }
+  return {};
+}
+
+OutputFile::OutputFile(int descriptor, std::filesystem::path path)
+    : descriptor_(descriptor), path_(std::move(path)) {}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+
+OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<OutputFile> OutputFile::create(const std::filesystem::path& path) {
+  constexpr mode_t kMode = 0644;
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
+  if (descriptor < 0) return os_error(Doing::writing_file, path, errno);
+  return OutputFile(descriptor, path);
+}
+
+Result<void> OutputFile::write(ByteView bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return os_error(Doing::writing_file, path_, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Result<void> OutputFile::close_durably() {
+  if (::fsync(descriptor_) != 0) return os_error(Doing::writing_file, path_, errno);
+  // close() reports what a network file system could not write; the descriptor is gone either way.
+  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
+    return os_error(Doing::writing_file, path_, errno);
+  }
+  return {};
+}
+
+}  // namespace starling::training

@@ -1,0 +1,75 @@
+#include "training/genesis.h"
+
+#include "node/base/check.h"
+#include "node/base/hash.h"
+#include "node/base/random.h"
+
+#include <cmath>
+#include <span>
+#include <string_view>
+
+namespace starling::training {
+namespace {
+
+constexpr int kHalfWords = 12;  // their sum has a standard deviation of 65,536 (to 1e-9)
+constexpr int kHalfWordsPerDraw = 4;
+constexpr std::int32_t kSumMean = 6 * 65'535;
+constexpr float kSumDeviation = 65'536.0F;
+
+Rng stream_of(std::uint64_t seed, std::string_view name) {
+  return Rng(first_u64(Hasher().add("starling genesis 1").add(seed).add(name).finish()));
+}
+
+// (sum of 12 u16 - its mean): at most 19 bits, so exact as a float.
+std::int32_t deviate(Rng& rng) {
+  std::int32_t sum = -kSumMean;
+  for (int draw = 0; draw < kHalfWords / kHalfWordsPerDraw; ++draw) {
+    std::uint64_t word = rng();
+    for (int i = 0; i < kHalfWordsPerDraw; ++i, word >>= 16) {
+      sum += static_cast<std::int32_t>(word & 0xffffU);
+    }
+  }
+  return sum;
+}
+
+// The fp32 standard deviation of a weight of rank 2 or 4. Division and square root are exact by
+// IEEE 754, so every machine computes the same one.
+float deviation_of(const gossip::TensorPlace& place) {
+  if (place.dims.size() == 4) {
+    return std::sqrt(2.0F / static_cast<float>(place.dims[0] * place.dims[2] * place.dims[3]));
+  }
+  STARLING_CHECK_OP(place.dims.size(), ==, std::size_t{2});
+  return std::sqrt(1.0F / static_cast<float>(3 * place.dims[1]));
+}
+
+}  // namespace
+
+void draw_genesis(const Model& model, std::uint64_t seed, std::span<float> out) {
+  STARLING_CHECK_OP(out.size(), ==, model.layout.size());
+  for (const gossip::TensorPlace& place : model.layout.tensors()) {
+    const auto values = out.subspan(place.offset, place.count);
+    if (place.is_small()) {
+      // Every weight of rank 1 is a normalisation's.
+      const float value = place.name.ends_with(".weight") ? 1.0F : 0.0F;
+      for (float& x : values) x = value;
+      continue;
+    }
+    // A power of two: the division is exact.
+    const float scale = deviation_of(place) / kSumDeviation;
+    Rng rng = stream_of(seed, place.name);
+    for (float& x : values) x = static_cast<float>(deviate(rng)) * scale;
+  }
+}
+
+Genesis make_genesis(const Model& model, std::uint64_t seed) {
+  Genesis genesis;
+  Replica& replica = genesis.replica;
+  replica.parameters.assign(model.layout.size(), 0.0F);
+  replica.bn_mean.assign(model.layout.bn_channels(), 0.0F);
+  replica.bn_variance.assign(model.layout.bn_channels(), 1.0F);
+  draw_genesis(model, seed, replica.parameters);
+  genesis.hash = hash_of(std::as_bytes(std::span(replica.parameters)));
+  return genesis;
+}
+
+}  // namespace starling::training
