@@ -1,0 +1,62 @@
+// The integer arithmetic that makes a mean the same on every machine, in every order.
+//
+// Symbols: y a member's value, w its weight, W the sum of weights, e the exponent of a block,
+//          Y = llrint(ldexp(y, 30 - e)) its fixed-point value, |Y| < 2^30, S = sum of w Y,
+//          Z = S / W rounded half away from zero, x* = (float) ldexp(Z, e - 30).
+// Integer addition is associative and commutative, so any order, any tree and any number of threads
+// give the same S; division and the one conversion to fp32 happen at one place, from integers.
+#pragma once
+
+#include "node/base/bytes.h"
+#include "node/base/result.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace starling::gossip::consensus {
+
+// Difference between a biased exponent byte and e in frexp's convention, |y| < 2^e (rulings 19).
+inline constexpr int kExponentBias = 126;
+// Fraction bits of a fixed-point value; |Y| < 2^kFractionBits.
+inline constexpr int kFractionBits = 30;
+// The largest value of a num_batches_tracked: 2^40 batches are 10^4 years at 3 a millisecond.
+inline constexpr std::int64_t kMaxCounter = std::int64_t{1} << 40;
+
+// Largest biased exponent byte of the values: 0 to 254, or 255 where one is infinite or no number.
+[[nodiscard]] std::uint8_t block_exponent(std::span<const float> values);
+
+// out[k] += weight * Y(values[k]).
+//
+// Rule:    `exponent` is at least block_exponent(values).
+void add_quantized(std::span<const float> values, std::uint8_t exponent, std::uint32_t weight,
+                   std::span<std::int64_t> out);
+
+// Z = S / W, rounded half away from zero; W >= 1.
+[[nodiscard]] std::int64_t divide_rounded(std::int64_t sum, std::uint64_t weight);
+
+// x* of one Z: exact in double, one rounding to fp32.
+[[nodiscard]] float dequantize(std::int64_t z, std::uint8_t exponent);
+
+// Middle value of Y1..Yn, for even n the mean of both middle ones rounded half away from zero.
+// Reorders its argument, which must not be empty.
+[[nodiscard]] std::int64_t median_of(std::span<std::int64_t> values);
+
+// Appends `values` as two's complement integers of `bits` bits (1 to 64), lowest bit first, the
+// last byte filled with zeros.
+//
+// Rule:    every value fits in `bits` bits.
+[[nodiscard]] Bytes pack(std::span<const std::int64_t> values, unsigned bits);
+
+// Adds each packed integer to out[k].
+//
+// Errors:  bad_message where the size is not exact, the filling is not zero or a value's magnitude
+//          is above `largest` (which keeps sums of sums from overflowing). `out` is then undefined.
+[[nodiscard]] Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
+                                      std::span<std::int64_t> out);
+
+// The second moment of one member about the common mean, v + (m - mean)^2 (rulings 18).
+[[nodiscard]] float moment_about(float mean, float variance, float common_mean);
+
+}  // namespace starling::gossip::consensus

@@ -1,0 +1,67 @@
+// ChunkFetch: a node that was shown a certificate gets the certified model, chunk by chunk.
+#pragma once
+
+#include "gossip/consensus/chunk_store.h"
+#include "gossip/consensus/jobs.h"
+#include "gossip/consensus/messages.h"
+#include "node/base/clock.h"
+#include "node/base/ids.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace starling::gossip::consensus {
+
+struct FetchEffects {
+  std::vector<std::pair<NodeId, ConsensusMessage>> send;
+  std::vector<ConsensusJob> jobs;
+  std::vector<NodeId> misbehaved;  // sent bytes that do not hash to what was asked for
+};
+
+// Requests what the result buffer lacks of a certified model from peers that hold it, a few chunks
+// at a time, each by its hash, so any holder will do.
+//
+// Owned by FinalConsensus, idle until begin(); io thread. A request that is not answered within
+// kPatience goes to the next source. Memory: kOutstanding chunks of 1 MiB.
+class ChunkFetch {
+ public:
+  static constexpr std::size_t kOutstanding = 4;
+  static constexpr Duration kPatience = std::chrono::seconds(15);
+
+  ChunkFetch(RunId run, ChunkStore& store) : run_(run), store_(store) {}
+
+  void begin(std::vector<Hash> hashes);
+  [[nodiscard]] bool active() const { return !hashes_.empty() && !complete(); }
+  [[nodiscard]] bool complete() const;
+  [[nodiscard]] std::uint32_t missing() const;
+
+  // A peer that holds the certified model, or does no longer.
+  void add_source(const NodeId& peer) { sources_.insert(peer); }
+  FetchEffects remove_source(TimePoint now, const NodeId& peer);
+  FetchEffects on_chunk(TimePoint now, const NodeId& from, const Chunk& message);
+  FetchEffects on_job_done(TimePoint now, const JobOutcome& outcome);
+  FetchEffects on_tick(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
+  [[nodiscard]] bool has_sources() const { return !sources_.empty(); }
+
+ private:
+  struct Request {
+    NodeId source;
+    TimePoint asked;
+  };
+  FetchEffects ask(TimePoint now);
+  [[nodiscard]] std::optional<NodeId> next_source();
+
+  RunId run_;
+  ChunkStore& store_;
+  std::vector<Hash> hashes_;
+  std::set<NodeId> sources_;
+  std::optional<NodeId> last_source_;
+  std::map<std::uint32_t, Request> requests_;
+};
+
+}  // namespace starling::gossip::consensus

@@ -1,0 +1,178 @@
+// Jobs: what the consensus asks to be done with model-sized data, and what came of it.
+//
+// The state machines never walk a model. They return jobs; the shell runs them on the pool with
+// run_job() (contribution.h), *one after the other in the order in which they were returned*, and
+// hands each outcome back to on_job_done(). Outcomes of an epoch that is over are ignored there.
+#pragma once
+
+#include "gossip/consensus/messages.h"
+#include "node/base/bytes.h"
+#include "node/base/ids.h"
+#include "node/base/result.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+namespace starling::gossip::consensus {
+
+// Values with one exponent, and blocks that make one chunk (design section 8).
+inline constexpr std::size_t kBlockValues = 4096;
+inline constexpr std::size_t kChunkBlocks = 64;
+
+// How much there is to agree on.
+struct ModelShape {
+  std::uint64_t parameters = 0;  // values of the padded flat vector, Layout::size()
+  std::uint32_t channels = 0;    // BatchNorm channels
+  std::uint32_t counters = 0;    // num_batches_tracked, one a BatchNorm layer
+  friend bool operator==(const ModelShape&, const ModelShape&) = default;
+};
+
+enum class ChunkKind : std::uint8_t {
+  parameters,  // 64 blocks of 4,096 values, the last one may be shorter
+  mean,        // all BatchNorm means, one exponent a channel
+  variance,    // all second moments about the common mean; needs the result of `mean`
+  counters,    // all num_batches_tracked, summed as integers, no exponents
+};
+
+// Which part of the model a chunk is: parameters first, then mean, variance, counters.
+class ChunkPlan {
+ public:
+  explicit ChunkPlan(ModelShape shape) : shape_(shape) {}
+
+  [[nodiscard]] const ModelShape& shape() const { return shape_; }
+  [[nodiscard]] std::uint32_t count() const;
+  [[nodiscard]] ChunkKind kind(std::uint32_t chunk) const;
+  // Index of the first value within the chunk's array (0 for all but parameters), and how many.
+  [[nodiscard]] std::size_t first(std::uint32_t chunk) const;
+  [[nodiscard]] std::size_t values(std::uint32_t chunk) const;
+  // Values that share one exponent, and how many exponents there are.
+  [[nodiscard]] std::size_t block_values(std::uint32_t chunk) const;
+  [[nodiscard]] std::size_t exponents(std::uint32_t chunk) const;
+  // Bytes of a result of this chunk.
+  [[nodiscard]] std::size_t result_bytes(std::uint32_t chunk) const;
+  [[nodiscard]] std::uint64_t total_result_bytes() const;
+
+ private:
+  [[nodiscard]] std::uint32_t parameter_chunks() const;
+  ModelShape shape_;
+};
+
+// Bits of one value of a packed sum whose weights add up to `total_weight` (64 for counters).
+[[nodiscard]] unsigned sum_bits(ChunkKind kind, std::uint64_t total_weight);
+// Bytes of `values` packed integers of `bits` bits.
+[[nodiscard]] std::size_t packed_bytes(std::size_t values, unsigned bits);
+
+// What every job says: what it belongs to.
+struct JobTarget {
+  RoundId round;
+  std::uint32_t chunk = 0;
+};
+
+// A sum that a child sent: bytes, and the weight and number of the members in it, which bound it.
+struct ChildSum {
+  NodeId child;
+  SharedBytes packed;
+  std::uint64_t weight = 0;
+  std::uint32_t members = 0;
+};
+
+// Largest exponent of each block of the own contribution. Errc::diverged where it is not finite.
+struct ExponentsJob {
+  JobTarget target;
+};
+// Own fixed-point values x weight + the children's sums, packed.
+struct SumJob {
+  JobTarget target;
+  SharedBytes exponents;
+  std::uint32_t own_weight = 1;
+  std::uint64_t total_weight = 1;  // of all participants: sets the width
+  std::vector<ChildSum> children;
+};
+// The same at the root, then divided and written to the result.
+struct DivideJob {
+  SumJob sum;
+};
+// Own fixed-point values, 31 bits each (median rule).
+struct PackJob {
+  JobTarget target;
+  SharedBytes exponents;
+};
+// Coordinate-wise median of the own values and all others', written to the result.
+struct MedianJob {
+  JobTarget target;
+  SharedBytes exponents;
+  std::vector<ChildSum> others;
+};
+// Checks the hash and the values of a chunk, and writes it to the result.
+struct StoreJob {
+  JobTarget target;
+  NodeId from;
+  Hash hash;
+  SharedBytes bytes;
+};
+// Reads a chunk of the result again, for a neighbour or follower.
+struct LoadJob {
+  JobTarget target;
+  NodeId to;
+  Hash hash;  // what the bytes must still hash to
+};
+// Compares the whole result with the own contribution, tensor by tensor (rulings 37).
+struct CheckJob {
+  JobTarget target;
+};
+
+using ConsensusJob =
+    std::variant<ExponentsJob, SumJob, DivideJob, PackJob, MedianJob, StoreJob, LoadJob, CheckJob>;
+
+struct ExponentsFound {
+  SharedBytes values;
+};
+struct SumPacked {
+  SharedBytes values;
+};
+// After DivideJob and MedianJob.
+struct ChunkDivided {
+  SharedBytes values;
+  Hash hash;
+};
+struct ChunkStored {
+  Hash hash;
+  SharedBytes values;
+};
+struct ChunkLoaded {
+  NodeId to;
+  Hash hash;
+  SharedBytes values;
+};
+// `worst` is the largest ratio of a tensor's |x* - y| to its limit; above 1 the result is refused,
+// naming the root of the chunk in which the tensor differs most.
+struct ReplicaChecked {
+  double worst = 0;
+  std::size_t tensor = 0;
+  std::uint32_t chunk = 0;
+};
+
+using JobDone =
+    std::variant<ExponentsFound, SumPacked, ChunkDivided, ChunkStored, ChunkLoaded, ReplicaChecked>;
+
+// Which job an outcome is of: the alternatives of ConsensusJob, in order.
+enum class JobKind : std::uint8_t { exponents, sum, divide, pack, median, store, load, check };
+[[nodiscard]] inline JobKind kind_of(const ConsensusJob& job) {
+  return static_cast<JobKind>(job.index());
+}
+// Whether a job of this kind writes its chunk of the result.
+[[nodiscard]] inline bool writes_result(JobKind kind) {
+  return kind == JobKind::divide || kind == JobKind::median || kind == JobKind::store;
+}
+
+struct JobOutcome {
+  JobTarget target;
+  JobKind kind = JobKind::exponents;
+  Result<JobDone> result;
+  std::optional<NodeId> culprit;  // the peer whose bytes were the cause of an error
+};
+
+}  // namespace starling::gossip::consensus

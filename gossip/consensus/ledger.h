@@ -1,0 +1,79 @@
+// The signed statements that this node has seen, and what they prove.
+#pragma once
+
+#include "gossip/consensus/messages.h"
+#include "node/base/ids.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace starling::gossip::consensus {
+
+// What a statement would add. Only fresh and conflicting ones are worth a signature check, are
+// added and are forwarded: so a statement crosses each session at most once in each direction.
+enum class Novelty : std::uint8_t {
+  fresh,
+  known,        // the same statement, or one that a newer one replaced
+  conflicting,  // its signer signed something else in the same epoch: proof of equivocation
+  unusable,     // of an epoch that this node is not in, or the ledger is full
+};
+
+// Statements of the current epoch (all kinds) and what outlives it: who took part early enough to
+// take part again, who acknowledged, who is excluded and the proof of it.
+//
+// Owned by FinalConsensus; a plain container without time. Signatures are checked by the owner
+// before add(). Bounded by kMaxStatements ids.
+class Ledger {
+ public:
+  // Statements of older epochs are forgotten, participants of them may take part in `epoch`.
+  void enter(Epoch epoch);
+  [[nodiscard]] Epoch epoch() const { return epoch_; }
+
+  [[nodiscard]] Novelty look_at(const Finish& message) const;
+  [[nodiscard]] Novelty look_at(const Participants& message) const;
+  [[nodiscard]] Novelty look_at(const HashSignature& message) const;
+  [[nodiscard]] Novelty look_at(const Refusal& message) const;
+  [[nodiscard]] Novelty look_at(const Acknowledge& message) const;
+
+  // Adds a checked statement whose look_at() was fresh or conflicting.
+  void add(const Finish& message);
+  void add(const Participants& message);
+  void add(const HashSignature& message);
+  void add(const Refusal& message);
+  void add(const Acknowledge& message);
+
+  // Of the current epoch, by signer.
+  [[nodiscard]] const std::map<NodeId, Finish>& finishes() const { return finishes_; }
+  [[nodiscard]] const std::map<NodeId, Participants>& participants() const { return participants_; }
+  [[nodiscard]] const std::map<NodeId, HashSignature>& signatures() const { return signatures_; }
+  [[nodiscard]] const std::map<NodeId, Refusal>& refusals() const { return refusals_; }
+  [[nodiscard]] const std::map<NodeId, Acknowledge>& acknowledged() const { return acknowledged_; }
+
+  // Whether this id may be a participant of the current epoch: from epoch 2 on it must have stated
+  // that it takes part in an earlier one (rulings 35: late nodes are followers), and it must not be
+  // excluded.
+  [[nodiscard]] bool may_take_part(const NodeId& id) const;
+  void exclude(const NodeId& id) { excluded_.insert(id); }
+  [[nodiscard]] bool is_excluded(const NodeId& id) const { return excluded_.contains(id); }
+
+  // Everything that a peer with a new session has to hear, in an order that it can use.
+  [[nodiscard]] std::vector<ConsensusMessage> everything() const;
+
+ private:
+  void keep_evidence(ConsensusMessage first, ConsensusMessage second);
+
+  Epoch epoch_;
+  std::map<NodeId, Finish> finishes_;
+  std::map<NodeId, Participants> participants_;
+  std::map<NodeId, HashSignature> signatures_;
+  std::map<NodeId, Refusal> refusals_;  // the latest of each signer, kept over epochs
+  std::map<NodeId, Acknowledge> acknowledged_;
+  std::map<NodeId, Finish> first_part_;  // the earliest Finish as a participant of each signer
+  std::set<NodeId> excluded_;
+  std::vector<ConsensusMessage> evidence_;  // pairs that contradict one another
+};
+
+}  // namespace starling::gossip::consensus
