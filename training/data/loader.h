@@ -123,12 +123,12 @@ class Loader {
   [[nodiscard]] std::size_t bad_samples() const;
 
  private:
+  enum class Outcome : std::uint8_t { good, replaced, missing };
   // One sample of a batch in work.
   struct Item {
     std::uint32_t index = 0;
     std::uint64_t seed = 0;
-    bool bad = false;  // could not be read, nor a replacement found
-    std::uint32_t replaced = 0;
+    Outcome outcome = Outcome::good;
   };
   // A batch in work or finished, in stream order.
   struct Slot {
@@ -140,14 +140,19 @@ class Loader {
   struct Scratch;
 
   void run(std::size_t number);
-  // The slot with work to take, begun if there is room; null when there is nothing to do now.
+  void work(Scratch& scratch);
+  // The oldest slot with work to take, begun if there is room; null if there is nothing to do now.
   Slot* slot_with_work() STARLING_REQUIRES(mutex_);
   std::unique_ptr<Slot> begin_slot() STARLING_REQUIRES(mutex_);
-  bool draw(Item& item) STARLING_REQUIRES(mutex_);
-  void prepare(Slot& slot, std::size_t at, Scratch& scratch);
-  Result<void> render(const Item& item, std::uint32_t index, float* out, std::int64_t& label,
-                      Scratch& scratch);
-  void note_bad(std::uint32_t index, const Error& error) STARLING_EXCLUDES(mutex_);
+  std::optional<Item> draw() STARLING_REQUIRES(mutex_);
+  // Fills item `at` of the slot; an error ends the loader.
+  Result<void> prepare(Slot& slot, std::size_t at, Scratch& scratch);
+  // Reads sample `index` and renders it; its label.
+  Result<std::int64_t> render(std::uint32_t index, Rng& rng, std::span<float> out,
+                              Scratch& scratch) const;
+  // Counts a bad sample, names it the first time; an error above max_bad.
+  Result<void> note_bad(std::uint32_t index, const Error& error) STARLING_EXCLUDES(mutex_);
+  // Closes the gaps that missing samples left.
   void finish(Slot& slot) const;
 
   const Dataset& dataset_;
@@ -157,7 +162,7 @@ class Loader {
 
   mutable Mutex mutex_;
   CondVar work_;   // a thread may find something to do
-  CondVar ready_;  // the first slot may be finished
+  CondVar ready_;  // the first slot may be finished, or nothing more will come
   std::deque<std::unique_ptr<Slot>> slots_ STARLING_GUARDED_BY(mutex_);
   std::vector<Batch> spare_ STARLING_GUARDED_BY(mutex_);
   std::vector<std::uint32_t> order_ STARLING_GUARDED_BY(mutex_);
@@ -165,6 +170,7 @@ class Loader {
   DataCursor cursor_ STARLING_GUARDED_BY(mutex_);
   std::unordered_set<std::uint32_t> bad_ STARLING_GUARDED_BY(mutex_);
   std::optional<Error> failed_ STARLING_GUARDED_BY(mutex_);
+  bool exhausted_ STARLING_GUARDED_BY(mutex_) = false;  // an evaluation has drawn its last sample
   bool stopping_ STARLING_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

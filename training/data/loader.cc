@@ -1,0 +1,314 @@
+#include "training/data/loader.h"
+
+#include "node/base/check.h"
+#include "node/base/random.h"
+#include "node/base/thread.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <utility>
+
+namespace starling::training {
+
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+// Samples that a thread takes at once: few enough that a batch is finished by all threads together.
+constexpr std::size_t kChunk = 4;
+// Other samples that are tried in the place of a bad one before the data counts as unreadable.
+constexpr int kReplacements = 16;
+
+}  // namespace
+
+AlignedFloats::AlignedFloats(std::size_t count)
+    : data_(static_cast<float*>(::operator new[](count * sizeof(float), kAlignment))),
+      size_(count) {}
+
+void AlignedFloats::Free::operator()(float* p) const { ::operator delete[](p, kAlignment); }
+
+// What one thread works with.
+struct Loader::Scratch {
+  explicit Scratch(DecodeLimits limits) : decoder(limits) {}
+
+  Decoder decoder;
+  Resampler resampler;
+  Sample sample;
+  Image image;
+};
+
+LoaderOptions loader_options_for(const Dataset& dataset, Pass pass, std::uint32_t target,
+                                 std::uint32_t channels) {
+  LoaderOptions options;
+  options.pass = pass;
+  options.target = target;
+  options.channels = channels;
+  options.augment = pass == Pass::training
+                        ? training_augmentation(dataset.uniform_size(), dataset.channels())
+                        : evaluation_augmentation(dataset.uniform_size());
+  options.normalisation = default_normalisation(channels);
+  return options;
+}
+
+Loader::Loader(const Dataset& dataset, LoaderOptions options, Log& log)
+    : dataset_(dataset),
+      options_(std::move(options)),
+      log_(log),
+      floats_per_image_(std::size_t{options_.target} * options_.target * options_.channels) {
+  STARLING_CHECK(dataset_.size() > 0);
+  STARLING_CHECK(options_.batch > 0 && options_.threads > 0 && options_.prefetch > 0);
+  STARLING_CHECK(options_.target > 0 && (options_.channels == 1 || options_.channels == 3));
+  {
+    const MutexLock lock(mutex_);
+    if (options_.pass == Pass::training) cursor_ = options_.start;
+  }
+  for (std::size_t number = 0; number < options_.threads; ++number) {
+    threads_.emplace_back([this, number] { run(number); });
+  }
+}
+
+Loader::~Loader() {
+  stop();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Loader::stop() {
+  const MutexLock lock(mutex_);
+  stopping_ = true;
+  work_.notify_all();
+  ready_.notify_all();
+}
+
+std::size_t Loader::bad_samples() const {
+  const MutexLock lock(mutex_);
+  return bad_.size();
+}
+
+void Loader::set_members(std::vector<NodeId> members) {
+  const MutexLock lock(mutex_);
+  members_ = std::move(members);
+}
+
+void Loader::recycle(Batch batch) {
+  if (batch.images.size() != options_.batch * floats_per_image_) return;
+  const MutexLock lock(mutex_);
+  if (spare_.size() < options_.prefetch) spare_.push_back(std::move(batch));
+}
+
+Result<std::optional<Batch>> Loader::next() {
+  const MutexLock lock(mutex_);
+  while (true) {
+    if (failed_) return fail(*failed_);
+    if (stopping_) return fail(Errc::cancelled, Doing::loading_data, "the loader was stopped");
+    if (!slots_.empty() && slots_.front()->pending == 0) {
+      std::unique_ptr<Slot> slot = std::move(slots_.front());
+      slots_.pop_front();
+      work_.notify_all();
+      // A batch in which every sample is bad tells an evaluation nothing.
+      if (slot->batch.size == 0) continue;
+      return std::optional<Batch>(std::move(slot->batch));
+    }
+    if (slots_.empty() && exhausted_) return std::optional<Batch>();
+    ready_.wait(mutex_);
+  }
+}
+
+void Loader::run(std::size_t number) {
+  name_this_thread(("data-" + std::to_string(number)).c_str());
+  Scratch scratch(options_.limits);
+  std::optional<Error> error;
+  try {
+    work(scratch);
+  } catch (const std::bad_alloc&) {
+    error = Error{Errc::no_memory, Doing::loading_data, "no memory left for a batch of images"};
+  } catch (const std::exception& thrown) {
+    error = Error{Errc::internal, Doing::loading_data, thrown.what()};
+  }
+  if (!error) return;
+  const MutexLock lock(mutex_);
+  if (!failed_) failed_ = std::move(error);
+  ready_.notify_all();
+}
+
+void Loader::work(Scratch& scratch) {
+  while (true) {
+    Slot* slot = nullptr;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    {
+      const MutexLock lock(mutex_);
+      while (true) {
+        if (stopping_ || failed_) return;
+        slot = slot_with_work();
+        if (slot != nullptr) break;
+        if (exhausted_) return;
+        work_.wait(mutex_);
+      }
+      begin = slot->next;
+      end = std::min(begin + kChunk, slot->items.size());
+      slot->next = end;
+    }
+    // The slot stays where it is until its last item is finished, and nobody else touches these.
+    std::optional<Error> error;
+    for (std::size_t at = begin; at < end && !error; ++at) {
+      const Result<void> done = prepare(*slot, at, scratch);
+      if (!done) error = done.error();
+    }
+    const MutexLock lock(mutex_);
+    if (error && !failed_) failed_ = std::move(error);
+    slot->pending -= end - begin;
+    if (slot->pending == 0 && !failed_) finish(*slot);
+    if (slot->pending == 0 || failed_) ready_.notify_all();
+  }
+}
+
+Loader::Slot* Loader::slot_with_work() {
+  for (const std::unique_ptr<Slot>& slot : slots_) {
+    if (slot->next < slot->items.size()) return slot.get();
+  }
+  if (exhausted_ || slots_.size() >= options_.prefetch) return nullptr;
+  std::unique_ptr<Slot> slot = begin_slot();
+  if (slot->items.empty()) {
+    ready_.notify_all();
+    return nullptr;
+  }
+  slots_.push_back(std::move(slot));
+  work_.notify_all();
+  return slots_.back().get();
+}
+
+std::unique_ptr<Loader::Slot> Loader::begin_slot() {
+  auto slot = std::make_unique<Slot>();
+  while (slot->items.size() < options_.batch) {
+    const std::optional<Item> item = draw();
+    if (!item) break;
+    slot->items.push_back(*item);
+  }
+  slot->pending = slot->items.size();
+  if (!spare_.empty()) {
+    slot->batch = std::move(spare_.back());
+    spare_.pop_back();
+  } else if (slot->pending > 0) {
+    slot->batch.images = AlignedFloats(options_.batch * floats_per_image_);
+  }
+  slot->batch.size = slot->items.size();
+  slot->batch.labels.assign(slot->items.size(), 0);
+  slot->batch.bad = 0;
+  slot->batch.end = cursor_;
+  return slot;
+}
+
+std::optional<Loader::Item> Loader::draw() {
+  if (options_.pass == Pass::evaluation) {
+    if (cursor_.position >= dataset_.size()) {
+      exhausted_ = true;
+      return std::nullopt;
+    }
+    return Item{.index = static_cast<std::uint32_t>(cursor_.position++), .seed = 0, .outcome = {}};
+  }
+  if (order_.empty()) {
+    order_ = epoch_order(options_.sampler, cursor_.epoch, dataset_.size(), members_);
+  }
+  if (cursor_.position >= order_.size()) {
+    // Also where a restart finds a smaller share than it left: the next epoch begins.
+    cursor_ = {.epoch = cursor_.epoch + 1, .position = 0};
+    order_ = epoch_order(options_.sampler, cursor_.epoch, dataset_.size(), members_);
+  }
+  const std::uint64_t position = cursor_.position++;
+  return Item{.index = order_[position],
+              .seed = sample_seed(options_.sampler, cursor_.epoch, position),
+              .outcome = {}};
+}
+
+Result<void> Loader::prepare(Slot& slot, std::size_t at, Scratch& scratch) {
+  Item& item = slot.items[at];
+  const std::span<float> out =
+      slot.batch.images.span().subspan(at * floats_per_image_, floats_per_image_);
+  Rng rng(item.seed);
+  std::uint32_t index = item.index;
+  for (int attempt = 0;; ++attempt) {
+    const Result<std::int64_t> label = render(index, rng, out, scratch);
+    if (label) {
+      slot.batch.labels[at] = *label;
+      return {};
+    }
+    TRY_VOID(note_bad(index, label.error()));
+    if (options_.pass == Pass::evaluation) {
+      item.outcome = Outcome::missing;
+      return {};
+    }
+    if (attempt == kReplacements) {
+      return fail(Errc::data_failed, Doing::loading_data,
+                  dataset_.name() + ": " + std::to_string(kReplacements + 1) +
+                      " samples in a row are unreadable; the last: " + label.error().detail);
+    }
+    item.outcome = Outcome::replaced;
+    index = static_cast<std::uint32_t>(rng.below(dataset_.size()));
+  }
+}
+
+Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, std::span<float> out,
+                                    Scratch& scratch) const {
+  TRY_VOID(dataset_.read(index, scratch.sample));
+  const Sample& sample = scratch.sample;
+  Image& image = scratch.image;
+  View view;
+  if (sample.raw) {
+    image.size = sample.raw->size;
+    image.channels = sample.raw->channels;
+    image.pixels.resize(sample.bytes.size());
+    std::memcpy(image.pixels.data(), sample.bytes.data(), sample.bytes.size());
+    view = choose_view(options_.augment, image.size, rng);
+  } else {
+    TRY(const ImageHeader header, scratch.decoder.probe(sample.bytes));
+    view = choose_view(options_.augment, header.size, rng);
+    const std::uint32_t reduce = reduction_for(view.box, options_.target);
+    TRY_VOID(scratch.decoder.decode(sample.bytes, reduce, image));
+    // The box was chosen on the full image; the decoder may have left out every second pixel.
+    const double down = static_cast<double>(image.size.height) / header.size.height;
+    const double across = static_cast<double>(image.size.width) / header.size.width;
+    view.box.top *= down;
+    view.box.height *= down;
+    view.box.left *= across;
+    view.box.width *= across;
+  }
+  scratch.resampler.render(image, view, options_.target, options_.channels, options_.normalisation,
+                           out);
+  return sample.label;
+}
+
+Result<void> Loader::note_bad(std::uint32_t index, const Error& error) {
+  std::size_t count = 0;
+  {
+    const MutexLock lock(mutex_);
+    if (!bad_.insert(index).second) return {};
+    count = bad_.size();
+  }
+  const std::string name = dataset_.sample_name(index);
+  log_.warn("data.bad_image", {{"image", name}, {"reason", error.detail}, {"count", count}});
+  if (count <= options_.max_bad) return {};
+  return fail(Errc::data_failed, Doing::loading_data,
+              dataset_.name() + ": more than " + std::to_string(options_.max_bad) +
+                  " bad images (data.max_bad); the last: " + name + ": " + error.detail);
+}
+
+void Loader::finish(Slot& slot) const {
+  Batch& batch = slot.batch;
+  std::size_t to = 0;
+  for (std::size_t from = 0; from < slot.items.size(); ++from) {
+    if (slot.items[from].outcome != Outcome::good) ++batch.bad;
+    if (slot.items[from].outcome == Outcome::missing) continue;
+    if (to != from) {
+      float* images = batch.images.data();
+      std::memcpy(images + to * floats_per_image_, images + from * floats_per_image_,
+                  floats_per_image_ * sizeof(float));
+      batch.labels[to] = batch.labels[from];
+    }
+    ++to;
+  }
+  batch.size = to;
+  batch.labels.resize(to);
+}
+
+}  // namespace starling::training

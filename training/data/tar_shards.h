@@ -1,0 +1,30 @@
+// Tar shards: WebDataset samples, or an ImageFolder tree packed as it is.
+#pragma once
+
+#include "node/base/log.h"
+#include "node/base/result.h"
+#include "training/data/byte_source.h"
+#include "training/data/dataset.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace starling::training {
+
+// Opens shards by reading every member's header once.
+//
+// Rule:    WebDataset, where any member ends in `.cls`: members in a row with the same name up to
+//          the first dot of the base name are one sample, an image and its class as a number.
+//          Otherwise class folders: a member's class is the folder it lies in, sorted bytewise; a
+//          `train`, `val`, `valid`, `validation` or `test` above the class says which part it
+//          belongs to. Other members and names that begin with a dot are passed over.
+//          Either part may come out null, not both.
+// Errors:  data_failed naming the shard: damaged or truncated archive, no sample in any shard, a
+//          class that is no number.
+// Cost:    one 512-byte read per member, one more per `.cls`; 32 bytes a sample in memory; one file
+//          descriptor per shard.
+[[nodiscard]] Result<DataSets> open_tar_shards(std::vector<std::unique_ptr<ByteSource>> shards,
+                                               const std::string& name, Log& log);
+
+}  // namespace starling::training
