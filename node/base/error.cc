@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Errc::internal) 
     "closed",
     "cancelled",
     "connect_failed",
+    "connect_refused",
     "resolve_failed",
     "listen_failed",
     "too_large",
@@ -107,6 +108,7 @@ Fault fault_of(Errc code) {
       return Fault::stopping;
     case Errc::bad_argument:
     case Errc::connect_failed:
+    case Errc::connect_refused:
     case Errc::resolve_failed:
     case Errc::no_memory:
     case Errc::io_failed:

@@ -27,6 +27,7 @@ enum class Errc : std::uint8_t {
   closed,              // the other side ended the connection
   cancelled,           // our own side is stopping this operation; never logged above debug
   connect_failed,      // the operating system could not open a connection
+  connect_refused,     // the machine at an address answered that nobody listens there
   resolve_failed,      // a name has no address
   listen_failed,       // an address cannot be bound
   too_large,           // a length is above the maximum of its type
