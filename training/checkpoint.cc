@@ -174,8 +174,10 @@ std::string check_of(const Json& without_check) {
   return to_hex(hash_of(as_bytes(dump(without_check, -1))).view());
 }
 
-Result<SafetensorsFile> read_hashed(const fs::path& path, const Hash& expected) {
-  TRY(SafetensorsFile file, SafetensorsFile::read(path, std::numeric_limits<std::uint64_t>::max()));
+Result<SafetensorsFile> read_hashed(const fs::path& path, const Model& model,
+                                    const Hash& expected) {
+  const std::uint64_t most = kMaxSafetensorsHeader + 8 * model.layout.size();
+  TRY(SafetensorsFile file, SafetensorsFile::read(path, most));
   if (file.hash() != expected) return corrupt(path.string() + ": its hash is another than written");
   return file;
 }

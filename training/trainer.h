@@ -67,10 +67,13 @@ struct TrainerHooks {
 };
 
 // Results of requests: called once, on the train thread or, for checkpoints, on the thread that
-// wrote it. A request that stop() overtakes gets Errc::cancelled.
+// wrote it. A request that stop() (or, for a pause, resume()) overtakes gets Errc::cancelled; one
+// beyond kMaxRequests gets Errc::too_many at once, on the caller's thread.
 using OnEvaluated = std::function<void(Result<EvaluationReport>)>;
 using OnSaved = std::function<void(Result<std::filesystem::path>)>;
-using OnDone = std::function<void()>;
+using OnDone = std::function<void(Result<void>)>;
+
+inline constexpr std::size_t kMaxRequests = 64;
 
 // Makes the source of an evaluation when its turn comes; called on the train thread.
 using MakeSource = std::function<std::unique_ptr<BatchSource>()>;

@@ -1,0 +1,457 @@
+#include "training/trainer.h"
+
+#include "node/base/check.h"
+#include "node/base/mutex.h"
+#include "node/base/thread.h"
+#include "training/stepper.h"
+#include "training/torch_guard.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace starling::training {
+namespace {
+
+enum class Phase : std::uint8_t { idle, running, pausing, paused, failed, stopping, stopped };
+
+struct Adoption {
+  Replica replica;
+  OnDone on_adopted;
+};
+struct Saving {
+  CheckpointRequest request;
+  OnSaved on_saved;
+};
+struct Evaluating {
+  std::optional<Replica> replica;  // nothing: the trainer's own when the request is served
+  MakeSource make_source;
+  OnEvaluated on_evaluated;
+};
+using Request = std::variant<Adoption, Saving, Evaluating>;
+
+Error cancelled(Doing doing) { return {Errc::cancelled, doing, "the trainer stops"}; }
+
+// Tells whoever asked that nothing came of it.
+void refuse(Request& request, const Error& error) {
+  if (auto* adoption = std::get_if<Adoption>(&request)) {
+    if (adoption->on_adopted) adoption->on_adopted(fail(error));
+  } else if (auto* saving = std::get_if<Saving>(&request)) {
+    if (saving->on_saved) saving->on_saved(fail(error));
+  } else if (auto* evaluating = std::get_if<Evaluating>(&request)) {
+    if (evaluating->on_evaluated) evaluating->on_evaluated(fail(error));
+  }
+}
+
+}  // namespace
+
+struct Trainer::Impl {
+  Impl(Model m, TrainerOptions o, std::unique_ptr<BatchSource> s, TrainerHooks h, Log& l)
+      : model(std::move(m)),
+        options(std::move(o)),
+        source(std::move(s)),
+        hooks(std::move(h)),
+        log(l) {}
+
+  // On the train thread.
+  void run();
+  void work_once();
+  void train_step();
+  void fail_training(const Error& error);
+  void serve_requests();
+  // The first request that can be served now: a checkpoint waits for the one that is being written,
+  // an evaluation for the one that is running, and neither holds up the rest.
+  [[nodiscard]] std::deque<Request>::iterator find_servable() STARLING_REQUIRES(mutex);
+  [[nodiscard]] std::optional<Request> take_request();
+  void serve(Adoption request);
+  void serve(Saving request);
+  void serve(Evaluating request);
+  void advance_evaluation();
+  void evaluate_between_steps(double step_s);
+  void settle_pause();
+  void finish();
+
+  void ask(Request request);
+  void publish();
+  [[nodiscard]] Phase phase_now();
+
+  const Model model;
+  const TrainerOptions options;
+  const std::unique_ptr<BatchSource> source;
+  const TrainerHooks hooks;
+  Log& log;
+  const SteadyClock clock;
+  ResolvedDevice device;
+  std::unique_ptr<Stepper> stepper;
+  std::thread thread;
+
+  std::atomic<double> progress_share = 0;
+
+  mutable Mutex mutex;
+  CondVar changed;  // the phase, the requests or saving
+  Phase phase STARLING_GUARDED_BY(mutex) = Phase::idle;
+  std::deque<Request> requests STARLING_GUARDED_BY(mutex);
+  std::vector<OnDone> pausers STARLING_GUARDED_BY(mutex);
+  bool saving STARLING_GUARDED_BY(mutex) = false;
+  TrainingState published STARLING_GUARDED_BY(mutex);
+
+  // Of the train thread alone.
+  struct Running {
+    Evaluation evaluation;
+    std::int64_t step;
+    OnEvaluated on_evaluated;
+  };
+  std::optional<Running> running;
+  double evaluation_credit_s = 0;  // time that the evaluation may still take before the next step
+  double evaluation_spent_s = 0;   // since the last report
+  std::thread saver;
+};
+
+Phase Trainer::Impl::phase_now() {
+  const MutexLock lock(mutex);
+  return phase;
+}
+
+void Trainer::Impl::publish() {
+  const MutexLock lock(mutex);
+  published = stepper->state();
+}
+
+void Trainer::Impl::ask(Request request) {
+  std::optional<Error> refusal;
+  {
+    const MutexLock lock(mutex);
+    if (phase == Phase::stopping || phase == Phase::stopped) {
+      refusal = cancelled(Doing::stopping);
+    } else if (requests.size() >= kMaxRequests) {
+      refusal = Error{Errc::too_many, Doing::training,
+                      std::to_string(kMaxRequests) + " requests wait for the trainer already"};
+    } else {
+      requests.push_back(std::move(request));
+    }
+  }
+  if (refusal) return refuse(request, *refusal);
+  changed.notify_all();
+}
+
+void Trainer::Impl::run() {
+  assert_train_thread();
+  name_this_thread("train");
+  // LibTorch keeps the number for each thread that calls it.
+  at::set_num_threads(options.device.threads);
+  while (phase_now() != Phase::stopping) work_once();
+  finish();
+}
+
+void Trainer::Impl::work_once() {
+  serve_requests();
+  settle_pause();
+  switch (phase_now()) {
+    case Phase::running:
+      train_step();
+      return;
+    case Phase::paused:
+    case Phase::failed: {
+      if (running) return advance_evaluation();
+      const MutexLock lock(mutex);
+      const bool idle = (phase == Phase::paused || phase == Phase::failed) && pausers.empty() &&
+                        find_servable() == requests.end();
+      if (idle) changed.wait(mutex);
+      return;
+    }
+    case Phase::idle:
+    case Phase::pausing:
+    case Phase::stopping:
+    case Phase::stopped:
+      return;
+  }
+}
+
+void Trainer::Impl::settle_pause() {
+  std::vector<OnDone> done;
+  {
+    const MutexLock lock(mutex);
+    if (phase == Phase::pausing) phase = Phase::paused;
+    if (phase == Phase::paused || phase == Phase::failed) done = std::exchange(pausers, {});
+  }
+  for (const OnDone& on_paused : done) {
+    if (on_paused) on_paused({});
+  }
+}
+
+void Trainer::Impl::train_step() {
+  const TimePoint begin = clock.now();
+  auto batch = source->next();
+  const TimePoint loaded = clock.now();
+  if (!batch || !*batch) {
+    // stop() ends the source to wake us: that is no failure.
+    if (phase_now() == Phase::stopping) return;
+    return fail_training(
+        batch ? Error{Errc::data_failed, Doing::training, "the stream of training batches ended"}
+              : std::move(batch).error());
+  }
+  auto report = stepper->step(**batch, progress_share.load());
+  source->recycle(**std::move(batch));
+  if (!report) return fail_training(report.error());
+  publish();
+
+  const double step_s = seconds(clock.now() - begin);
+  report->data_wait_s = seconds(loaded - begin);
+  report->images_per_second = step_s > 0 ? static_cast<double>(report->batch) / step_s : 0;
+  report->evaluation_s = std::exchange(evaluation_spent_s, 0);
+  if (report->outcome == StepOutcome::skipped) {
+    log.warn("train.step_skipped", {{"step", report->step}, {"bad_steps", report->bad_steps}});
+  }
+  if (hooks.on_step) hooks.on_step(*report);
+  evaluate_between_steps(step_s);
+}
+
+void Trainer::Impl::fail_training(const Error& error) {
+  {
+    const MutexLock lock(mutex);
+    if (phase == Phase::stopping) return;
+    phase = Phase::failed;
+  }
+  log.error("train.failed", {{"reason", error.detail}, {"code", name_of(error.code)}});
+  if (hooks.on_failed) hooks.on_failed(error);
+}
+
+std::deque<Request>::iterator Trainer::Impl::find_servable() {
+  return std::ranges::find_if(requests, [this, busy = saving](const Request& request) {
+    if (std::holds_alternative<Saving>(request)) return !busy;
+    if (std::holds_alternative<Evaluating>(request)) return !running.has_value();
+    return true;
+  });
+}
+
+std::optional<Request> Trainer::Impl::take_request() {
+  const MutexLock lock(mutex);
+  if (phase == Phase::stopping) return std::nullopt;
+  const auto found = find_servable();
+  if (found == requests.end()) return std::nullopt;
+  Request request = std::move(*found);
+  requests.erase(found);
+  return request;
+}
+
+void Trainer::Impl::serve_requests() {
+  while (auto request = take_request()) {
+    std::visit([this](auto&& one) { serve(std::forward<decltype(one)>(one)); },
+               *std::move(request));
+  }
+}
+
+void Trainer::Impl::serve(Adoption request) {
+  auto adopted = guarded(Doing::joining, [&]() -> Result<void> {
+    const Model& m = model;
+    if (request.replica.parameters.size() != m.layout.size() ||
+        request.replica.bn_mean.size() != m.layout.bn_channels() ||
+        request.replica.bn_variance.size() != m.layout.bn_channels()) {
+      return fail(Errc::bad_argument, Doing::joining, "a replica of another model");
+    }
+    stepper->adopt(request.replica);
+    return {};
+  });
+  publish();
+  if (request.on_adopted) request.on_adopted(std::move(adopted));
+}
+
+void Trainer::Impl::serve(Saving request) {
+  Checkpoint checkpoint = stepper->checkpoint();
+  checkpoint.state.progress_map = std::move(request.request.progress_map);
+  checkpoint.state.settings_fingerprint = std::move(request.request.settings_fingerprint);
+  {
+    const MutexLock lock(mutex);
+    saving = true;
+  }
+  if (saver.joinable()) saver.join();  // it is done: saving was false
+  saver = std::thread([this, checkpoint = std::move(checkpoint), where = request.request.where,
+                       on_saved = std::move(request.on_saved)] {
+    name_this_thread("checkpoint");
+    auto saved = save_checkpoint(where, model, checkpoint);
+    if (!saved) {
+      log.warn("checkpoint.failed", {{"reason", saved.error().detail},
+                                     {"code", name_of(saved.error().code)},
+                                     {"action", "training goes on"}});
+    }
+    if (on_saved) on_saved(std::move(saved));
+    {
+      const MutexLock lock(mutex);
+      saving = false;
+    }
+    changed.notify_all();
+  });
+}
+
+void Trainer::Impl::serve(Evaluating request) {
+  const Replica replica =
+      request.replica ? *std::move(request.replica) : stepper->arena().snapshot();
+  auto evaluation = Evaluation::create(model, replica, options.device, request.make_source());
+  if (!evaluation) {
+    if (request.on_evaluated) request.on_evaluated(fail(std::move(evaluation).error()));
+    return;
+  }
+  running.emplace(*std::move(evaluation), stepper->state().step, std::move(request.on_evaluated));
+  evaluation_credit_s = 0;
+}
+
+void Trainer::Impl::advance_evaluation() {
+  auto progress = running->evaluation.advance();
+  if (progress && *progress == Evaluation::Progress::more) return;
+  // Moved out first: what the callback asks for next finds the place free.
+  Running done = *std::exchange(running, std::nullopt);
+  if (!done.on_evaluated) return;
+  if (!progress) return done.on_evaluated(fail(std::move(progress).error()));
+  EvaluationReport report = done.evaluation.report();
+  report.step = done.step;
+  done.on_evaluated(report);
+}
+
+void Trainer::Impl::evaluate_between_steps(double step_s) {
+  if (!running) return;
+  // Of every second, `share` is the evaluation's: a step of s seconds earns s * share / (1 -
+  // share).
+  const double share = std::clamp(options.evaluation_share, 0.001, 0.9);
+  evaluation_credit_s += step_s * share / (1 - share);
+  while (running && evaluation_credit_s > 0) {
+    const TimePoint begin = clock.now();
+    advance_evaluation();
+    const double spent = seconds(clock.now() - begin);
+    evaluation_credit_s -= spent;
+    evaluation_spent_s += spent;
+  }
+}
+
+void Trainer::Impl::finish() {
+  std::deque<Request> open;
+  std::vector<OnDone> waiting;
+  {
+    const MutexLock lock(mutex);
+    phase = Phase::stopped;
+    open = std::exchange(requests, {});
+    waiting = std::exchange(pausers, {});
+  }
+  for (Request& request : open) refuse(request, cancelled(Doing::stopping));
+  for (const OnDone& on_paused : waiting) {
+    if (on_paused) on_paused(fail(cancelled(Doing::stopping)));
+  }
+  if (running) {
+    Running done = *std::exchange(running, std::nullopt);
+    if (done.on_evaluated) done.on_evaluated(fail(cancelled(Doing::evaluating)));
+  }
+  if (saver.joinable()) saver.join();
+}
+
+Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Trainer::~Trainer() { stop(); }
+
+Result<std::unique_ptr<Trainer>> Trainer::create(Model model, TrainerOptions options, Start start,
+                                                 std::unique_ptr<BatchSource> source,
+                                                 TrainerHooks hooks, Log& log) {
+  auto impl = std::make_unique<Impl>(std::move(model), std::move(options), std::move(source),
+                                     std::move(hooks), log);
+  TRY(impl->device, resolve_device(impl->options.device, impl->model.plan.spec));
+  TRY(impl->stepper, guarded(Doing::building_model, [&]() -> Result<std::unique_ptr<Stepper>> {
+        return std::make_unique<Stepper>(impl->model, impl->device, impl->options, start);
+      }));
+  impl->progress_share = start.state.progress_share;
+  impl->publish();
+  return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
+}
+
+void Trainer::start() {
+  {
+    const MutexLock lock(impl_->mutex);
+    if (impl_->phase != Phase::idle) return;
+    impl_->phase = Phase::running;
+  }
+  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+}
+
+void Trainer::stop() {
+  {
+    const MutexLock lock(impl_->mutex);
+    const bool never_started = impl_->phase == Phase::idle;
+    if (impl_->phase != Phase::stopped) impl_->phase = Phase::stopping;
+    if (never_started) impl_->phase = Phase::stopped;
+  }
+  impl_->changed.notify_all();
+  impl_->source->stop();
+  if (impl_->thread.joinable()) {
+    impl_->thread.join();
+  } else {
+    impl_->finish();
+  }
+}
+
+void Trainer::pause(OnDone on_paused) {
+  bool stopped = false;
+  {
+    const MutexLock lock(impl_->mutex);
+    stopped = impl_->phase == Phase::stopping || impl_->phase == Phase::stopped;
+    if (!stopped) {
+      if (impl_->phase == Phase::running) impl_->phase = Phase::pausing;
+      impl_->pausers.push_back(on_paused);
+    }
+  }
+  if (stopped && on_paused) on_paused(fail(cancelled(Doing::stopping)));
+  impl_->changed.notify_all();
+}
+
+void Trainer::resume() {
+  std::vector<OnDone> overtaken;
+  {
+    const MutexLock lock(impl_->mutex);
+    if (impl_->phase != Phase::pausing && impl_->phase != Phase::paused) return;
+    if (impl_->phase == Phase::pausing) overtaken = std::exchange(impl_->pausers, {});
+    impl_->phase = Phase::running;
+  }
+  impl_->changed.notify_all();
+  for (const OnDone& on_paused : overtaken) {
+    if (on_paused) {
+      on_paused(fail(Errc::cancelled, Doing::training, "training was resumed before it paused"));
+    }
+  }
+}
+
+void Trainer::set_progress(double share) { impl_->progress_share = share; }
+
+void Trainer::request_evaluation(MakeSource source, OnEvaluated on_evaluated) {
+  impl_->ask(Evaluating{std::nullopt, std::move(source), std::move(on_evaluated)});
+}
+
+void Trainer::request_evaluation_of(Replica replica, MakeSource source, OnEvaluated on_evaluated) {
+  impl_->ask(Evaluating{std::move(replica), std::move(source), std::move(on_evaluated)});
+}
+
+void Trainer::request_checkpoint(CheckpointRequest request, OnSaved on_saved) {
+  impl_->ask(Saving{std::move(request), std::move(on_saved)});
+}
+
+void Trainer::request_adoption(Replica replica, OnDone on_adopted) {
+  impl_->ask(Adoption{std::move(replica), std::move(on_adopted)});
+}
+
+Replica Trainer::snapshot() { return impl_->stepper->arena().snapshot(); }
+
+void Trainer::with_master(const std::function<void(gossip::MasterView)>& job) {
+  impl_->stepper->arena().lease().with_master(job);
+}
+
+TrainingState Trainer::state() const {
+  const MutexLock lock(impl_->mutex);
+  return impl_->published;
+}
+
+const Model& Trainer::model() const { return impl_->model; }
+ResolvedDevice Trainer::device() const { return impl_->device; }
+
+}  // namespace starling::training
