@@ -250,8 +250,11 @@ class Edge {
   void finish_exchange(Turn& turn, JobKind kind, ExchangeDone done);
   void exchange_failed(Turn& turn, const Error& error);
   void send_pending(Turn& turn);
-  void void_offer(Turn& turn, By by);
+  void void_offer(Turn& turn, Duration retry_after);
   void learn_answer_time(const Turn& turn);
+  // When a pending offer gets parked.
+  [[nodiscard]] TimePoint park_at() const;
+  void send_answer(Turn& turn);
   [[nodiscard]] ExchangeTerms terms(const Applying& applying) const;
   [[nodiscard]] double samples_since(const Turn& turn, const ReplicaFigures& theirs) const;
 
@@ -279,6 +282,8 @@ class Edge {
   std::optional<OfferPlan> plan_;
   std::optional<Applying> applying_;
   std::uint64_t attempt_ = 0;
+  bool resume_sent_ = false;
+  bool push_taken_ = false;  // the peer's one unclipped leave push
   std::uint32_t spot_block_ = 0;
 
   std::optional<Running> running_;
@@ -289,7 +294,7 @@ class Edge {
   NormGuard guard_;
   std::uint64_t lease_exchanges_ = 0;
   std::uint64_t own_samples_at_exchange_ = 0;
-  std::uint64_t their_samples_at_exchange_ = 0;
+  std::optional<std::uint64_t> their_samples_at_exchange_;
   std::optional<double> peer_age_;
   Duration answer_time_{};
   double answer_steps_ = 0;

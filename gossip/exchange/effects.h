@@ -67,6 +67,7 @@ struct OfferVoided {
   NodeId peer;
   Seq seq;
   By by = By::them;
+  Duration retry_after{};
 };
 // Bytes of a peer did not decode, or contradict what it said before.
 struct PayloadRefused {

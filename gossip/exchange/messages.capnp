@@ -1,4 +1,7 @@
 @0xc3d1f6a0b7e94215;
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("starling::gossip::exchange_wire");
+
 # The messages of an edge (room 0x02).
 #
 # An edge belongs to the two ends of the session that carries the message; nothing here names them.

@@ -47,7 +47,11 @@ enum class CloseReason : std::uint8_t {
   unknown_edge,      // a resumption of an edge that does not exist here
   replica_changed,   // this end took over another replica
   leaving,           // this end leaves the swarm
+  finishing,         // this end drains for the final consensus and opens nothing
   failed,            // this end could not carry out a job of its own
+  // Never on the wire:
+  session_lost,    // the session ended while the edge was being opened, or did not come back
+  peer_restarted,  // another process answers for the peer: what it held is gone
 };
 
 // What an offer is for.
@@ -154,6 +158,9 @@ using ExchangeMessage =
 namespace exchange_limits {
 inline constexpr std::size_t kMaxBody = 2 * 1024;
 inline constexpr std::size_t kMaxRecord = 512;
+// Generations and sequence numbers count one by one from zero: a number beyond is a lie, and
+// leaves room to count on.
+inline constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 62;
 inline constexpr std::size_t kMaxAttachment = 256 * 1024 * 1024;
 // Above every count that a real run can reach, below what loses precision in a double.
 inline constexpr double kMaxAge = 1e15;

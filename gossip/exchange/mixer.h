@@ -10,6 +10,7 @@
 #include "node/base/random.h"
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -147,43 +148,59 @@ class Mixer {
     LevelHistory history;
     LevelDecision decision;
     std::optional<double> goodput;
-    TimePoint open_at{};            // no own proposal before
-    TimePoint offer_at{};           // no own offer before (Busy)
-    Duration retry{};               // present wait between proposals
-    std::uint64_t last_choice = 0;  // own steps at the last exchange or choice
-    double difference = 0;          // |x - r| of the last encode
+    TimePoint open_at{};    // no own proposal before
+    TimePoint offer_at{};   // no own offer before (Busy)
+    Duration retry{};       // present wait between proposals
+    double difference = 0;  // |x - r| of the last encode
     NeighbourView counters;
   };
   enum class Phase : std::uint8_t { mixing, draining, frozen, leaving, left };
 
+  // One event: `happen` gets the turn, then everything that may follow from it is settled.
+  template <class Happen>
+  [[nodiscard]] ExchangeEffects turn_at(TimePoint now, Happen&& happen);
+
   Neighbour& neighbour(NodeId peer);
   [[nodiscard]] Neighbour* find(NodeId peer);
-  [[nodiscard]] Admission admit(TimePoint now, const Neighbour& from,
-                                const ExchangeMessage& message);
+  [[nodiscard]] Admission admit(Turn& turn, const Neighbour& from, const ExchangeMessage& message);
+  [[nodiscard]] std::optional<CloseReason> refuse_open(Turn& turn, const Neighbour& from);
   [[nodiscard]] std::size_t edges_taken() const;
-  [[nodiscard]] bool make_room(Turn& turn);
-  // Everything that may follow from an event: closes, opens, offers, phases, counters.
   void settle(Turn& turn);
-  void count_events(Turn& turn, std::size_t from);
-  void count(const ExchangeEvent& event, TimePoint now);
+  void forget_strangers(TimePoint now);
+
+  // What events mean for counters, levels and retries.
+  void learn(const CodecOutcome& outcome, Neighbour& neighbour);
+  void count(Turn& turn, const ExchangeEvent& event);
+  void count_exchange(Turn& turn, const Exchanged& event);
+  void count_close(TimePoint now, const EdgeWasClosed& event);
+  void count_sends(const ExchangeEffects& out);
+
+  // Choice: mixer_choice.cc.
   void close_unwanted(Turn& turn);
   void open_wanted(Turn& turn);
+  [[nodiscard]] TimePoint earliest_open(TimePoint now, const Neighbour& neighbour) const;
   void maybe_offer(Turn& turn);
+  [[nodiscard]] bool offer_is_out() const;
   [[nodiscard]] Neighbour* choose(TimePoint now);
+  [[nodiscard]] Duration median_answer_time() const;
   [[nodiscard]] Line line_of(const Neighbour& neighbour) const;
-  void control(Turn& turn, Neighbour& neighbour);
+  void control_level(Turn& turn, Neighbour& neighbour);
   void control_period(Turn& turn, const Neighbour& neighbour);
-  void advance_phase(Turn& turn);
-  void advance_leave(Turn& turn);
-  [[nodiscard]] bool settled() const;
-  void freeze(Turn& turn, Edge::Frozen frozen);
-  void void_all(Turn& turn, CloseReason reason);
   [[nodiscard]] bool holding_back(TimePoint now) const;
   void watch_lag(TimePoint now);
 
+  // Draining and leaving: mixer_phase.cc.
+  void advance_phase(Turn& turn);
+  void advance_leave(Turn& turn);
+  void leave_now(Turn& turn);
+  [[nodiscard]] Neighbour* choose_for_leave();
+  [[nodiscard]] bool settled() const;
+  [[nodiscard]] bool jobs_running() const;
+  void freeze(Turn& turn, Edge::Frozen frozen);
+  [[nodiscard]] ExchangeEffects take_over(TimePoint now, double age);
+
   NodeId self_;
   MixerOptions options_;
-  std::uint32_t blocks_;
   Rng rng_;
   NodeFigures node_;
   TrainingState training_;
@@ -191,15 +208,26 @@ class Mixer {
   std::set<NodeId> wanted_;
   Phase phase_ = Phase::mixing;
   TimePoint phase_deadline_ = kNever;
-  bool leave_push_made_ = false;
-  std::optional<std::uint64_t> last_offer_step_;
+  bool phase_overdue_ = false;        // the deadline has passed
+  std::optional<NodeId> leave_push_;  // the neighbour that gets it
+  std::uint64_t last_offer_step_ = 0;
   std::uint64_t exchanges_ = 0;
-  std::vector<double> norms_;  // ring of the last 100
+  std::deque<double> norms_;  // of the last 100 exchanges
   PeriodDecision period_;
   std::uint32_t exchanges_with_room_ = 0;
   std::map<std::uint32_t, std::uint64_t> tau_left_at_;  // in exchanges
   PerLevel message_bytes_{};
   std::optional<TimePoint> lag_since_;
+  TimePoint last_event_{};
 };
+
+template <class Happen>
+ExchangeEffects Mixer::turn_at(TimePoint now, Happen&& happen) {
+  ExchangeEffects out;
+  Turn turn{now, node_, out};
+  happen(turn);
+  settle(turn);
+  return out;
+}
 
 }  // namespace starling::gossip

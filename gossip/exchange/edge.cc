@@ -1,0 +1,309 @@
+#include "gossip/exchange/edge.h"
+
+#include "node/base/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+namespace starling::gossip {
+namespace {
+
+// Messages that wait for a running job. A well-behaved peer has at most an answer, an offer and two
+// messages about the edge itself under way.
+constexpr std::size_t kInboxMax = 8;
+
+}  // namespace
+
+Weight weight_for(double age_steps) {
+  const double share = age_steps > 4 ? 4 / age_steps : 1.0;
+  return {static_cast<std::uint8_t>(std::max(1.0, std::floor(64 * share)))};
+}
+
+Edge::Edge(NodeId self, NodeId peer, const EdgeOptions& options)
+    : self_(self), peer_(peer), options_(options) {
+  STARLING_CHECK(self_ != peer_);
+  STARLING_CHECK(options_.blocks > 0);
+}
+
+// --- sessions -----------------------------------------------------------------------------------
+
+void Edge::session_up(Turn& turn, Instance instance) {
+  if (session_) session_down(turn);
+  session_ = true;
+  if (instance_ && *instance_ != instance) {
+    if (state_ != EdgeState::closed) {
+      turn.out.events.emplace_back(
+          EdgeWasClosed{peer_, generation_, CloseReason::peer_restarted, By::them});
+      void_edge(turn);
+      enter(EdgeState::closed, kNever);
+    }
+    // The new process counts from zero, and nothing of the old one can arrive any more.
+    generation_ = {};
+  }
+  instance_ = instance;
+  if (state_ != EdgeState::lost) return;
+  enter(EdgeState::resuming, turn.now + options_.resume_timeout);
+  resume_sent_ = false;
+  if (!running_) send_resume(turn);
+}
+
+void Edge::session_down(Turn& turn) {
+  session_ = false;
+  inbox_.clear();  // as if it had not been delivered: what counts is sent again after Resume
+  resend_answer_at_ = kNever;
+  switch (state_) {
+    case EdgeState::open:
+    case EdgeState::resuming:
+      enter(EdgeState::lost, turn.now + options_.lost_timeout);
+      return;
+    case EdgeState::opening:
+    case EdgeState::accepting:
+    case EdgeState::resetting:
+      turn.out.events.emplace_back(
+          EdgeWasClosed{peer_, generation_, CloseReason::session_lost, By::us});
+      void_edge(turn);
+      enter(EdgeState::closed, kNever);
+      return;
+    case EdgeState::closed:
+    case EdgeState::lost:
+      return;
+  }
+}
+
+// --- messages and jobs --------------------------------------------------------------------------
+
+bool Edge::must_wait(const ExchangeMessage& message) const {
+  if (running_ || !inbox_.empty()) return true;
+  if (!frozen_) return false;
+  // A frozen edge refuses offers at once, so that the peer is settled too; but not while an own
+  // offer is out, which the peer may have taken as the answer to its own.
+  if (std::holds_alternative<Offer>(message)) return out_.has_value();
+  return !std::holds_alternative<Busy>(message) && !std::holds_alternative<EdgeClose>(message);
+}
+
+void Edge::receive(Turn& turn, ExchangeMessage message, const Admission& admission) {
+  if (!session_) return;
+  if (must_wait(message)) {
+    if (inbox_.size() < kInboxMax) {
+      inbox_.push_back({std::move(message), admission});
+    } else if (state_ == EdgeState::closed) {
+      inbox_.clear();
+    } else {
+      reset(turn, ResetReason::bad_header);
+    }
+    return;
+  }
+  std::visit([&](auto& value) { handle(turn, value, admission); }, message);
+}
+
+void Edge::drain_inbox(Turn& turn) {
+  while (!inbox_.empty() && !running_) {
+    Waiting waiting = std::move(inbox_.front());
+    inbox_.pop_front();
+    std::deque<Waiting> rest;
+    rest.swap(inbox_);
+    // With an empty inbox must_wait() asks about this message alone.
+    if (must_wait(waiting.message)) {
+      rest.push_front(std::move(waiting));
+      inbox_.swap(rest);
+      return;
+    }
+    inbox_.swap(rest);
+    std::visit([&](auto& value) { handle(turn, value, waiting.admission); }, waiting.message);
+  }
+}
+
+void Edge::job_done(Turn& turn, CodecOutcome outcome) {
+  STARLING_CHECK(running_.has_value());
+  STARLING_CHECK(outcome.edge == ends());
+  const Running done = *running_;
+  running_.reset();
+  if (done.is_void) {
+    if (done.kind == JobKind::answer && outcome.result)
+      turn.out.events.emplace_back(ExchangeTorn{peer_, seq_});
+    if (next_job_) {
+      auto next = std::move(*next_job_);
+      next_job_.reset();
+      emit_job(turn, next.first, std::move(next.second));
+    }
+  } else {
+    switch (done.kind) {
+      case JobKind::reference:
+        became_reference(turn, std::move(outcome.result));
+        break;
+      case JobKind::install:
+        became_installed(turn, std::move(outcome.result));
+        break;
+      case JobKind::offer:
+        became_offer(turn, std::move(outcome.result));
+        break;
+      case JobKind::answer:
+      case JobKind::apply:
+        became_exchange(turn, done.kind, std::move(outcome.result));
+        break;
+      case JobKind::drop:
+        break;
+    }
+  }
+  if (state_ == EdgeState::resuming && !resume_sent_ && !running_) send_resume(turn);
+  drain_inbox(turn);
+}
+
+void Edge::tick(Turn& turn) {
+  if (frozen_) return;
+  if (turn.now >= deadline_) {
+    if (state_ == EdgeState::lost) {
+      turn.out.events.emplace_back(
+          EdgeWasClosed{peer_, generation_, CloseReason::session_lost, By::us});
+      void_edge(turn);
+      enter(EdgeState::closed, kNever);
+    } else {
+      close_with(turn, CloseReason::timed_out);
+    }
+  }
+  if (state_ != EdgeState::open) return;
+  if (turn.now >= resend_answer_at_) {
+    resend_answer_at_ = kNever;
+    send_answer(turn);
+  }
+  if (out_ && !out_->parked && turn.now >= park_at()) {
+    out_->parked = true;
+    turn.out.events.emplace_back(OfferParked{peer_, out_->offer.seq});
+  }
+}
+
+TimePoint Edge::park_at() const {
+  const auto patience = std::chrono::duration_cast<Duration>(answer_time_ * options_.park_factor);
+  return out_->sent_at + std::max(options_.park_min, patience);
+}
+
+TimePoint Edge::next_deadline() const {
+  if (frozen_) return kNever;
+  TimePoint next = deadline_;
+  if (state_ != EdgeState::open) return next;
+  next = std::min(next, resend_answer_at_);
+  if (out_ && !out_->parked) next = std::min(next, park_at());
+  return next;
+}
+
+void Edge::refused(Turn& turn, const ExchangeMessage& message) {
+  constexpr auto kRetry = std::chrono::seconds(1);
+  if (const auto* open = std::get_if<EdgeOpen>(&message)) {
+    if (state_ != EdgeState::opening || open->generation != generation_) return;
+    turn.out.events.emplace_back(EdgeWasClosed{peer_, generation_, CloseReason::full, By::them});
+    void_edge(turn);
+    enter(EdgeState::closed, kNever);
+    return;
+  }
+  if (state_ != EdgeState::open) return;
+  if (const auto* offer = std::get_if<Offer>(&message)) {
+    if (offer->generation != generation_) return;
+    const bool crossed = applying_ && applying_->role != Role::responder;
+    if (out_ && offer->seq == out_->offer.seq && !crossed) return void_offer(turn, kRetry);
+    // The offer was taken as the answer to one that crossed it, so the peer still needs it.
+    if (crossed || (last_answer_ && last_answer_->seq == offer->seq))
+      resend_answer_at_ = turn.now + kRetry;
+  } else if (const auto* answer = std::get_if<Answer>(&message)) {
+    if (answer->generation == generation_ && last_answer_ && last_answer_->seq == answer->seq)
+      resend_answer_at_ = turn.now + kRetry;
+  }
+}
+
+void Edge::set_frozen(Turn& turn, Frozen frozen) {
+  frozen_ = frozen == Frozen::yes;
+  if (!frozen_) drain_inbox(turn);
+}
+
+void Edge::set_level(Level level) {
+  if (level == level_) return;
+  level_ = level;
+  guard_.clear();
+}
+
+// --- what the mixer asks ------------------------------------------------------------------------
+
+bool Edge::may_open(TimePoint now) const {
+  return state_ == EdgeState::closed && session_ && !frozen_ && !cooling(now);
+}
+
+bool Edge::may_offer() const {
+  return state_ == EdgeState::open && !running_ && !out_ && inbox_.empty() && !frozen_;
+}
+
+bool Edge::answering() const {
+  return running_ && !running_->is_void && running_->kind == JobKind::answer;
+}
+
+bool Edge::offering() const { return plan_ || out_; }
+
+bool Edge::blocks_node() const {
+  if (plan_) return true;
+  return out_ && !out_->parked && state_ == EdgeState::open;
+}
+
+// --- plumbing -----------------------------------------------------------------------------------
+
+void Edge::send(Turn& turn, ExchangeMessage message) const {
+  if (session_) turn.out.send.push_back({peer_, std::move(message)});
+}
+
+void Edge::start_job(Turn& turn, JobKind kind, CodecJob job) {
+  if (!running_) return emit_job(turn, kind, std::move(job));
+  STARLING_CHECK(running_->is_void);
+  next_job_.emplace(kind, std::move(job));
+}
+
+void Edge::emit_job(Turn& turn, JobKind kind, CodecJob job) {
+  running_ = Running{kind, kind == JobKind::drop};
+  turn.out.jobs.push_back(std::move(job));
+}
+
+void Edge::void_edge(Turn& turn) {
+  if (running_) {
+    running_->is_void = true;
+    next_job_.reset();
+    if (running_->kind != JobKind::drop) next_job_.emplace(JobKind::drop, DropJob{ends()});
+  } else if (has_reference_) {
+    emit_job(turn, JobKind::drop, DropJob{ends()});
+  }
+  has_reference_ = false;
+  out_.reset();
+  last_answer_.reset();
+  plan_.reset();
+  applying_.reset();
+  inbox_.clear();
+  guard_.clear();
+  seq_ = {};
+  peer_age_.reset();
+  resend_answer_at_ = kNever;
+}
+
+void Edge::enter(EdgeState state, TimePoint deadline) {
+  state_ = state;
+  deadline_ = deadline;
+  if (state == EdgeState::closed) lease_exchanges_ = 0;
+}
+
+std::string_view name_of(EdgeState state) {
+  switch (state) {
+    case EdgeState::closed:
+      return "closed";
+    case EdgeState::opening:
+      return "opening";
+    case EdgeState::accepting:
+      return "accepting";
+    case EdgeState::open:
+      return "open";
+    case EdgeState::resetting:
+      return "resetting";
+    case EdgeState::lost:
+      return "lost";
+    case EdgeState::resuming:
+      return "resuming";
+  }
+  return "?";
+}
+
+}  // namespace starling::gossip

@@ -1,0 +1,237 @@
+// The part of Edge that exchanges: offers, answers, crossings.
+#include "gossip/exchange/edge.h"
+#include "node/base/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace starling::gossip {
+namespace {
+
+constexpr auto kBusyRetry = std::chrono::milliseconds(250);
+// Gain of the averages of answer time and wait, as for round trips (Jacobson & Karels 1988).
+constexpr double kGain = 0.125;
+
+}  // namespace
+
+// --- own offers ---------------------------------------------------------------------------------
+
+void Edge::offer(Turn& turn, OfferPlan plan) {
+  STARLING_CHECK(may_offer());
+  plan_ = plan;
+  start_job(turn, JobKind::offer,
+            OfferJob{.edge = ends(),
+                     .level = plan.level,
+                     .statistics = statistics_of(seq_),
+                     .spot_block = spot_block_});
+}
+
+void Edge::became_offer(Turn& turn, Result<CodecDone> result) {
+  STARLING_CHECK(plan_.has_value());
+  const OfferPlan plan = *plan_;
+  plan_.reset();
+  if (!result) return close_with(turn, CloseReason::failed);
+  // Encoding changes nothing, and a payload that no session has seen need not exist.
+  if (state_ != EdgeState::open) return;
+  auto& done = std::get<OfferDone>(*result);
+  spot_block_ = (spot_block_ + 1) % options_.blocks;
+  Offer offer{.generation = generation_,
+              .seq = seq_,
+              .chain8 = chain8(),
+              .attempt = attempt_++,
+              .purpose = plan.purpose,
+              .figures = turn.node.replica,
+              .expected_wait = static_cast<float>(answer_steps_),
+              .spot = done.spot,
+              .payload = std::move(done.payload)};
+  out_.emplace(Out{std::move(offer), turn.now, turn.node.replica.steps, false});
+  send(turn, out_->offer);
+}
+
+void Edge::send_pending(Turn& turn) {
+  if (!out_) return;
+  out_->sent_at = turn.now;
+  out_->parked = false;
+  send(turn, out_->offer);
+}
+
+void Edge::void_offer(Turn& turn, Duration retry_after) {
+  turn.out.events.emplace_back(OfferVoided{peer_, out_->offer.seq, By::them, retry_after});
+  out_.reset();
+}
+
+void Edge::handle(Turn& turn, Busy& message, const Admission&) {
+  if (!out_ || message.generation != generation_ || message.seq != out_->offer.seq) return;
+  if (message.offer != name_of_offer(out_->offer)) return;
+  void_offer(turn, message.retry_after);
+}
+
+// --- their offers -------------------------------------------------------------------------------
+
+void Edge::handle(Turn& turn, Offer& message, const Admission& admission) {
+  if (state_ != EdgeState::open || message.generation < generation_) return;
+  if (message.generation > generation_) {
+    generation_ = message.generation;
+    return reset(turn, ResetReason::generation_differs);
+  }
+  if (message.seq.next() == seq_) {
+    if (last_answer_ && last_answer_->chain8 == message.chain8) return send_answer(turn);
+    return reset(turn, ResetReason::sequence_differs);
+  }
+  if (message.seq != seq_) return reset(turn, ResetReason::sequence_differs);
+  if (message.chain8 != chain8()) return reset(turn, ResetReason::chain_differs);
+  if (message.spot.block >= options_.blocks) return reset(turn, ResetReason::bad_header);
+  if (out_) return cross(turn, message);
+  if (frozen_ || admission.answering == Admission::Answering::busy) {
+    turn.out.events.emplace_back(OfferVoided{peer_, message.seq, By::us, kBusyRetry});
+    send(turn, Busy{generation_, seq_, name_of_offer(message), kBusyRetry});
+    return;
+  }
+  answer(turn, message);
+}
+
+void Edge::answer(Turn& turn, Offer& offer) {
+  applying_ = Applying{.role = Role::responder,
+                       .weight = weight_for(std::max<double>(offer.expected_wait, answer_steps_)),
+                       .theirs = offer.figures,
+                       .purpose = offer.purpose,
+                       .samples = samples_since(turn, offer.figures),
+                       .bytes_received = offer.payload.bytes->size()};
+  AnswerJob job{.terms = terms(*applying_),
+                .own_level = level_,
+                .theirs = std::move(offer.payload),
+                .their_spot = offer.spot};
+  start_job(turn, JobKind::answer, std::move(job));
+}
+
+void Edge::cross(Turn& turn, Offer& offer) {
+  // Both ends know both stated waits, so both take the same weight: the smaller of the two.
+  const double wait = std::max(offer.expected_wait, out_->offer.expected_wait);
+  const bool leave = offer.purpose == Purpose::leave || out_->offer.purpose == Purpose::leave;
+  applying_ = Applying{.role = Role::crossing,
+                       .weight = weight_for(wait),
+                       .theirs = offer.figures,
+                       .purpose = leave ? Purpose::leave : Purpose::regular,
+                       .samples = samples_since(turn, offer.figures),
+                       .bytes_received = offer.payload.bytes->size()};
+  ApplyJob job{.terms = terms(*applying_),
+               .own = out_->offer.payload,
+               .theirs = std::move(offer.payload),
+               .their_spot = offer.spot};
+  start_job(turn, JobKind::apply, std::move(job));
+}
+
+// --- answers ------------------------------------------------------------------------------------
+
+void Edge::handle(Turn& turn, Answer& message, const Admission&) {
+  if (state_ != EdgeState::open || !out_ || message.generation != generation_) return;
+  if (message.seq != out_->offer.seq) return;  // sent twice; the first one counted
+  if (message.chain8 != chain8()) return reset(turn, ResetReason::chain_differs);
+  applying_ = Applying{.role = Role::initiator,
+                       .weight = message.weight,
+                       .theirs = message.figures,
+                       .purpose = out_->offer.purpose,
+                       .samples = samples_since(turn, message.figures),
+                       .bytes_received = message.payload.bytes->size()};
+  ApplyJob job{.terms = terms(*applying_),
+               .own = out_->offer.payload,
+               .theirs = std::move(message.payload),
+               .their_spot = std::nullopt};
+  start_job(turn, JobKind::apply, std::move(job));
+}
+
+void Edge::became_exchange(Turn& turn, JobKind kind, Result<CodecDone> result) {
+  STARLING_CHECK(applying_.has_value());
+  if (!result) return exchange_failed(turn, result.error());
+  finish_exchange(turn, kind, std::move(std::get<ExchangeDone>(*result)));
+}
+
+void Edge::exchange_failed(Turn& turn, const Error& error) {
+  if (error.code == Errc::corrupt) {
+    // The references have parted, by a fault of either machine.
+    if (state_ == EdgeState::open) return reset(turn, ResetReason::spot_differs);
+  } else if (fault_of(error.code) == Fault::peer) {
+    turn.out.events.emplace_back(PayloadRefused{peer_, error});
+    if (state_ == EdgeState::open) return reset(turn, ResetReason::bad_payload);
+  }
+  close_with(turn, CloseReason::failed);
+}
+
+void Edge::finish_exchange(Turn& turn, JobKind kind, ExchangeDone done) {
+  const Applying applied = *applying_;
+  applying_.reset();
+  ReplicaFigures& own = turn.node.replica;
+  // What this end stated is what both ends average with, so the sum of the ages stays.
+  const ReplicaFigures stated = out_ ? out_->offer.figures : own;
+  Payload sent = out_ ? out_->offer.payload : std::move(done.answer);
+  Exchanged event{.peer = peer_,
+                  .seq = seq_,
+                  .role = applied.role,
+                  .own_level = sent.level,
+                  .weight = applied.weight,
+                  .norm = done.norm,
+                  .scale = done.scale,
+                  .took = out_ ? turn.now - out_->sent_at : Duration{},
+                  .bytes_sent = sent.bytes ? sent.bytes->size() : 0,
+                  .bytes_received = applied.bytes_received};
+  if (out_) learn_answer_time(turn);
+  last_answer_.reset();
+  if (applied.role != Role::initiator)
+    last_answer_ = Answer{generation_, seq_, chain8(), applied.weight, stated, std::move(sent)};
+  out_.reset();
+  own.age = std::max(0.0, own.age + static_cast<double>(applied.weight.value()) *
+                                        (applied.theirs.age - stated.age));
+  peer_age_ = applied.theirs.age;
+  guard_.on_exchange(static_cast<double>(done.norm), applied.samples);
+  if (applied.purpose == Purpose::leave) push_taken_ = true;
+  own_samples_at_exchange_ = own.samples;
+  their_samples_at_exchange_ = applied.theirs.samples;
+  chain_ = done.chain;
+  seq_ = seq_.next();
+  ++lease_exchanges_;
+  last_exchange_ = turn.now;
+  turn.out.events.emplace_back(std::move(event));
+  if (kind == JobKind::answer) send_answer(turn);
+}
+
+void Edge::send_answer(Turn& turn) {
+  // While the edge is lost or resuming, Resume decides whether it is still needed.
+  if (last_answer_ && state_ == EdgeState::open) send(turn, *last_answer_);
+}
+
+void Edge::learn_answer_time(const Turn& turn) {
+  const Duration took = turn.now - out_->sent_at;
+  const auto steps = static_cast<double>(turn.node.replica.steps - out_->sent_step);
+  if (answer_time_ == Duration{}) {
+    answer_time_ = std::max(took, Duration{1});
+    answer_steps_ = steps;
+    return;
+  }
+  answer_time_ += std::chrono::duration_cast<Duration>((took - answer_time_) * kGain);
+  answer_steps_ += kGain * (steps - answer_steps_);
+}
+
+ExchangeTerms Edge::terms(const Applying& applying) const {
+  // One push of a leaving peer is taken whole; a second one would be a way round the guard.
+  const bool unclipped =
+      applying.purpose == Purpose::leave && (!push_taken_ || applying.role == Role::initiator);
+  return {.edge = ends(),
+          .own_side = side(),
+          .weight = applying.weight,
+          .max_norm = unclipped ? 0 : guard_.limit(applying.samples),
+          .chain = chain_};
+}
+
+double Edge::samples_since(const Turn& turn, const ReplicaFigures& theirs) const {
+  const auto own = static_cast<double>(turn.node.replica.samples - own_samples_at_exchange_);
+  double other = own;
+  if (their_samples_at_exchange_)
+    other = theirs.samples > *their_samples_at_exchange_
+                ? static_cast<double>(theirs.samples - *their_samples_at_exchange_)
+                : 0.0;
+  // A peer that claims a lot would lift its own bound: 16 times our own is as much as any counts.
+  return std::max(1.0, own + std::min(other, 16 * std::max(own, turn.node.batch)));
+}
+
+}  // namespace starling::gossip

@@ -1,0 +1,333 @@
+#include "gossip/exchange/mixer.h"
+
+#include "node/base/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace starling::gossip {
+namespace {
+
+constexpr std::size_t kNormsRemembered = 100;
+
+std::size_t attached_bytes(const ExchangeMessage& message) {
+  const auto size = [](const SharedBytes& bytes) { return bytes ? bytes->size() : 0; };
+  if (const auto* open = std::get_if<EdgeOpen>(&message)) return size(open->snapshot);
+  if (const auto* offer = std::get_if<Offer>(&message)) return size(offer->payload.bytes);
+  if (const auto* answer = std::get_if<Answer>(&message)) return size(answer->payload.bytes);
+  return 0;
+}
+
+}  // namespace
+
+Mixer::Mixer(NodeId self, const MixerOptions& options, std::uint32_t blocks, Rng rng)
+    : self_(self), options_(options), rng_(rng), message_bytes_(typical_bytes(blocks)) {
+  options_.edge.blocks = blocks;
+  period_.tau = options_.levels.fixed_tau.value_or(options_.levels.start_tau);
+  STARLING_CHECK(period_.tau >= 1);
+}
+
+// --- events -------------------------------------------------------------------------------------
+
+ExchangeEffects Mixer::on_session_up(TimePoint now, NodeId peer, Instance instance) {
+  return turn_at(now, [&](Turn& turn) {
+    Neighbour& up = neighbour(peer);
+    up.open_at = earliest_open(now, up);
+    up.edge.session_up(turn, instance);
+    if (phase_ == Phase::frozen) up.edge.set_frozen(turn, Edge::Frozen::yes);
+  });
+}
+
+ExchangeEffects Mixer::on_session_down(TimePoint now, NodeId peer) {
+  return turn_at(now, [&](Turn& turn) {
+    if (Neighbour* down = find(peer)) down->edge.session_down(turn);
+  });
+}
+
+ExchangeEffects Mixer::on_neighbours(TimePoint now, const std::vector<NodeId>& wanted) {
+  return turn_at(now, [&](Turn&) {
+    std::set<NodeId> next(wanted.begin(), wanted.end());
+    next.erase(self_);
+    for (const auto& peer : next) {
+      if (wanted_.contains(peer)) continue;
+      Neighbour& fresh = neighbour(peer);
+      fresh.open_at = std::max(fresh.open_at, earliest_open(now, fresh));
+    }
+    wanted_ = std::move(next);
+  });
+}
+
+ExchangeEffects Mixer::on_message(TimePoint now, NodeId from, ExchangeMessage message) {
+  return turn_at(now, [&](Turn& turn) {
+    Neighbour* sender = find(from);
+    if (sender == nullptr) return;  // no session was announced: nothing can be meant by it
+    sender->counters.bytes_received += attached_bytes(message);
+    const Admission admission = admit(turn, *sender, message);
+    sender->edge.receive(turn, std::move(message), admission);
+  });
+}
+
+ExchangeEffects Mixer::on_job_done(TimePoint now, CodecOutcome outcome) {
+  return turn_at(now, [&](Turn& turn) {
+    const NodeId peer = outcome.edge.lower == self_ ? outcome.edge.higher : outcome.edge.lower;
+    Neighbour* owner = find(peer);
+    STARLING_CHECK(owner != nullptr);
+    learn(outcome, *owner);
+    owner->edge.job_done(turn, std::move(outcome));
+  });
+}
+
+ExchangeEffects Mixer::on_steps(TimePoint now, const TrainingState& training) {
+  return turn_at(now, [&](Turn&) {
+    // A node that took over its counters from elsewhere starts from them.
+    const bool counts_on = training.steps >= training_.steps;
+    const std::uint64_t steps = counts_on ? training.steps - training_.steps : 0;
+    if (steps > 0 && training.samples > training_.samples)
+      node_.batch =
+          static_cast<double>(training.samples - training_.samples) / static_cast<double>(steps);
+    node_.replica.age += static_cast<double>(steps);
+    node_.replica.steps = std::max(node_.replica.steps, training.steps);
+    node_.replica.samples = std::max(node_.replica.samples, training.samples);
+    if (std::isfinite(training.loss)) node_.replica.loss = training.loss;
+    training_ = training;
+  });
+}
+
+void Mixer::on_goodput(NodeId peer, double bytes_per_second) {
+  Neighbour* measured = find(peer);
+  if (measured != nullptr && bytes_per_second > 0) measured->goodput = bytes_per_second;
+}
+
+ExchangeEffects Mixer::on_refused(TimePoint now, NodeId peer, const ExchangeMessage& message) {
+  return turn_at(now, [&](Turn& turn) {
+    if (Neighbour* refuser = find(peer)) refuser->edge.refused(turn, message);
+  });
+}
+
+ExchangeEffects Mixer::on_tick(TimePoint now) {
+  return turn_at(now, [&](Turn& turn) {
+    for (auto& [peer, each] : neighbours_) each.edge.tick(turn);
+  });
+}
+
+TimePoint Mixer::next_deadline() const {
+  TimePoint next = phase_overdue_ ? kNever : phase_deadline_;
+  if (lag_since_ && phase_ == Phase::mixing) {
+    // Once past, exchanges go on and nothing is due any more.
+    const TimePoint patience = *lag_since_ + options_.lag_patience;
+    if (patience > last_event_) next = std::min(next, patience);
+  }
+  for (const auto& [peer, each] : neighbours_) {
+    next = std::min(next, each.edge.next_deadline());
+    if (phase_ != Phase::mixing && phase_ != Phase::leaving) continue;
+    if (each.offer_at > last_event_) next = std::min(next, each.offer_at);
+    if (phase_ == Phase::mixing && wanted_.contains(peer) &&
+        each.edge.state() == EdgeState::closed && each.edge.has_session() &&
+        each.open_at > last_event_)
+      next = std::min(next, each.open_at);
+  }
+  return next;
+}
+
+void Mixer::set_record(Bytes record) {
+  STARLING_CHECK(record.size() <= exchange_limits::kMaxRecord);
+  node_.record = std::move(record);
+}
+
+// --- what follows from an event -----------------------------------------------------------------
+
+void Mixer::settle(Turn& turn) {
+  last_event_ = turn.now;
+  std::size_t counted = 0;
+  const auto count_new = [&] {
+    // count() may add events of its own: copied, because the vector may grow.
+    for (; counted < turn.out.events.size(); ++counted) {
+      const ExchangeEvent event = turn.out.events[counted];
+      count(turn, event);
+    }
+  };
+  count_new();
+  watch_lag(turn.now);
+  close_unwanted(turn);
+  advance_phase(turn);
+  open_wanted(turn);
+  maybe_offer(turn);
+  count_new();
+  count_sends(turn.out);
+  forget_strangers(turn.now);
+}
+
+void Mixer::forget_strangers(TimePoint now) {
+  std::erase_if(neighbours_, [&](const auto& entry) {
+    const Edge& edge = entry.second.edge;
+    return edge.state() == EdgeState::closed && !edge.has_session() && !edge.job_running() &&
+           !edge.cooling(now) && !wanted_.contains(entry.first);
+  });
+}
+
+void Mixer::learn(const CodecOutcome& outcome, Neighbour& neighbour) {
+  if (!outcome.result) return;
+  const auto from_encode = [&](const EncodeFigures& figures, const Payload& payload) {
+    neighbour.history.on_encode(figures);
+    if (figures.difference_energy > 0) neighbour.difference = std::sqrt(figures.difference_energy);
+    if (payload.bytes)
+      message_bytes_[static_cast<std::size_t>(payload.level)] =
+          static_cast<double>(payload.bytes->size());
+  };
+  if (const auto* offer = std::get_if<OfferDone>(&*outcome.result))
+    from_encode(offer->figures, offer->payload);
+  if (const auto* exchange = std::get_if<ExchangeDone>(&*outcome.result))
+    from_encode(exchange->figures, exchange->answer);
+}
+
+void Mixer::count(Turn& turn, const ExchangeEvent& event) {
+  const auto counters = [&](NodeId peer) -> NeighbourView& { return neighbour(peer).counters; };
+  if (const auto* opened = std::get_if<EdgeOpened>(&event)) {
+    neighbour(opened->peer).retry = {};
+  } else if (const auto* reset = std::get_if<EdgeWasReset>(&event)) {
+    ++counters(reset->peer).resets;
+  } else if (const auto* closed = std::get_if<EdgeWasClosed>(&event)) {
+    count_close(turn.now, *closed);
+  } else if (const auto* exchanged = std::get_if<Exchanged>(&event)) {
+    count_exchange(turn, *exchanged);
+  } else if (const auto* voided = std::get_if<OfferVoided>(&event)) {
+    if (voided->by == By::us) return;
+    ++counters(voided->peer).busy;
+    neighbour(voided->peer).offer_at = turn.now + voided->retry_after;
+    if (leave_push_ == voided->peer) leave_push_.reset();
+  } else if (const auto* refused = std::get_if<PayloadRefused>(&event)) {
+    ++counters(refused->peer).refused;
+  }
+}
+
+void Mixer::count_exchange(Turn& turn, const Exchanged& event) {
+  Neighbour& peer = neighbour(event.peer);
+  ++exchanges_;
+  ++peer.counters.exchanges;
+  if (event.scale < 1) ++peer.counters.clipped;
+  peer.counters.last_norm = static_cast<double>(event.norm);
+  if (peer.difference > 0)
+    peer.counters.disagreement_ratio = static_cast<double>(event.norm) / peer.difference;
+  norms_.push_back(static_cast<double>(event.norm));
+  if (norms_.size() > kNormsRemembered) norms_.pop_front();
+  peer.history.on_exchange();
+  control_level(turn, peer);
+  control_period(turn, peer);
+}
+
+void Mixer::count_close(TimePoint now, const EdgeWasClosed& event) {
+  Neighbour& peer = neighbour(event.peer);
+  switch (event.reason) {
+    case CloseReason::stale_generation:
+      peer.open_at = now;
+      return;
+    case CloseReason::session_lost:
+    case CloseReason::peer_restarted:
+    case CloseReason::unknown_edge:
+    case CloseReason::replica_changed:
+      peer.open_at = earliest_open(now, peer);
+      return;
+    default:
+      break;
+  }
+  peer.retry = std::clamp(peer.retry * 2, options_.retry_min, options_.retry_max);
+  // A quarter of jitter, so that two ends do not try in step.
+  const auto jitter =
+      static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(peer.retry.count() / 4 + 1)));
+  peer.open_at = now + peer.retry + Duration{jitter};
+}
+
+void Mixer::count_sends(const ExchangeEffects& out) {
+  for (const auto& outgoing : out.send)
+    if (Neighbour* to = find(outgoing.to))
+      to->counters.bytes_sent += attached_bytes(outgoing.message);
+}
+
+// --- admission ----------------------------------------------------------------------------------
+
+Admission Mixer::admit(Turn& turn, const Neighbour& from, const ExchangeMessage& message) {
+  Admission admission;
+  if (std::holds_alternative<EdgeOpen>(message)) {
+    admission.refuse_open = refuse_open(turn, from);
+  } else if (std::holds_alternative<Offer>(message)) {
+    const auto answering = static_cast<std::size_t>(
+        std::count_if(neighbours_.begin(), neighbours_.end(),
+                      [](const auto& entry) { return entry.second.edge.answering(); }));
+    const bool ending = phase_ == Phase::leaving || phase_ == Phase::left ||
+                        (phase_ == Phase::draining && phase_overdue_);
+    if (ending || answering >= options_.answers_max || holding_back(turn.now))
+      admission.answering = Admission::Answering::busy;
+  }
+  return admission;
+}
+
+std::optional<CloseReason> Mixer::refuse_open(Turn& turn, const Neighbour& from) {
+  if (from.edge.state() != EdgeState::closed) return std::nullopt;
+  switch (phase_) {
+    case Phase::leaving:
+    case Phase::left:
+      return CloseReason::leaving;
+    case Phase::draining:
+    case Phase::frozen:
+      return CloseReason::finishing;
+    case Phase::mixing:
+      break;
+  }
+  if (edges_taken() < options_.degree + 2) return std::nullopt;
+  if (!wanted_.contains(from.edge.peer())) return CloseReason::full;
+  // One of our own topology: an edge that fell out of it makes room, where one is idle.
+  for (auto& [peer, each] : neighbours_) {
+    if (wanted_.contains(peer) || !each.edge.may_offer()) continue;
+    each.edge.close(turn, CloseReason::not_wanted);
+    break;
+  }
+  return std::nullopt;
+}
+
+std::size_t Mixer::edges_taken() const {
+  return static_cast<std::size_t>(std::count_if(
+      neighbours_.begin(), neighbours_.end(),
+      [](const auto& entry) { return entry.second.edge.state() != EdgeState::closed; }));
+}
+
+Mixer::Neighbour& Mixer::neighbour(NodeId peer) {
+  return neighbours_.try_emplace(peer, self_, peer, options_.edge, options_.levels).first->second;
+}
+
+Mixer::Neighbour* Mixer::find(NodeId peer) {
+  const auto found = neighbours_.find(peer);
+  return found == neighbours_.end() ? nullptr : &found->second;
+}
+
+// --- queries ------------------------------------------------------------------------------------
+
+const Edge* Mixer::find_edge(NodeId peer) const {
+  const auto found = neighbours_.find(peer);
+  return found == neighbours_.end() ? nullptr : &found->second.edge;
+}
+
+double Mixer::largest_norm() const {
+  return norms_.empty() ? 0 : *std::max_element(norms_.begin(), norms_.end());
+}
+
+std::vector<NeighbourView> Mixer::neighbours() const {
+  std::vector<NeighbourView> views;
+  views.reserve(neighbours_.size());
+  for (const auto& [peer, each] : neighbours_) {
+    NeighbourView view = each.counters;
+    view.peer = peer;
+    view.state = each.edge.state();
+    view.generation = each.edge.generation();
+    view.level = each.edge.level();
+    view.level_reason = each.decision.reason;
+    view.wanted = wanted_.contains(peer);
+    view.parked = each.edge.parked();
+    view.last_exchange = each.edge.last_exchange();
+    view.answer_time = each.edge.answer_time();
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+}  // namespace starling::gossip

@@ -1,0 +1,157 @@
+// The part of Mixer that chooses: which edges to have, which one is next, at which level, when.
+#include "gossip/exchange/mixer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace starling::gossip {
+
+// --- which edges --------------------------------------------------------------------------------
+
+TimePoint Mixer::earliest_open(TimePoint now, const Neighbour& neighbour) const {
+  return self_ < neighbour.edge.peer() ? now : now + options_.open_grace;
+}
+
+void Mixer::close_unwanted(Turn& turn) {
+  if (phase_ != Phase::mixing) return;
+  std::size_t taken = edges_taken();
+  for (auto& [peer, each] : neighbours_) {
+    if (wanted_.contains(peer) || !each.edge.may_offer()) continue;
+    const bool lease_over = each.edge.lease_exchanges() >= options_.lease;
+    if (!lease_over && taken <= options_.degree + 2) continue;
+    each.edge.close(turn, CloseReason::not_wanted);
+    --taken;
+  }
+}
+
+void Mixer::open_wanted(Turn& turn) {
+  if (phase_ != Phase::mixing || holding_back(turn.now)) return;
+  for (const auto& peer : wanted_) {
+    Neighbour& each = neighbour(peer);
+    if (turn.now < each.open_at || !each.edge.may_open(turn.now)) continue;
+    // The levels start as the first ones again: what the old edge needed says little of this one.
+    each.history = LevelHistory(options_.levels);
+    control_level(turn, each);
+    each.edge.open(turn);
+  }
+}
+
+// --- which edge is next -------------------------------------------------------------------------
+
+bool Mixer::offer_is_out() const {
+  return std::any_of(neighbours_.begin(), neighbours_.end(),
+                     [](const auto& entry) { return entry.second.edge.blocks_node(); });
+}
+
+void Mixer::maybe_offer(Turn& turn) {
+  if (phase_ != Phase::mixing || holding_back(turn.now)) return;
+  const std::uint64_t steps = node_.replica.steps;
+  if (steps < last_offer_step_ + period_.tau || offer_is_out()) return;
+  Neighbour* next = choose(turn.now);
+  if (next == nullptr) return;
+  control_level(turn, *next);
+  last_offer_step_ = steps;
+  next->edge.offer(turn, {.level = next->edge.level(), .purpose = Purpose::regular});
+}
+
+Duration Mixer::median_answer_time() const {
+  std::vector<Duration> times;
+  for (const auto& [peer, each] : neighbours_)
+    if (each.edge.answer_time() > Duration{}) times.push_back(each.edge.answer_time());
+  if (times.empty()) return Duration{};
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>((times.size() - 1) / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+// Least recently synced first; a neighbour that answers k times as slowly as the median has to wait
+// k times as long for its turn (rulings 5).
+Mixer::Neighbour* Mixer::choose(TimePoint now) {
+  const Duration usual = median_answer_time();
+  Neighbour* best = nullptr;
+  double best_score = 0;
+  for (auto& [peer, each] : neighbours_) {
+    if (!each.edge.may_offer() || now < each.offer_at) continue;
+    double slowness = 1;
+    if (usual > Duration{})
+      slowness = std::max(1.0, seconds(each.edge.answer_time()) / seconds(usual));
+    // A neighbour without an exchange yet waits for ever; chance decides among several.
+    double score = 1e12 * (1 + rng_.unit());
+    if (const auto last = each.edge.last_exchange())
+      score = (seconds(now - *last) + 1e-6 * (1 + rng_.unit())) / slowness;
+    if (best != nullptr && score <= best_score) continue;
+    best = &each;
+    best_score = score;
+  }
+  return best;
+}
+
+// --- level and period ---------------------------------------------------------------------------
+
+Line Mixer::line_of(const Neighbour& neighbour) const {
+  return {.bytes_per_second = neighbour.goodput,
+          .step_time = training_.step_time,
+          .message_bytes = message_bytes_};
+}
+
+void Mixer::control_level(Turn& turn, Neighbour& neighbour) {
+  const Level present = neighbour.edge.level();
+  const LevelInputs inputs{.present = present,
+                           .tau = period_.tau,
+                           .progress = training_.progress,
+                           .line = line_of(neighbour)};
+  neighbour.decision = decide_level(inputs, neighbour.history, options_.levels);
+  if (neighbour.decision.level == present) return;
+  neighbour.history.on_left(present);
+  neighbour.edge.set_level(neighbour.decision.level);
+  turn.out.events.emplace_back(LevelChanged{neighbour.edge.peer(), neighbour.decision});
+}
+
+void Mixer::control_period(Turn& turn, const Neighbour& neighbour) {
+  const std::uint32_t half = std::max(1U, period_.tau / 2);
+  const bool room = fits(line_of(neighbour), options_.levels, neighbour.decision.wanted, half);
+  exchanges_with_room_ = room ? exchanges_with_room_ + 1 : 0;
+  PeriodInputs inputs{.tau = period_.tau,
+                      .nothing_fits = neighbour.decision.reason == LevelReason::nothing_fits,
+                      .exchanges_with_room = exchanges_with_room_,
+                      .exchanges_since_left_half = std::nullopt};
+  if (const auto left = tau_left_at_.find(half); left != tau_left_at_.end())
+    inputs.exchanges_since_left_half = exchanges_ - left->second;
+  const PeriodDecision decision = decide_period(inputs, options_.levels);
+  const std::uint32_t before = std::exchange(period_, decision).tau;
+  if (decision.tau == before) return;
+  tau_left_at_[before] = exchanges_;
+  exchanges_with_room_ = 0;
+  for (auto& [peer, each] : neighbours_) each.edge.forget_norms();
+  turn.out.events.emplace_back(PeriodChanged{decision});
+}
+
+// --- lag ----------------------------------------------------------------------------------------
+
+Lag Mixer::lag() const {
+  std::vector<double> ages;
+  for (const auto& [peer, each] : neighbours_)
+    if (const auto age = each.edge.peer_age()) ages.push_back(*age);
+  Lag lag{.own_age = age(), .median_age = age(), .far_behind = false};
+  if (ages.empty()) return lag;
+  std::sort(ages.begin(), ages.end());
+  lag.median_age = (ages[(ages.size() - 1) / 2] + ages[ages.size() / 2]) / 2;
+  const double bearable = std::max(options_.lag_share * lag.median_age, options_.lag_steps);
+  lag.far_behind = lag.median_age - lag.own_age > bearable;
+  return lag;
+}
+
+void Mixer::watch_lag(TimePoint now) {
+  if (!lag().far_behind) {
+    lag_since_.reset();
+  } else if (!lag_since_) {
+    lag_since_ = now;
+  }
+}
+
+bool Mixer::holding_back(TimePoint now) const {
+  return lag_since_ && now < *lag_since_ + options_.lag_patience;
+}
+
+}  // namespace starling::gossip
