@@ -67,9 +67,9 @@ void cmyk_to_rgb(const std::vector<std::uint8_t>& cmyk, std::vector<std::uint8_t
 }  // namespace
 
 struct Decoder::Handles {
-  std::unique_ptr<void, FreeTurbo> turbo{tjInitDecompress()};
-  std::vector<std::uint8_t> cmyk;  // working memory of the rare four-channel JPEG
-  bool is_cmyk = false;            // what the last JPEG header said
+  std::unique_ptr<void, FreeTurbo> turbo;  // of the JPEG in work
+  std::vector<std::uint8_t> cmyk;          // working memory of the rare four-channel JPEG
+  bool is_cmyk = false;                    // what the last JPEG header said
 };
 
 Decoder::Decoder(DecodeLimits limits) : handles_(std::make_unique<Handles>()), limits_(limits) {}
@@ -88,6 +88,9 @@ Result<ImageHeader> Decoder::probe(ByteView file) {
     int height = 0;
     int subsampling = 0;
     int colours = 0;
+    // A new handle for each file: an old one keeps the tables of the file before, so that a damaged
+    // file spoils the next, and one without tables would depend on which thread read what before.
+    handles_->turbo.reset(tjInitDecompress());
     if (!handles_->turbo) return bad_image("JPEG: no decoder");
     if (tjDecompressHeader3(handles_->turbo.get(), raw(file),
                             static_cast<unsigned long>(file.size()), &width, &height, &subsampling,
