@@ -1,0 +1,239 @@
+#include "gossip/delta/block_encoder.h"
+
+#include "gossip/delta/sparse_stream.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+
+namespace starling::gossip {
+
+namespace {
+
+constexpr std::uint32_t kAbs = 0x7fffffffU;
+
+std::uint32_t abs_bits(float value) { return std::bit_cast<std::uint32_t>(value) & kAbs; }
+double square(float value) { return static_cast<double>(value) * static_cast<double>(value); }
+
+void put_u16(std::uint8_t* out, std::uint16_t value) { std::memcpy(out, &value, sizeof(value)); }
+
+// floor(sum / count) of fixed-point values, as bf16.
+std::uint16_t mean_as_bf16(const FixedSum& part, std::uint32_t exponent) {
+  if (part.count == 0) return 0;
+  return to_bf16(static_cast<float>(part.sum / part.count) * unit_of(exponent));
+}
+
+// The smallest |d|, as bits, that lies above the mean: (floor(mean) + 1) units, exact in fp32.
+std::uint32_t first_above_mean(const FixedSum& all, std::uint32_t exponent) {
+  return std::bit_cast<std::uint32_t>(static_cast<float>(all.sum / all.count + 1) *
+                                      unit_of(exponent));
+}
+
+struct Centroids {
+  std::uint16_t low = 0;
+  std::uint16_t high = 0;
+};
+
+Centroids centroids_of(const FixedSum& all, const FixedSum& above, std::uint32_t exponent) {
+  Centroids result;
+  result.low = mean_as_bf16({all.sum - above.sum, all.count - above.count}, exponent);
+  result.high = above.count == 0 ? result.low : mean_as_bf16(above, exponent);
+  return result;
+}
+
+double energy_of(const Centroids& centroids, std::uint32_t low_count, std::uint32_t high_count) {
+  return low_count * square(from_bf16(centroids.low)) +
+         high_count * square(from_bf16(centroids.high));
+}
+
+}  // namespace
+
+std::size_t max_block_bytes(const Layout& layout, std::size_t block, Level level) {
+  const std::size_t width = layout.width(block);
+  const auto groups = [width](std::size_t group) { return (width + group - 1) / group; };
+  if (level == Level::l6) return 2 * groups(kGroup) + width;
+  if (layout.is_small(block)) return 2 * groups(kSmallGroup) + width / 2;
+  switch (level) {
+    case Level::l3:
+      return 2 + width / 8;
+    case Level::l4:
+      return 4 + width / 4;
+    case Level::l5:
+      return 2 * groups(kGroup) + width / 2;
+    default:
+      break;
+  }
+  std::size_t most = 0;
+  const auto real = static_cast<std::uint32_t>(layout.real_count(block));
+  const std::uint32_t last = std::min(2 * nominal_count(level), real);
+  for (std::uint32_t k = std::min(nominal_count(level) / 2, real); k <= last; ++k)
+    most = std::max(most, max_stream_bits(level, k));
+  return 4 + (most + 7) / 8;
+}
+
+const DifferenceFacts& BlockEncoder::load(std::size_t block, const float* x, const float* r,
+                                          float threshold) {
+  block_ = block;
+  width_ = layout_.width(block);
+  const auto bits = std::bit_cast<std::uint32_t>(threshold);
+  facts_ = kernels_.difference(x, r, width_, bits, d_.data());
+  // Padding is zero at every honest user of this class; a value that strayed there must not reach
+  // the wire, where it would be refused.
+  if (const auto mask = layout_.real_mask(block); !mask.empty()) {
+    for (std::size_t i = 0; i < width_; ++i)
+      if (!layout_.is_real(block, i)) d_[i] = 0;
+    const std::array<float, kBlock> zero{};
+    facts_ = kernels_.difference(d_.data(), zero.data(), width_, bits, d_.data());
+  }
+  return facts_;
+}
+
+BlockBytes BlockEncoder::encode(Level level, float& threshold, std::uint8_t* out) {
+  if (level == Level::l6) return encode_groups(kGroup, 8, out);
+  if (layout_.is_small(block_)) return encode_groups(kSmallGroup, 4, out);
+  if (level == Level::l5) return encode_groups(kGroup, 4, out);
+  if (facts_.max_abs_bits == 0) {
+    put_u16(out, 0);
+    return {.size = 2};
+  }
+  if (level == Level::l4) return encode_two_bits(out);
+  if (level == Level::l3) return encode_one_bit(out);
+  return encode_sparse(level, threshold, out);
+}
+
+BlockBytes BlockEncoder::encode_sparse(Level level, float& threshold, std::uint8_t* out) {
+  const std::uint32_t exponent = exponent_of(facts_.max_abs_bits);
+  const std::uint32_t k = select(level, threshold);
+  const std::span<const std::uint16_t> indices(indices_.data(), k);
+
+  FixedSum all{0, k};
+  for (const std::uint16_t i : indices) all.sum += fixed_point(abs_bits(d_[i]), exponent);
+  const std::uint32_t high_from = first_above_mean(all, exponent);
+  FixedSum above{0, 0};
+  for (const std::uint16_t i : indices) {
+    const std::uint32_t bits = abs_bits(d_[i]);
+    above.sum += bits >= high_from ? fixed_point(bits, exponent) : 0;
+    above.count += bits >= high_from ? 1 : 0;
+  }
+  const Centroids centroids = centroids_of(all, above, exponent);
+  put_u16(out, centroids.high);
+  if (centroids.high == 0) return {.size = 2};
+  put_u16(out + 2, centroids.low);
+  const std::size_t stream =
+      write_stream(level, {.indices = indices, .d = d_.data(), .high_from = high_from}, out + 4);
+  return {4 + stream, energy_of(centroids, k - above.count, above.count)};
+}
+
+std::uint32_t BlockEncoder::select(Level level, float& threshold) {
+  const auto real = static_cast<std::uint32_t>(layout_.real_count(block_));
+  const std::uint32_t nominal = nominal_count(level);
+  const std::uint32_t count = facts_.at_least;
+  if (threshold > 0 && count >= std::min(nominal / 2, real) &&
+      count <= std::min(2 * nominal, real)) {
+    kernels_.select(d_.data(), width_, std::bit_cast<std::uint32_t>(threshold), indices_.data());
+    // One eighth of the relative surplus: the count settles around k0 without swinging, because a
+    // change of t by a share changes the count by several times that share.
+    const float surplus = (static_cast<float>(count) - static_cast<float>(nominal)) /
+                          (8.0F * static_cast<float>(nominal));
+    threshold *= 1.0F + surplus;
+    return count;
+  }
+  return select_exactly(std::min(nominal, real), threshold);
+}
+
+std::uint32_t BlockEncoder::select_exactly(std::uint32_t wanted, float& threshold) {
+  const std::uint32_t least = kth_largest(wanted);
+  std::uint32_t count = kernels_.select(d_.data(), width_, least, indices_.data());
+  if (least == 0) count = drop_padding(count);
+  threshold = std::bit_cast<float>(least);
+
+  // Of the values that equal the least one, those with the higher indices go.
+  std::uint32_t surplus = count - wanted;
+  if (surplus == 0) return wanted;
+  std::uint32_t kept = count;
+  for (std::uint32_t i = count; i-- > 0 && surplus > 0;) {
+    if (abs_bits(d_[indices_[i]]) != least) continue;
+    indices_[i] = kBlock;  // marked
+    --surplus;
+  }
+  const auto end = std::remove(indices_.begin(), indices_.begin() + kept, std::uint16_t{kBlock});
+  return static_cast<std::uint32_t>(end - indices_.begin());
+}
+
+std::uint32_t BlockEncoder::drop_padding(std::uint32_t count) {
+  const auto end =
+      std::remove_if(indices_.begin(), indices_.begin() + count,
+                     [&](std::uint16_t index) { return !layout_.is_real(block_, index); });
+  return static_cast<std::uint32_t>(end - indices_.begin());
+}
+
+// Bits of the k-th largest |d|: a histogram of exponents and three bits of mantissa finds its bin,
+// nth_element the place within. Padding counts as zeros, which come last.
+std::uint32_t BlockEncoder::kth_largest(std::uint32_t k) {
+  constexpr std::uint32_t kShift = 20;
+  histogram_.fill(0);
+  for (std::size_t i = 0; i < width_; ++i) ++histogram_[abs_bits(d_[i]) >> kShift];
+  std::uint32_t bin = facts_.max_abs_bits >> kShift;
+  std::uint32_t above = 0;
+  for (; above + histogram_[bin] < k; --bin) above += histogram_[bin];
+
+  std::uint32_t found = 0;
+  for (std::size_t i = 0; i < width_; ++i) {
+    const std::uint32_t bits = abs_bits(d_[i]);
+    candidates_[found] = bits;
+    found += bits >> kShift == bin ? 1 : 0;
+    if (found == histogram_[bin]) break;
+  }
+  const auto wanted = candidates_.begin() + (k - above - 1);
+  std::nth_element(candidates_.begin(), wanted, candidates_.begin() + found, std::greater<>());
+  return *wanted;
+}
+
+BlockBytes BlockEncoder::encode_one_bit(std::uint8_t* out) {
+  const std::uint32_t exponent = exponent_of(facts_.max_abs_bits);
+  FixedSum all = kernels_.fixed_sum(d_.data(), width_, exponent, 0);
+  all.count = static_cast<std::uint32_t>(layout_.real_count(block_));
+  const std::uint16_t mean = mean_as_bf16(all, exponent);
+  put_u16(out, mean);
+  if (mean == 0) return {.size = 2};
+  kernels_.pack_signs(d_.data(), width_, out + 2);
+  return {2 + width_ / 8, all.count * square(from_bf16(mean))};
+}
+
+BlockBytes BlockEncoder::encode_two_bits(std::uint8_t* out) {
+  const std::uint32_t exponent = exponent_of(facts_.max_abs_bits);
+  FixedSum all = kernels_.fixed_sum(d_.data(), width_, exponent, 0);
+  all.count = static_cast<std::uint32_t>(layout_.real_count(block_));
+  const std::uint32_t high_from = first_above_mean(all, exponent);
+  const FixedSum above = kernels_.fixed_sum(d_.data(), width_, exponent, high_from);
+  const Centroids centroids = centroids_of(all, above, exponent);
+  put_u16(out, centroids.high);
+  if (centroids.high == 0) return {.size = 2};
+  put_u16(out + 2, centroids.low);
+  kernels_.pack_signs(d_.data(), width_, out + 4);
+  kernels_.pack_at_least(d_.data(), width_, high_from, out + 4 + width_ / 8);
+  return {4 + width_ / 4, energy_of(centroids, all.count - above.count, above.count)};
+}
+
+BlockBytes BlockEncoder::encode_groups(std::size_t group, int bits, std::uint8_t* out) {
+  const std::size_t groups = (width_ + group - 1) / group;
+  std::uint8_t* codes = out + 2 * groups;
+  double sent = 0;
+  for (std::size_t g = 0; g < groups; ++g) {
+    const float* d = d_.data() + g * group;
+    const std::size_t n = std::min(group, width_ - g * group);
+    const auto largest = std::bit_cast<float>(kernels_.max_abs(d, n));
+    const std::uint16_t scale =
+        bits == 4 ? std::min(to_bf16(largest / static_cast<float>(kMaxCode4)), kMaxScale4)
+                  : std::min(to_bf16(largest / static_cast<float>(kMaxCode8)), kMaxScale8);
+    put_u16(out + 2 * g, scale);
+    if (scale == 0) continue;
+    const auto quantize = bits == 4 ? kernels_.quantize4 : kernels_.quantize8;
+    sent += quantize(d, n, from_bf16(scale), codes) * square(from_bf16(scale));
+    codes += n * static_cast<std::size_t>(bits) / 8;
+  }
+  return {static_cast<std::size_t>(codes - out), sent};
+}
+
+}  // namespace starling::gossip

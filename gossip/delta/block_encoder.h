@@ -1,0 +1,64 @@
+// BlockEncoder: the bytes of one block, at any level.
+#pragma once
+
+#include "gossip/delta/codec.h"
+#include "gossip/delta/kernels.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace starling::gossip {
+
+// What became of a block.
+struct BlockBytes {
+  std::size_t size = 0;
+  double sent_energy = 0;  // |q|^2
+};
+
+// The most bytes of one block.
+[[nodiscard]] std::size_t max_block_bytes(const Layout& layout, std::size_t block, Level level);
+
+// What an encoder may write behind the bytes of a block: the room for it must be there.
+inline constexpr std::size_t kBlockSlack = 64;
+
+// Encodes blocks, one after the other: load() takes the difference, encode() writes it, as often as
+// wanted.
+//
+// A value on the stack of one encode (some 60 KiB); one thread. Allocates nothing.
+class BlockEncoder {
+ public:
+  BlockEncoder(const Layout& layout, Isa isa) : layout_(layout), kernels_(kernels_of(isa)) {}
+
+  // Takes d = x - r of a block, `x` and `r` being its first values. What a carried threshold would
+  // select is counted on the way; 0 counts everything.
+  //
+  // Returns what it found; a d that is not finite must not be encoded.
+  const DifferenceFacts& load(std::size_t block, const float* x, const float* r, float threshold);
+
+  // Writes the block at a level. `threshold` (in, out) is the carried one of a sparse level: the
+  // same value that load() got, or 0 for exact selection.
+  BlockBytes encode(Level level, float& threshold, std::uint8_t* out);
+
+ private:
+  BlockBytes encode_sparse(Level level, float& threshold, std::uint8_t* out);
+  BlockBytes encode_one_bit(std::uint8_t* out);
+  BlockBytes encode_two_bits(std::uint8_t* out);
+  BlockBytes encode_groups(std::size_t group, int bits, std::uint8_t* out);
+  std::uint32_t select(Level level, float& threshold);
+  std::uint32_t select_exactly(std::uint32_t wanted, float& threshold);
+  [[nodiscard]] std::uint32_t kth_largest(std::uint32_t k);
+  std::uint32_t drop_padding(std::uint32_t count);
+
+  const Layout& layout_;
+  const Kernels& kernels_;
+  std::size_t block_ = 0;
+  std::size_t width_ = 0;
+  DifferenceFacts facts_{};
+  alignas(64) std::array<float, kBlock> d_{};
+  std::array<std::uint16_t, kBlock + 16> indices_{};
+  std::array<std::uint16_t, 2'048> histogram_{};
+  std::array<std::uint32_t, kBlock> candidates_{};
+};
+
+}  // namespace starling::gossip

@@ -1,0 +1,75 @@
+// The loops of the codec, one table of functions for each instruction set.
+//
+// Every function is defined by its result alone, down to the bit, so that the paths can be compared
+// with memcmp: integers where there are sums, and where a sum of doubles is needed (energies) eight
+// lanes by index modulo 8, folded in a fixed order. `n` is a multiple of 16, at most kBlock; inputs
+// need no alignment.
+//
+// This header is compiled with different instruction sets in different files: it must not define a
+// function with external linkage, or the linker could keep the AVX-512 copy for everybody.
+#pragma once
+
+#include "gossip/delta/isa.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace starling::gossip {
+
+// What difference() found. max_abs_bits >= 0x7f800000: some d is not finite.
+struct DifferenceFacts {
+  std::uint32_t max_abs_bits;  // of the largest |d|
+  std::uint32_t at_least;      // how many |d| have bits >= the threshold's
+  double energy;               // |d|^2
+};
+
+struct FixedSum {
+  std::uint64_t sum;
+  std::uint32_t count;
+};
+
+struct Kernels {
+  // d = x - r.
+  DifferenceFacts (*difference)(const float* x, const float* r, std::size_t n,
+                                std::uint32_t threshold_bits, float* d);
+  // Indices of all |d| with bits >= the threshold's, ascending; `out` has room for n + 16.
+  std::uint32_t (*select)(const float* d, std::size_t n, std::uint32_t threshold_bits,
+                          std::uint16_t* out);
+  // Bits of the largest |d|.
+  std::uint32_t (*max_abs)(const float* d, std::size_t n);
+  // Sum of fixed_point(|d|, exponent) over all |d| with bits >= from_bits.
+  FixedSum (*fixed_sum)(const float* d, std::size_t n, std::uint32_t exponent,
+                        std::uint32_t from_bits);
+  // n / 8 bytes: sign bits, or whether |d| has bits >= the threshold's.
+  void (*pack_signs)(const float* d, std::size_t n, std::uint8_t* out);
+  void (*pack_at_least)(const float* d, std::size_t n, std::uint32_t threshold_bits,
+                        std::uint8_t* out);
+  // Codes d / scale, half to even, clamped to +-7 or +-127; returns the sum of their squares.
+  std::uint32_t (*quantize4)(const float* d, std::size_t n, float scale, std::uint8_t* out);
+  std::uint32_t (*quantize8)(const float* d, std::size_t n, float scale, std::uint8_t* out);
+  // q = +-value by sign bit; or +-high, +-low by size bit.
+  void (*expand_signs)(const std::uint8_t* signs, std::size_t n, float value, float* q);
+  void (*expand_two)(const std::uint8_t* signs, const std::uint8_t* sizes, std::size_t n,
+                     const float low_high[2], float* q);
+  // q = code * scale.
+  void (*expand4)(const std::uint8_t* codes, std::size_t n, float scale, float* q);
+  void (*expand8)(const std::uint8_t* codes, std::size_t n, float scale, float* q);
+  // True if a code is -8, or -128: no encoder makes it.
+  bool (*has_forbidden4)(const std::uint8_t* codes, std::size_t n);
+  bool (*has_forbidden8)(const std::uint8_t* codes, std::size_t n);
+  // |b - a|^2.
+  double (*distance)(const float* a, const float* b, std::size_t n);
+  // x += factor (theirs - own).
+  void (*add_increment)(const float* own, const float* theirs, std::size_t n, float factor,
+                        float* x);
+  // r += 1/2 lower, then r += 1/2 higher.
+  void (*add_halves)(const float* lower, const float* higher, std::size_t n, float* r);
+};
+
+// Defined in kernels_<isa>.cc; kernels_of() checks that the processor has it.
+const Kernels& scalar_kernels();
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+const Kernels& kernels_of(Isa isa);
+
+}  // namespace starling::gossip

@@ -1,0 +1,192 @@
+// The reference: plain loops that say what each kernel means. The other paths must equal it.
+#include "gossip/delta/format.h"
+#include "gossip/delta/kernels.h"
+#include "node/base/check.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+namespace starling::gossip {
+
+namespace {
+
+constexpr std::uint32_t kAbs = 0x7fffffffU;
+constexpr std::uint32_t kSign = 0x80000000U;
+
+std::uint32_t abs_bits(float value) { return std::bit_cast<std::uint32_t>(value) & kAbs; }
+
+// Sum of squares in eight lanes.
+class Energy {
+ public:
+  void add(std::size_t index, float value) {
+    const auto wide = static_cast<double>(value);
+    lanes_[index % 8] += wide * wide;
+  }
+  [[nodiscard]] double total() const {
+    return ((lanes_[0] + lanes_[4]) + (lanes_[2] + lanes_[6])) +
+           ((lanes_[1] + lanes_[5]) + (lanes_[3] + lanes_[7]));
+  }
+
+ private:
+  std::array<double, 8> lanes_{};
+};
+
+DifferenceFacts difference(const float* x, const float* r, std::size_t n,
+                           std::uint32_t threshold_bits, float* d) {
+  DifferenceFacts facts{};
+  Energy energy;
+  for (std::size_t i = 0; i < n; ++i) {
+    d[i] = x[i] - r[i];
+    facts.max_abs_bits = std::max(facts.max_abs_bits, abs_bits(d[i]));
+    facts.at_least += abs_bits(d[i]) >= threshold_bits ? 1U : 0U;
+    energy.add(i, d[i]);
+  }
+  facts.energy = energy.total();
+  return facts;
+}
+
+std::uint32_t select(const float* d, std::size_t n, std::uint32_t threshold_bits,
+                     std::uint16_t* out) {
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    if (abs_bits(d[i]) >= threshold_bits) out[count++] = static_cast<std::uint16_t>(i);
+  return count;
+}
+
+std::uint32_t max_abs(const float* d, std::size_t n) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, abs_bits(d[i]));
+  return largest;
+}
+
+FixedSum fixed_sum(const float* d, std::size_t n, std::uint32_t exponent, std::uint32_t from_bits) {
+  FixedSum result{};
+  for (std::size_t i = 0; i < n; ++i) {
+    if (abs_bits(d[i]) < from_bits) continue;
+    result.sum += fixed_point(abs_bits(d[i]), exponent);
+    ++result.count;
+  }
+  return result;
+}
+
+template <class Test>
+void pack(std::size_t n, std::uint8_t* out, Test test) {
+  for (std::size_t i = 0; i < n; i += 8) {
+    unsigned byte = 0;
+    for (std::size_t bit = 0; bit < 8; ++bit) byte |= test(i + bit) ? 1U << bit : 0U;
+    out[i / 8] = static_cast<std::uint8_t>(byte);
+  }
+}
+
+void pack_signs(const float* d, std::size_t n, std::uint8_t* out) {
+  pack(n, out, [d](std::size_t i) { return (std::bit_cast<std::uint32_t>(d[i]) & kSign) != 0; });
+}
+
+void pack_at_least(const float* d, std::size_t n, std::uint32_t threshold_bits, std::uint8_t* out) {
+  pack(n, out, [=](std::size_t i) { return abs_bits(d[i]) >= threshold_bits; });
+}
+
+// lrint rounds half to even: no code of ours changes the rounding mode.
+int code_of(float value, float scale, int largest) {
+  return std::clamp(static_cast<int>(std::lrint(value / scale)), -largest, largest);
+}
+
+std::uint32_t quantize4(const float* d, std::size_t n, float scale, std::uint8_t* out) {
+  std::uint32_t squares = 0;
+  for (std::size_t i = 0; i < n; i += 2) {
+    const int first = code_of(d[i], scale, kMaxCode4);
+    const int second = code_of(d[i + 1], scale, kMaxCode4);
+    squares += static_cast<std::uint32_t>(first * first + second * second);
+    out[i / 2] = static_cast<std::uint8_t>((first & 0xf) | (second & 0xf) << 4);
+  }
+  return squares;
+}
+
+std::uint32_t quantize8(const float* d, std::size_t n, float scale, std::uint8_t* out) {
+  std::uint32_t squares = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const int code = code_of(d[i], scale, kMaxCode8);
+    squares += static_cast<std::uint32_t>(code * code);
+    out[i] = static_cast<std::uint8_t>(code);
+  }
+  return squares;
+}
+
+bool bit_of(const std::uint8_t* bits, std::size_t i) { return (bits[i / 8] >> (i % 8) & 1) != 0; }
+
+void expand_signs(const std::uint8_t* signs, std::size_t n, float value, float* q) {
+  for (std::size_t i = 0; i < n; ++i) q[i] = bit_of(signs, i) ? -value : value;
+}
+
+void expand_two(const std::uint8_t* signs, const std::uint8_t* sizes, std::size_t n,
+                const float low_high[2], float* q) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float value = low_high[bit_of(sizes, i) ? 1 : 0];
+    q[i] = bit_of(signs, i) ? -value : value;
+  }
+}
+
+int nibble_at(const std::uint8_t* codes, std::size_t i) {
+  const int bits = codes[i / 2] >> (i % 2 * 4) & 0xf;
+  return (bits ^ 8) - 8;
+}
+
+void expand4(const std::uint8_t* codes, std::size_t n, float scale, float* q) {
+  for (std::size_t i = 0; i < n; ++i) q[i] = static_cast<float>(nibble_at(codes, i)) * scale;
+}
+
+void expand8(const std::uint8_t* codes, std::size_t n, float scale, float* q) {
+  for (std::size_t i = 0; i < n; ++i)
+    q[i] = static_cast<float>(static_cast<std::int8_t>(codes[i])) * scale;
+}
+
+bool has_forbidden4(const std::uint8_t* codes, std::size_t n) {
+  bool found = false;
+  for (std::size_t i = 0; i < n; ++i) found |= nibble_at(codes, i) == -8;
+  return found;
+}
+
+bool has_forbidden8(const std::uint8_t* codes, std::size_t n) {
+  bool found = false;
+  for (std::size_t i = 0; i < n; ++i) found |= codes[i] == 0x80;
+  return found;
+}
+
+double distance(const float* a, const float* b, std::size_t n) {
+  Energy energy;
+  for (std::size_t i = 0; i < n; ++i) energy.add(i, b[i] - a[i]);
+  return energy.total();
+}
+
+void add_increment(const float* own, const float* theirs, std::size_t n, float factor, float* x) {
+  for (std::size_t i = 0; i < n; ++i) x[i] += factor * (theirs[i] - own[i]);
+}
+
+void add_halves(const float* lower, const float* higher, std::size_t n, float* r) {
+  for (std::size_t i = 0; i < n; ++i) {
+    r[i] += 0.5F * lower[i];
+    r[i] += 0.5F * higher[i];
+  }
+}
+
+constexpr Kernels kScalar{difference,    select,    max_abs,        fixed_sum,      pack_signs,
+                          pack_at_least, quantize4, quantize8,      expand_signs,   expand_two,
+                          expand4,       expand8,   has_forbidden4, has_forbidden8, distance,
+                          add_increment, add_halves};
+
+}  // namespace
+
+const Kernels& scalar_kernels() { return kScalar; }
+
+const Kernels& kernels_of(Isa isa) {
+  STARLING_CHECK(is_available(isa));
+#ifdef STARLING_X86_KERNELS
+  if (isa == Isa::avx2) return avx2_kernels();
+  if (isa == Isa::avx512) return avx512_kernels();
+#endif
+  return scalar_kernels();
+}
+
+}  // namespace starling::gossip

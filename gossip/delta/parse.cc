@@ -1,0 +1,240 @@
+// From bytes to values: parse_delta() looks at everything once, decode_block() and decode_sparse()
+// then trust what they read.
+#include "gossip/delta/block_encoder.h"
+#include "gossip/delta/codec.h"
+#include "gossip/delta/kernels.h"
+#include "gossip/delta/sparse_stream.h"
+#include "node/base/check.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+
+namespace starling::gossip {
+
+namespace {
+
+const std::uint8_t* raw(ByteView bytes) {
+  return reinterpret_cast<const std::uint8_t*>(bytes.data());
+}
+
+std::uint16_t u16_at(ByteView bytes, std::size_t at) {
+  std::uint16_t value = 0;
+  std::memcpy(&value, bytes.data() + at, sizeof(value));
+  return value;
+}
+
+bool bit_of(const std::uint8_t* bits, std::size_t i) { return (bits[i / 8] >> i % 8 & 1) != 0; }
+
+// How the dense groups of a block are written.
+struct Groups {
+  std::size_t size = kGroup;
+  std::size_t bits = 4;
+};
+
+// The groups of a block, if its level has any.
+std::optional<Groups> groups_of(const Layout& layout, std::size_t block, Level level) {
+  if (level == Level::l6) return Groups{kGroup, 8};
+  if (layout.is_small(block)) return Groups{kSmallGroup, 4};
+  if (level == Level::l5) return Groups{kGroup, 4};
+  return std::nullopt;
+}
+
+// Checks one block after the other. check() returns the length of the block in bytes, or sets
+// reason().
+class BlockChecker {
+ public:
+  BlockChecker(const Layout& layout, Level level)
+      : layout_(layout), level_(level), kernels_(kernels_of(detected_isa())) {}
+
+  std::optional<std::size_t> check(std::size_t block, ByteView rest) {
+    block_ = block;
+    if (const auto groups = groups_of(layout_, block, level_)) return check_groups(*groups, rest);
+    if (rest.size() < 2) return refuse("cut off");
+    const std::uint16_t high = u16_at(rest, 0);
+    if (!is_valid_scale(high)) return refuse("a centroid is negative or not finite");
+    if (high == 0) return 2;
+    if (level_ == Level::l3) return check_bits(rest, 2, 1);
+    if (rest.size() < 4) return refuse("cut off");
+    if (u16_at(rest, 2) > high) return refuse("the low centroid is above the high one");
+    return level_ == Level::l4 ? check_bits(rest, 4, 2) : check_sparse(rest.subspan(4));
+  }
+  [[nodiscard]] const char* reason() const { return reason_; }
+
+ private:
+  std::nullopt_t refuse(const char* reason) {
+    reason_ = reason;
+    return std::nullopt;
+  }
+
+  // Calls test(i) for every index of padding; true if one of them says so.
+  template <class Test>
+  bool any_padding(Test test) const {
+    if (layout_.real_mask(block_).empty()) return false;
+    for (std::size_t i = 0; i < layout_.width(block_); ++i)
+      if (!layout_.is_real(block_, i) && test(i)) return true;
+    return false;
+  }
+
+  std::optional<std::size_t> check_bits(ByteView rest, std::size_t at, std::size_t planes) {
+    const std::size_t plane = layout_.width(block_) / 8;
+    if (rest.size() < at + planes * plane) return refuse("cut off");
+    for (std::size_t p = 0; p < planes; ++p) {
+      const std::uint8_t* bits = raw(rest) + at + p * plane;
+      if (any_padding([bits](std::size_t i) { return bit_of(bits, i); }))
+        return refuse("a bit at padding is set");
+    }
+    return at + planes * plane;
+  }
+
+  std::optional<std::size_t> check_sparse(ByteView rest) {
+    const StreamBounds bounds{level_, static_cast<std::uint32_t>(layout_.width(block_)),
+                              static_cast<std::uint32_t>(layout_.real_count(block_))};
+    if (const char* wrong = read_stream(rest, bounds, stream_)) return refuse(wrong);
+    if (!layout_.real_mask(block_).empty())
+      for (std::uint32_t i = 0; i < stream_.count; ++i)
+        if (!layout_.is_real(block_, stream_.index[i])) return refuse("an index into padding");
+    return 4 + stream_.bytes;
+  }
+
+  std::optional<std::size_t> check_groups(const Groups& groups, ByteView rest) {
+    const std::size_t width = layout_.width(block_);
+    const std::size_t count = (width + groups.size - 1) / groups.size;
+    if (rest.size() < 2 * count) return refuse("cut off");
+    const std::uint16_t largest = groups.bits == 8 ? kMaxScale8 : kMaxScale4;
+    std::size_t at = 2 * count;
+    for (std::size_t g = 0; g < count; ++g) {
+      const std::uint16_t scale = u16_at(rest, 2 * g);
+      if (scale > largest) return refuse("a scale is negative, not finite or too large");
+      if (scale == 0) continue;
+      const std::size_t n = std::min(groups.size, width - g * groups.size);
+      const std::size_t bytes = n * groups.bits / 8;
+      if (rest.size() - at < bytes) return refuse("cut off");
+      const std::uint8_t* codes = raw(rest) + at;
+      const auto has_forbidden =
+          groups.bits == 8 ? kernels_.has_forbidden8 : kernels_.has_forbidden4;
+      if (has_forbidden(codes, n)) return refuse("a code that no encoder makes");
+      if (code_at_padding(g * groups.size, n, codes, groups.bits))
+        return refuse("a code at padding is not zero");
+      at += bytes;
+    }
+    return at;
+  }
+
+  bool code_at_padding(std::size_t first, std::size_t n, const std::uint8_t* codes,
+                       std::size_t bits) const {
+    return any_padding([=](std::size_t i) {
+      if (i < first || i >= first + n) return false;
+      const std::size_t at = i - first;
+      return bits == 8 ? codes[at] != 0 : (codes[at / 2] >> at % 2 * 4 & 0xf) != 0;
+    });
+  }
+
+  const Layout& layout_;
+  Level level_;
+  const Kernels& kernels_;
+  std::size_t block_ = 0;
+  const char* reason_ = "";
+  SparseStream stream_;
+};
+
+void decode_groups(const Kernels& kernels, const Groups& groups, ByteView bytes,
+                   std::span<float> out) {
+  const std::size_t count = (out.size() + groups.size - 1) / groups.size;
+  const std::uint8_t* codes = raw(bytes) + 2 * count;
+  for (std::size_t g = 0; g < count; ++g) {
+    const auto values =
+        out.subspan(g * groups.size, std::min(groups.size, out.size() - g * groups.size));
+    const std::uint16_t scale = u16_at(bytes, 2 * g);
+    if (scale == 0) {
+      std::ranges::fill(values, 0.0F);
+      continue;
+    }
+    const auto expand = groups.bits == 8 ? kernels.expand8 : kernels.expand4;
+    expand(codes, values.size(), from_bf16(scale), values.data());
+    codes += values.size() * groups.bits / 8;
+  }
+}
+
+void zero_padding(const Layout& layout, std::size_t block, std::span<float> out) {
+  if (layout.real_mask(block).empty()) return;
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (!layout.is_real(block, i)) out[i] = 0;
+}
+
+}  // namespace
+
+Result<DeltaView> parse_delta(const Layout& layout, Level level, ByteView bytes) {
+  if (bytes.size() > max_bytes(layout, level))
+    return fail(Errc::bad_message, Doing::reading_delta,
+                std::to_string(bytes.size()) + " bytes, a delta of level " +
+                    std::string(name_of(level)) + " has at most " +
+                    std::to_string(max_bytes(layout, level)));
+  DeltaView view(layout, level, bytes);
+  view.offsets_.reserve(layout.blocks() + 1);
+  view.offsets_.push_back(0);
+  BlockChecker checker(layout, level);
+  std::size_t at = 0;
+  for (std::size_t block = 0; block < layout.blocks(); ++block) {
+    const auto size = checker.check(block, bytes.subspan(at));
+    if (!size)
+      return fail(Errc::bad_message, Doing::reading_delta,
+                  std::string(name_of(level)) + " delta, block " + std::to_string(block) + ": " +
+                      checker.reason());
+    at += *size;
+    view.offsets_.push_back(static_cast<std::uint32_t>(at));
+  }
+  if (at != bytes.size())
+    return fail(Errc::bad_message, Doing::reading_delta,
+                std::string(name_of(level)) + " delta: " + std::to_string(bytes.size() - at) +
+                    " bytes behind the last block");
+  return view;
+}
+
+void decode_sparse(const DeltaView& view, std::size_t block, SparseBlock& out) {
+  const Layout& layout = view.layout();
+  STARLING_CHECK(is_sparse(view.level()) && !layout.is_small(block));
+  const ByteView bytes = view.block(block);
+  out.count = 0;
+  const std::uint16_t high = u16_at(bytes, 0);
+  if (high == 0) return;
+  const float values[2] = {from_bf16(u16_at(bytes, 2)), from_bf16(high)};
+  SparseStream stream;
+  const StreamBounds bounds{view.level(), static_cast<std::uint32_t>(layout.width(block)),
+                            static_cast<std::uint32_t>(layout.real_count(block))};
+  STARLING_CHECK(read_stream(bytes.subspan(4), bounds, stream) == nullptr);
+  out.count = stream.count;
+  for (std::uint32_t i = 0; i < stream.count; ++i) {
+    out.index[i] = stream.index[i];
+    const float value = values[stream.sizes[i / 64] >> i % 64 & 1];
+    out.value[i] = (stream.signs[i / 64] >> i % 64 & 1) != 0 ? -value : value;
+  }
+}
+
+void decode_block(const DeltaView& view, std::size_t block, std::span<float> out, Isa isa) {
+  const Layout& layout = view.layout();
+  const Kernels& kernels = kernels_of(isa);
+  const ByteView bytes = view.block(block);
+  const auto q = out.first(layout.width(block));
+  if (const auto groups = groups_of(layout, block, view.level()))
+    return decode_groups(kernels, *groups, bytes, q);
+  const std::uint16_t high = u16_at(bytes, 0);
+  if (high == 0 || is_sparse(view.level())) std::ranges::fill(q, 0.0F);
+  if (high == 0) return;
+  if (is_sparse(view.level())) {
+    SparseBlock sparse;
+    decode_sparse(view, block, sparse);
+    for (std::uint32_t i = 0; i < sparse.count; ++i) q[sparse.index[i]] = sparse.value[i];
+    return;
+  }
+  if (view.level() == Level::l3) {
+    kernels.expand_signs(raw(bytes) + 2, q.size(), from_bf16(high), q.data());
+  } else {
+    const float low_high[2] = {from_bf16(u16_at(bytes, 2)), from_bf16(high)};
+    kernels.expand_two(raw(bytes) + 4, raw(bytes) + 4 + q.size() / 8, q.size(), low_high, q.data());
+  }
+  zero_padding(layout, block, q);
+}
+
+}  // namespace starling::gossip

@@ -1,0 +1,48 @@
+// The bit stream of a sparse block: count, Rice-coded gaps, signs and sizes (format: codec.h).
+#pragma once
+
+#include "gossip/delta/codec.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace starling::gossip {
+
+// Most bits of the stream for k values; what follows the two centroids of a block.
+[[nodiscard]] constexpr std::size_t max_stream_bits(Level level, std::uint32_t k) {
+  return std::size_t{count_bits(level)} + max_index_bits(k) + 2 * std::size_t{k};
+}
+
+// The selected values of a block: rising indices into d.
+struct Selection {
+  std::span<const std::uint16_t> indices;
+  const float* d = nullptr;
+  std::uint32_t high_from = 0;  // |d| with these bits or more take the high centroid
+};
+
+// Writes the stream and returns its length in bytes. `out` has room for the longest stream and
+// eight bytes more.
+std::size_t write_stream(Level level, const Selection& selection, std::uint8_t* out);
+
+// What a stream says. Bit i of signs and sizes belongs to index[i].
+struct SparseStream {
+  std::uint32_t count = 0;
+  std::size_t bytes = 0;  // length of the stream
+  std::array<std::uint16_t, kMaxSelected> index;
+  std::array<std::uint64_t, kMaxSelected / 64> signs;
+  std::array<std::uint64_t, kMaxSelected / 64> sizes;
+};
+
+// Which streams are valid for a block.
+struct StreamBounds {
+  Level level = Level::l2;
+  std::uint32_t width = 0;       // indices are below
+  std::uint32_t real_count = 0;  // bounds k
+};
+
+// Reads the stream at the start of `bytes`, which may go on after it. Returns what is wrong with
+// it, or null. Never reads behind the end; padding is the caller's to check.
+const char* read_stream(ByteView bytes, const StreamBounds& bounds, SparseStream& out);
+
+}  // namespace starling::gossip
