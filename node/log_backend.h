@@ -69,12 +69,7 @@ class LogBackend final : public Log {
   std::unordered_map<std::string, Budget> budgets_ STARLING_GUARDED_BY(mutex_);
 };
 
-// A value as a log line shows it: as it is when it has only plain characters, quoted and escaped
-// otherwise. Bytes above 127 stay when they are UTF-8 of a printable character.
-[[nodiscard]] std::string escape_value(std::string_view value);
-// The text with everything that could move a cursor or end a line replaced by \xNN; no quotes.
-[[nodiscard]] std::string printable(std::string_view text);
-
+// "INFO".
 [[nodiscard]] std::string_view name_of(LogLevel level);
 
 }  // namespace starling::node

@@ -195,8 +195,10 @@ Parsed<std::string> parse_address(std::string_view text) {
   if (!parse_count(text.substr(colon + 1), 0, 65'535)) return wrong(kForm);
   const bool bracketed = host.starts_with('[') && host.ends_with(']') && host.size() > 2;
   const bool plain = host.find_first_of("[]: \t\r\n/@") == std::string_view::npos;
+  // Without the zone ("%eth0"), which may be any word.
+  const auto inner = bracketed ? host.substr(1, host.size() - 2) : std::string_view{};
   const bool six =
-      bracketed && host.substr(1, host.size() - 2).find_first_not_of("0123456789abcdefABCDEF:.%") ==
+      bracketed && inner.substr(0, inner.find('%')).find_first_not_of("0123456789abcdefABCDEF:.") ==
                        std::string_view::npos;
   if (!plain && !six) return wrong(kForm);
   if (std::ranges::any_of(host, [](char c) { return c < 33 || c > 126; })) return wrong(kForm);

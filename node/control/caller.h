@@ -21,8 +21,4 @@ namespace starling::node {
     const std::filesystem::path& dir, const ControlRequest& request, Duration patience,
     const std::function<void(const std::string&)>& on_progress = {});
 
-// The path of control.sock through the descriptor of its folder ("/proc/self/fd/7/control.sock"),
-// short enough for a socket address.
-[[nodiscard]] std::string socket_path_by_descriptor(int folder);
-
 }  // namespace starling::node

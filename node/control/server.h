@@ -23,8 +23,8 @@ namespace starling::node {
 // Thread:  io.
 class ControlReply {
  public:
-  class Connection;
-  explicit ControlReply(std::shared_ptr<Connection> connection);
+  class Question;
+  explicit ControlReply(std::shared_ptr<Question> question);
 
   // An intermediate line; the verb shows it and goes on waiting.
   void progress(const nlohmann::json& body);
@@ -35,8 +35,8 @@ class ControlReply {
   [[nodiscard]] bool gone() const;
 
  private:
-  // Owners: every copy of this reply and the server, until the question is answered.
-  std::shared_ptr<Connection> connection_;
+  // Owners: every copy of this reply.
+  std::shared_ptr<Question> question_;
 };
 
 // Carries out what verbs ask. Implemented by the node, which outlives the server.
@@ -75,6 +75,7 @@ class ControlServer {
 
  private:
   class Impl;
+  friend class ControlReply;
   // Owners: this object and the callbacks that Asio still holds.
   std::shared_ptr<Impl> impl_;
 };

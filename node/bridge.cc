@@ -1,0 +1,218 @@
+#include "node/bridge.h"
+
+#include "node/base/check.h"
+
+#include <asio/post.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+// A std::function needs copyable captures; results that only move are wrapped once.
+template <class T>
+std::function<void()> call_with(std::function<void(T)> done, T value) {
+  // Owners: the handler that Asio holds, and nobody else.
+  auto shared = std::make_shared<T>(std::move(value));
+  return [done = std::move(done), shared] { done(std::move(*shared)); };
+}
+
+}  // namespace
+
+Bridge::Bridge(asio::io_context& io, BridgeOptions options, BridgeEvents& events, Log& log)
+    : io_(io), options_(std::move(options)), events_(events), log_(log) {}
+
+Bridge::~Bridge() { STARLING_CHECK(stopped_ || trainer_ == nullptr); }
+
+Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptions options,
+                                               std::optional<training::Trainer::Start> begin,
+                                               BridgeEvents& events, Log& log) {
+  TRY(training::Model model, training::make_model(options.model));
+  training::Genesis genesis = training::make_genesis(model, options.genesis_seed);
+  std::unique_ptr<Bridge> bridge(new Bridge(io, std::move(options), events, log));
+  bridge->genesis_hash_ = genesis.hash;
+  if (!begin)
+    begin =
+        training::Trainer::Start{.replica = std::move(genesis.replica), .momenta = {}, .state = {}};
+
+  training::LoaderOptions loader = bridge->options_.loader;
+  loader.start = begin->state.cursor;
+  auto source = std::make_unique<training::LoaderSource>(
+      std::make_unique<training::Loader>(*bridge->options_.train, loader, log));
+  auto trainer =
+      training::Trainer::create(std::move(model), bridge->options_.trainer, std::move(*begin),
+                                std::move(source), bridge->make_hooks(), log);
+  if (!trainer) return fail(std::move(trainer).error());
+  bridge->trainer_ = std::move(*trainer);
+
+  // The genesis is drawn again when an edge opens with it: 0.15 s for ResNet-50, against a vector
+  // of the model's size for the whole run.
+  auto draw = [&model = bridge->trainer_->model(),
+               seed = bridge->options_.genesis_seed](std::span<float> out) {
+    const auto drawn = training::make_genesis(model, seed);
+    std::copy(drawn.replica.parameters.begin(), drawn.replica.parameters.end(), out.begin());
+  };
+  bridge->references_ = std::make_unique<gossip::Replica>(bridge->trainer_->model().layout,
+                                                          *bridge->trainer_, std::move(draw));
+  return bridge;
+}
+
+training::TrainerHooks Bridge::make_hooks() {
+  return {.on_step = [this](const training::StepReport& report) { note_step(report); },
+          .on_failed =
+              [this](const Error& error) {
+                notify_io([this, error] {
+                  assert_io_thread();
+                  events_.on_training_failed(error);
+                });
+              }};
+}
+
+void Bridge::start() { trainer_->start(); }
+
+transport::Task<> Bridge::stop() {
+  if (stopped_) co_return;
+  stopping_ = true;
+  // The lane waits for the trainer, so what the trainer asks of io stays in order before the end.
+  auto end_training = [this] {
+    trainer_->stop();
+    return true;
+  };
+  (void)co_await transport::on_pool(lane_, std::move(end_training));
+  // Everything that was posted before runs before this resumes: one queue, first in, first out.
+  auto executor = io_.get_executor();
+  while (pending_ > 0) co_await asio::post(executor, asio::use_awaitable);
+  co_await asio::post(executor, asio::use_awaitable);
+  lane_.join();
+  stopped_ = true;
+}
+
+void Bridge::run(gossip::CodecJob job) {
+  auto work = [this, job = std::move(job)] { return references_->run(job); };
+  auto done = [this](gossip::CodecOutcome outcome) {
+    assert_io_thread();
+    events_.on_codec_done(std::move(outcome));
+  };
+  run_on_lane(std::move(work), std::move(done));
+}
+
+void Bridge::pause(std::function<void()> on_paused) {
+  trainer_->pause([this, on_paused = std::move(on_paused)](const Result<void>& paused) {
+    if (paused) notify_io(on_paused);  // else: stopping, and nobody waits any more
+  });
+}
+
+void Bridge::adopt(training::Replica replica, std::function<void()> on_adopted) {
+  trainer_->request_adoption(
+      std::move(replica), [this, on_adopted = std::move(on_adopted)](const Result<void>& adopted) {
+        if (adopted) notify_io(on_adopted);
+      });
+}
+
+training::MakeSource Bridge::evaluation_source() const {
+  return [this]() -> std::unique_ptr<training::BatchSource> {
+    const auto& spec = options_.model;
+    auto options = training::loader_options_for(*options_.val, training::Pass::evaluation,
+                                                static_cast<std::uint32_t>(spec.image_size),
+                                                static_cast<std::uint32_t>(spec.channels));
+    options.batch = options_.loader.batch;
+    options.threads = 1;
+    auto loader = std::make_unique<training::Loader>(*options_.val, options, log_);
+    return std::make_unique<training::LoaderSource>(std::move(loader));
+  };
+}
+
+void Bridge::evaluate(std::function<void(Result<training::EvaluationReport>)> done) {
+  if (options_.val == nullptr) {
+    return done(fail(Errc::not_found, Doing::evaluating,
+                     "the data has no validation part; name one with --val"));
+  }
+  trainer_->request_evaluation(evaluation_source(), [this, done = std::move(done)](
+                                                        Result<training::EvaluationReport> report) {
+    notify_io(call_with(done, std::move(report)));
+  });
+}
+
+void Bridge::evaluate_replica(training::Replica replica,
+                              std::function<void(Result<training::EvaluationReport>)> done) {
+  if (options_.val == nullptr) {
+    return done(fail(Errc::not_found, Doing::evaluating,
+                     "the data has no validation part; name one with --val"));
+  }
+  trainer_->request_evaluation_of(
+      std::move(replica), evaluation_source(),
+      [this, done = std::move(done)](Result<training::EvaluationReport> report) {
+        notify_io(call_with(done, std::move(report)));
+      });
+}
+
+void Bridge::save(training::CheckpointRequest request,
+                  std::function<void(Result<std::filesystem::path>)> done) {
+  trainer_->request_checkpoint(std::move(request),
+                               [this, done = std::move(done)](Result<std::filesystem::path> saved) {
+                                 notify_io(call_with(done, std::move(saved)));
+                               });
+}
+
+void Bridge::snapshot(std::function<void(training::Replica)> done) {
+  auto work = [this] { return trainer_->snapshot(); };
+  run_on_lane(std::move(work), std::move(done));
+}
+
+void Bridge::note_step(const training::StepReport& report) {
+  const double total = report.data_wait_s + report.compute_s + report.lease_wait_s +
+                       report.optimizer_s + report.evaluation_s;
+  bool post = false;
+  {
+    const MutexLock lock(mutex_);
+    gathered_.step = report.step;
+    gathered_.samples = report.samples;
+    gathered_.learning_rate = report.learning_rate;
+    gathered_.bad_steps = report.bad_steps;
+    gathered_.steps += 1;
+    gathered_.loss += report.loss;
+    gathered_.images_per_second += static_cast<double>(report.batch);
+    gathered_.lease_wait_share += report.lease_wait_s;
+    gathered_.data_wait_share += report.data_wait_s;
+    gathered_s_ += total;
+    post = !std::exchange(report_posted_, true);
+  }
+  if (post) {
+    notify_io([this] {
+      assert_io_thread();
+      report_steps();
+    });
+  }
+}
+
+void Bridge::report_steps() {
+  StepFigures figures;
+  double time_s = 0;
+  {
+    const MutexLock lock(mutex_);
+    figures = std::exchange(gathered_, StepFigures{});
+    time_s = std::exchange(gathered_s_, 0);
+    report_posted_ = false;
+  }
+  const auto steps = static_cast<double>(figures.steps);
+  const double time = std::max(time_s, 1e-9);
+  figures.loss /= steps;
+  figures.step_s = time / steps;
+  figures.images_per_second /= time;
+  figures.lease_wait_share /= time;
+  figures.data_wait_share /= time;
+  events_.on_steps(figures);
+}
+
+void Bridge::post_to_io(std::function<void()> job) {
+  asio::post(io_, [this, job = std::move(job)] {
+    --pending_;
+    job();
+  });
+}
+
+void Bridge::notify_io(std::function<void()> job) { asio::post(io_, std::move(job)); }
+
+}  // namespace starling::node

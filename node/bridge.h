@@ -1,0 +1,153 @@
+// Bridge: the one place where training and gossip meet.
+#pragma once
+
+#include "gossip/delta/jobs.h"
+#include "gossip/delta/replica.h"
+#include "node/base/log.h"
+#include "node/base/mutex.h"
+#include "node/base/result.h"
+#include "node/base/thread.h"
+#include "training/data/dataset.h"
+#include "training/genesis.h"
+#include "training/trainer.h"
+#include "transport/task.h"
+
+#include <asio/io_context.hpp>
+#include <asio/thread_pool.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace starling::node {
+
+// What this node trains, once its settings are known. The data sets outlive the bridge.
+struct BridgeOptions {
+  training::ModelSpec model;
+  std::uint64_t genesis_seed = 1;
+  training::TrainerOptions trainer;
+  training::LoaderOptions loader;  // of the training pass; `start` comes from the checkpoint
+  const training::Dataset* train = nullptr;
+  const training::Dataset* val = nullptr;  // null: nothing to evaluate on
+};
+
+// Steps that were taken since the last report, averaged.
+struct StepFigures {
+  std::int64_t step = 0;      // of this replica
+  std::uint64_t samples = 0;  // that this node trained on, in all
+  std::uint64_t steps = 0;    // in this report
+  double loss = 0;            // mean over them
+  double learning_rate = 0;
+  double images_per_second = 0;
+  double step_s = 0;
+  double lease_wait_share = 0;  // of the time: waiting for a codec job
+  double data_wait_share = 0;
+  std::uint64_t bad_steps = 0;
+  std::uint64_t bad_samples = 0;
+};
+
+// What the bridge reports. Thread: io.
+class BridgeEvents {
+ public:
+  virtual ~BridgeEvents() = default;
+  virtual void on_codec_done(gossip::CodecOutcome outcome) ON_IO_THREAD = 0;
+  virtual void on_steps(const StepFigures& figures) ON_IO_THREAD = 0;
+  virtual void on_training_failed(const Error& error) ON_IO_THREAD = 0;
+};
+
+// Owner of trainer, references and codec lane for one run of settings.
+//
+// Made by create() when the settings are known, start()ed once the first replica is there; stop()
+// must have finished before it is destroyed. When other settings are adopted the node makes a new
+// one. Thread:  every function but create() and prepare() is called on the io thread; nothing here
+// makes
+//          it wait. Jobs run on the codec lane, one at a time, in the order of the calls.
+// Cost:    the trainer's vectors, one reference for each edge, the genesis of the settings.
+class Bridge {
+ public:
+  // Makes model and trainer.
+  //
+  // `begin`: where training starts; nothing: at genesis.
+  // Errors:  bad_config for a model that there is not; those of training::Trainer::create().
+  // Cost:    seconds for a large model. Thread: any.
+  [[nodiscard]] static Result<std::unique_ptr<Bridge>> create(
+      asio::io_context& io, BridgeOptions options, std::optional<training::Trainer::Start> begin,
+      BridgeEvents& events, Log& log);
+  ~Bridge();
+  Bridge(const Bridge&) = delete;
+  Bridge& operator=(const Bridge&) = delete;
+
+  void start() ON_IO_THREAD;
+  // Ends training and every job; afterwards nothing is reported any more. Idempotent.
+  transport::Task<> stop();
+
+  // Queues a job; its outcome is on_codec_done.
+  void run(gossip::CodecJob job) ON_IO_THREAD;
+  // Queues anything else that walks model-sized memory; `done` is called on the io thread.
+  template <class Work, class Done>
+  void run_on_lane(Work work, Done done) {
+    ++pending_;
+    auto task = [this, work = std::move(work), done = std::move(done)]() mutable {
+      auto result = work();
+      post_to_io([done = std::move(done), result = std::move(result)]() mutable {
+        done(std::move(result));
+      });
+    };
+    asio::post(lane_, std::move(task));
+  }
+
+  // The swarm's share of the budget, for the learning rate.
+  void set_progress(double share) { trainer_->set_progress(share); }
+  // `on_paused` on the io thread, once no step is running.
+  void pause(std::function<void()> on_paused) ON_IO_THREAD;
+  void resume() { trainer_->resume(); }
+  // Replaces the replica between two steps; `on_adopted` on the io thread.
+  void adopt(training::Replica replica, std::function<void()> on_adopted) ON_IO_THREAD;
+  // Outcomes on the io thread. Without a validation set evaluate() fails at once with not_found.
+  void evaluate(std::function<void(Result<training::EvaluationReport>)> done) ON_IO_THREAD;
+  void evaluate_replica(training::Replica replica,
+                        std::function<void(Result<training::EvaluationReport>)> done) ON_IO_THREAD;
+  void save(training::CheckpointRequest request,
+            std::function<void(Result<std::filesystem::path>)> done) ON_IO_THREAD;
+  // A copy of the replica, made on the lane.
+  void snapshot(std::function<void(training::Replica)> done) ON_IO_THREAD;
+
+  [[nodiscard]] const training::Model& model() const { return trainer_->model(); }
+  [[nodiscard]] const Hash& genesis_hash() const { return genesis_hash_; }
+  [[nodiscard]] training::TrainingState state() const { return trainer_->state(); }
+  [[nodiscard]] training::ResolvedDevice device() const { return trainer_->device(); }
+  [[nodiscard]] training::Trainer& trainer() { return *trainer_; }
+
+ private:
+  Bridge(asio::io_context& io, BridgeOptions options, BridgeEvents& events, Log& log);
+
+  [[nodiscard]] training::TrainerHooks make_hooks();
+  [[nodiscard]] training::MakeSource evaluation_source() const;
+  void note_step(const training::StepReport& report);
+  void report_steps() ON_IO_THREAD;
+  // Runs `job` on the io thread and counts it as finished.
+  void post_to_io(std::function<void()> job);
+  // Runs `job` on the io thread, called from the train thread or the lane.
+  void notify_io(std::function<void()> job);
+
+  asio::io_context& io_;
+  BridgeOptions options_;
+  BridgeEvents& events_;
+  Log& log_;
+  Hash genesis_hash_;
+  std::unique_ptr<training::Trainer> trainer_;
+  std::unique_ptr<gossip::Replica> references_;
+  asio::thread_pool lane_{1};
+
+  Mutex mutex_;
+  StepFigures gathered_ STARLING_GUARDED_BY(mutex_);
+  double gathered_s_ STARLING_GUARDED_BY(mutex_) = 0;
+  bool report_posted_ STARLING_GUARDED_BY(mutex_) = false;
+
+  std::uint64_t pending_ = 0;  // jobs of the lane whose outcome was not delivered yet; io thread
+  bool stopping_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace starling::node

@@ -1,0 +1,184 @@
+#include "node/control/request.h"
+
+#include "node/config/values.h"
+#include "node/printable.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <type_traits>
+
+namespace starling::node {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMaxDepth = 4;
+constexpr std::size_t kMaxAddress = 512;
+
+constexpr std::array<std::string_view, 5> kLevels{"trace", "debug", "info", "warn", "error"};
+
+// The verbs in the order of ControlRequest's alternatives.
+constexpr std::array<std::string_view, 9> kVerbs{
+    "status", "members", "neighbours", "join", "leave", "finish", "merge", "eval", "log-level"};
+static_assert(kVerbs.size() == std::variant_size_v<ControlRequest>);
+
+std::unexpected<Error> bad(std::string detail) {
+  return fail(Errc::bad_argument, Doing::controlling, std::move(detail));
+}
+
+// One JSON object, without exceptions and without deep nesting.
+std::optional<Json> parse_object(std::string_view line) {
+  bool deep = false;
+  auto object = Json::parse(
+      line.begin(), line.end(),
+      [&](int depth, Json::parse_event_t, const Json&) {
+        deep = deep || depth > kMaxDepth;
+        return !deep;  // what is too deep is thrown away while it is read
+      },
+      false);
+  if (deep || object.is_discarded() || !object.is_object()) return std::nullopt;
+  return object;
+}
+
+Result<ControlRequest> parse_join(const Json& args) {
+  const auto found = args.find("addresses");
+  if (args.size() != 1 || found == args.end() || !found->is_array() || found->empty())
+    return bad("join needs addresses: a list of texts");
+  if (found->size() > kMaxJoinAddresses)
+    return bad(fmt::format("join takes at most {} addresses at a time", kMaxJoinAddresses));
+  JoinRequest request;
+  for (const auto& address : *found) {
+    if (!address.is_string()) return bad("join needs addresses: a list of texts");
+    const auto& text = address.get_ref<const std::string&>();
+    if (text.empty() || text.size() > kMaxAddress || printable(text) != text)
+      return bad("an address of join is empty, too long or not printable");
+    request.addresses.push_back(text);
+  }
+  return request;
+}
+
+Result<ControlRequest> parse_leave(const Json& args) {
+  LeaveRequest request;
+  if (args.empty()) return request;
+  const auto found = args.find("timeout");
+  if (args.size() != 1 || found == args.end() || !found->is_string())
+    return bad("leave takes a timeout, such as 90s, or nothing");
+  const auto timeout = parse_duration(found->get_ref<const std::string&>());
+  if (!timeout) return bad("leave's timeout needs " + timeout.error());
+  request.timeout = *timeout;
+  return request;
+}
+
+Result<ControlRequest> parse_log_level(const Json& args) {
+  const auto found = args.find("level");
+  if (args.size() == 1 && found != args.end() && found->is_string()) {
+    for (std::size_t i = 0; i < kLevels.size(); ++i)
+      if (found->get_ref<const std::string&>() == kLevels[i])
+        return LogLevelRequest{static_cast<LogLevel>(i)};
+  }
+  return bad(fmt::format("log-level needs a level: one of {}", fmt::join(kLevels, ", ")));
+}
+
+// A request without arguments, by its place in kVerbs.
+template <std::size_t I = 0>
+ControlRequest plain_request(std::size_t index) {
+  if constexpr (I + 1 < std::variant_size_v<ControlRequest>) {
+    if (index != I) return plain_request<I + 1>(index);
+  }
+  return ControlRequest(std::in_place_index<I>);
+}
+
+Json arguments_of(const ControlRequest& request) {
+  Json args = Json::object();
+  if (const auto* join = std::get_if<JoinRequest>(&request)) args["addresses"] = join->addresses;
+  if (const auto* leave = std::get_if<LeaveRequest>(&request); leave != nullptr && leave->timeout)
+    args["timeout"] = show_duration(*leave->timeout);
+  if (const auto* level = std::get_if<LogLevelRequest>(&request))
+    args["level"] = kLevels[static_cast<std::size_t>(level->level)];
+  return args;
+}
+
+Errc code_of(std::string_view name) {
+  for (int i = 0; i <= static_cast<int>(Errc::internal); ++i)
+    if (name_of(static_cast<Errc>(i)) == name) return static_cast<Errc>(i);
+  return Errc::internal;
+}
+
+std::string line_of(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+std::string_view verb_of(const ControlRequest& request) { return kVerbs[request.index()]; }
+
+Result<ControlRequest> parse_request(std::string_view line) {
+  if (line.size() > kMaxControlRequest)
+    return fail(Errc::too_large, Doing::controlling, "a request is longer than 16 KiB");
+  const auto object = parse_object(line);
+  if (!object) return bad("a request is one JSON object");
+  const auto verb = object->find("verb");
+  if (verb == object->end() || !verb->is_string()) return bad("a request needs a verb");
+  Json args = Json::object();
+  for (const auto& [key, value] : object->items()) {
+    if (key == "args" && value.is_object())
+      args = value;
+    else if (key == "schema" && value != 1)
+      return bad("only schema 1 is understood");
+    else if (key != "verb" && key != "schema")
+      return bad(fmt::format("a request has no field \"{}\"", printable(key).substr(0, 64)));
+  }
+  const auto& name = verb->get_ref<const std::string&>();
+  if (name == "join") return parse_join(args);
+  if (name == "leave") return parse_leave(args);
+  if (name == "log-level") return parse_log_level(args);
+  for (std::size_t i = 0; i < kVerbs.size(); ++i) {
+    if (kVerbs[i] != name) continue;
+    if (!args.empty()) return bad(fmt::format("{} takes no arguments", name));
+    return plain_request(i);
+  }
+  return bad(fmt::format("no verb \"{}\" in a running node", printable(name).substr(0, 64)));
+}
+
+std::string encode_request(const ControlRequest& request) {
+  return line_of(Json{{"schema", 1}, {"verb", verb_of(request)}, {"args", arguments_of(request)}});
+}
+
+Result<ControlAnswer> parse_answer(std::string_view line) {
+  // The body may nest as deep as a status does; it is kept as text, so only its bounds matter here.
+  const auto object = Json::parse(line.begin(), line.end(), nullptr, false);
+  const auto broken = fail(Errc::bad_message, Doing::controlling,
+                           "the node's answer is not what this version understands");
+  if (object.is_discarded() || !object.is_object()) return broken;
+  const auto text_of = [&](const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  const auto kind = text_of("kind");
+  if (kind == "error")
+    return ControlAnswer{ControlAnswer::Kind::error,
+                         "",
+                         {code_of(text_of("code")), Doing::controlling, text_of("detail")}};
+  if ((kind != "progress" && kind != "result") || !object.contains("body")) return broken;
+  return ControlAnswer{
+      kind == "result" ? ControlAnswer::Kind::result : ControlAnswer::Kind::progress,
+      object["body"].dump(),
+      {}};
+}
+
+std::string encode_answer(const ControlAnswer& answer) {
+  if (answer.kind == ControlAnswer::Kind::error)
+    return line_of(Json{{"schema", 1},
+                        {"kind", "error"},
+                        {"code", name_of(answer.error.code)},
+                        {"detail", answer.error.detail}});
+  // The body is JSON text already; taking it apart again would cost more than it proves.
+  return fmt::format("{{\"schema\":1,\"kind\":\"{}\",\"body\":{}}}\n",
+                     answer.kind == ControlAnswer::Kind::result ? "result" : "progress",
+                     answer.body);
+}
+
+}  // namespace starling::node

@@ -1,0 +1,100 @@
+// `starling eval`: how good a model file is on a data set.
+#include "node/cli/exit_code.h"
+#include "node/cli/verbs.h"
+#include "node/log_backend.h"
+#include "training/data/dataset.h"
+#include "training/data/spec.h"
+#include "training/evaluate.h"
+#include "training/model_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <memory>
+#include <ostream>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+struct Measured {
+  training::ModelSpec model;
+  std::string data;
+  training::EvaluationReport report;
+};
+
+training::DeviceOptions device_of(const Config& config) {
+  training::DeviceOptions device;
+  device.device = config.train.device;
+  device.threads = static_cast<int>(config.node.threads.value_or(1));
+  switch (config.train.precision) {
+    case Precision::automatic:
+      break;
+    case Precision::fp32:
+      device.precision = training::Precision::fp32;
+      break;
+    case Precision::bf16:
+      device.precision = training::Precision::bf16;
+      break;
+  }
+  return device;
+}
+
+Result<Measured> measure(const Config& config, const EvalArguments& arguments, Log& log) {
+  const std::string& text = config.data.val.empty() ? config.data.train : config.data.val;
+  if (text.empty())
+    return fail(Errc::bad_config, Doing::evaluating,
+                "no data to evaluate on; name it with --data or --val");
+  TRY(const auto spec, training::parse_data_spec(text));
+  TRY(const auto data, training::open_evaluation_data(spec, log));
+  TRY(const training::ModelSpec model_spec, training::model_of_file(arguments.model));
+  TRY(const training::Model model, training::make_model(model_spec));
+  TRY(const training::Replica replica, training::read_model(arguments.model, model));
+  if (static_cast<std::int64_t>(data->classes()) > model_spec.classes)
+    return fail(Errc::data_failed, Doing::evaluating,
+                data->name() + " has " + std::to_string(data->classes()) +
+                    " classes, the model knows " + std::to_string(model_spec.classes));
+  auto options = training::loader_options_for(*data, training::Pass::evaluation,
+                                              static_cast<std::uint32_t>(model_spec.image_size),
+                                              static_cast<std::uint32_t>(model_spec.channels));
+  options.batch = config.train.batch.value_or(64);
+  options.threads = config.data.threads.value_or(2);
+  options.max_bad = config.data.max_bad;
+  auto source = std::make_unique<training::LoaderSource>(
+      std::make_unique<training::Loader>(*data, options, log));
+  TRY(const auto report,
+      training::evaluate(model, replica, device_of(config), std::move(source)));
+  return Measured{model_spec, data->name(), report};
+}
+
+}  // namespace
+
+int eval_verb(const Config& config, const EvalArguments& arguments, const Terminal& terminal) {
+  const SteadyClock clock;
+  LogBackend log({.level = config.log.level}, clock, terminal.err);
+  const auto measured = measure(config, arguments, log);
+  if (!measured) {
+    terminal.err << "starling eval: " << to_string(measured.error()) << '\n';
+    return number_of(exit_code_of(measured.error().code));
+  }
+  const training::EvaluationReport& report = measured->report;
+  if (arguments.json) {
+    const nlohmann::json json{{"schema", 1},
+                              {"model", measured->model.name},
+                              {"data", measured->data},
+                              {"images", report.images},
+                              {"accuracy_ratio", report.top1},
+                              {"accuracy_top5_ratio", report.top5},
+                              {"loss", report.loss},
+                              {"seconds", report.seconds}};
+    terminal.out << json.dump() << '\n';
+  } else {
+    terminal.out << measured->model.name << " on " << measured->data << ": top-1 "
+                 << 100 * report.top1 << " %  top-5 " << 100 * report.top5 << " %  loss "
+                 << report.loss << "  (" << report.images << " images in " << report.seconds
+                 << " s)\n";
+  }
+  return number_of(ExitCode::good);
+}
+
+}  // namespace starling::node

@@ -1,0 +1,186 @@
+#include "node/final_result.h"
+
+#include "node/state_dir.h"
+#include "training/model_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <optional>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+namespace consensus = gossip::consensus;
+using Json = nlohmann::json;
+
+// 4,096 participants and 65,536 chunks are about 7 MiB of text.
+constexpr std::size_t kMaxCertificateFile = std::size_t{16} << 20;
+
+training::Replica zero_replica(const training::Model& model) {
+  training::Replica replica;
+  replica.parameters.resize(model.layout.size());
+  replica.bn_mean.resize(model.layout.bn_channels());
+  replica.bn_variance.resize(model.layout.bn_channels());
+  return replica;
+}
+
+std::unexpected<Error> corrupt(const std::string& what) {
+  return fail(Errc::corrupt, Doing::reading_file, "certificate.json: " + what);
+}
+
+template <class Id>
+bool read_hex(const Json& json, const char* key, Id& id) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_string()) return false;
+  const auto bytes = from_hex(found->get_ref<const std::string&>());
+  const auto parsed = bytes ? Id::from(*bytes) : std::nullopt;
+  if (parsed) id = *parsed;
+  return parsed.has_value();
+}
+
+template <class Id>
+bool read_hex_list(const Json& json, const char* key, std::size_t most, std::vector<Id>& ids) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_array() || found->size() > most) return false;
+  for (const auto& item : *found) {
+    if (!item.is_string()) return false;
+    const auto bytes = from_hex(item.get_ref<const std::string&>());
+    if (!bytes) return false;
+    const auto parsed = Id::from(*bytes);
+    if (!parsed) return false;
+    ids.push_back(*parsed);
+  }
+  return true;
+}
+
+template <class Ids>
+Json hex_list(const Ids& ids) {
+  Json list = Json::array();
+  for (const auto& id : ids) list.push_back(to_hex(id.bytes));
+  return list;
+}
+
+}  // namespace
+
+consensus::ModelShape shape_of(const training::Model& model) {
+  return {.parameters = model.layout.size(),
+          .channels = static_cast<std::uint32_t>(model.layout.bn_channels()),
+          .counters = 1};
+}
+
+ConsensusMemory::ConsensusMemory(const training::Model& model, double limit)
+    : plan_(shape_of(model)), result_(zero_replica(model)), result_counters_(1) {
+  for (const auto& tensor : model.layout.tensors())
+    limits_.push_back({.first = tensor.offset,
+                       .values = tensor.count,
+                       .largest_disagreement = static_cast<float>(limit)});
+}
+
+void ConsensusMemory::contribute(training::Replica contribution) {
+  contribution_ = std::move(contribution);
+  counters_ = {contribution_.batches_tracked};
+}
+
+void ConsensusMemory::restore(training::Replica result) {
+  result_ = std::move(result);
+  result_counters_ = {result_.batches_tracked};
+}
+
+consensus::JobOutcome ConsensusMemory::run(const consensus::ConsensusJob& job) {
+  const consensus::JobMemory memory{.parameters = contribution_.parameters,
+                                    .mean = contribution_.bn_mean,
+                                    .variance = contribution_.bn_variance,
+                                    .counters = counters_,
+                                    .result_parameters = result_.parameters,
+                                    .result_mean = result_.bn_mean,
+                                    .result_variance = result_.bn_variance,
+                                    .result_counters = result_counters_,
+                                    .tensors = limits_};
+  return consensus::run_job(job, plan_, memory);
+}
+
+training::Replica ConsensusMemory::result() const {
+  training::Replica result = result_;
+  result.batches_tracked = result_counters_.front();
+  return result;
+}
+
+Result<void> write_final(const std::filesystem::path& folder, const training::Model& model,
+                         const training::Replica& result,
+                         const consensus::CertificateMessage& held) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    return fail(Errc::io_failed, Doing::writing_file, folder.string() + ": " + error.message());
+  const auto partial = folder / "model.safetensors.partial";
+  TRY([[maybe_unused]] const Hash file_hash,
+      training::write_model(partial, model, result,
+                            {{"consensus", to_hex(held.certificate.hash.view())},
+                             {"samples", std::to_string(held.certificate.samples)}}));
+  std::filesystem::rename(partial, folder / "model.safetensors", error);
+  if (error)
+    return fail(Errc::io_failed, Doing::writing_file, partial.string() + ": " + error.message());
+  return write_whole(folder / "certificate.json", format_certificate(held));
+}
+
+std::string format_certificate(const consensus::CertificateMessage& held) {
+  const consensus::Certificate& certificate = held.certificate;
+  const Json json{{"schema", 1},
+                  {"hash", to_hex(certificate.hash.view())},
+                  {"epoch", certificate.epoch.value},
+                  {"participants", hex_list(certificate.participants)},
+                  {"signatures", hex_list(certificate.signatures)},
+                  {"samples", certificate.samples},
+                  {"model", certificate.model},
+                  {"fingerprint", to_hex(certificate.fingerprint.view())},
+                  {"set", to_hex(certificate.set.view())},
+                  {"manifest", to_hex(held.manifest.view())},
+                  {"chunks", hex_list(held.chunks)}};
+  return json.dump(1) + "\n";
+}
+
+Result<consensus::CertificateMessage> parse_certificate(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return corrupt("no JSON object");
+  consensus::CertificateMessage held;
+  consensus::Certificate& certificate = held.certificate;
+  if (!read_hex(json, "hash", certificate.hash)) return corrupt("hash");
+  if (!read_hex(json, "fingerprint", certificate.fingerprint)) return corrupt("fingerprint");
+  if (!read_hex(json, "set", certificate.set)) return corrupt("set");
+  if (!read_hex(json, "manifest", held.manifest)) return corrupt("manifest");
+  const auto most = consensus::kMaxParticipants;
+  if (!read_hex_list(json, "participants", most, certificate.participants))
+    return corrupt("participants");
+  if (!read_hex_list(json, "signatures", most, certificate.signatures))
+    return corrupt("signatures");
+  if (!read_hex_list(json, "chunks", consensus::kMaxChunks, held.chunks)) return corrupt("chunks");
+  const auto number = [&json](const char* key) -> std::optional<std::uint64_t> {
+    const auto found = json.find(key);
+    if (found == json.end() || !found->is_number_unsigned()) return std::nullopt;
+    return found->get<std::uint64_t>();
+  };
+  const auto epoch = number("epoch");
+  const auto samples = number("samples");
+  if (!epoch || !samples) return corrupt("epoch or samples");
+  certificate.epoch = Epoch{*epoch};
+  certificate.samples = *samples;
+  const auto model = json.find("model");
+  if (model == json.end() || !model->is_string()) return corrupt("model");
+  certificate.model = model->get<std::string>();
+  return held;
+}
+
+Result<consensus::CertificateMessage> read_certificate(const std::filesystem::path& folder) {
+  TRY(const std::string text, read_whole(folder / "certificate.json", kMaxCertificateFile));
+  return parse_certificate(text);
+}
+
+std::string final_line(const consensus::Certificate& certificate) {
+  const std::string count = std::to_string(certificate.participants.size());
+  return "final consensus: " + count + "/" + count + " replicas identical  blake2b " +
+         to_hex(certificate.hash.view());
+}
+
+}  // namespace starling::node

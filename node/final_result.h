@@ -1,0 +1,79 @@
+// What the final consensus works on and what it leaves behind: a frozen contribution, a result of
+// the same size, and the files of DIR/final.
+#pragma once
+
+#include "gossip/consensus/contribution.h"
+#include "gossip/consensus/messages.h"
+#include "node/base/result.h"
+#include "training/models/tensor_table.h"
+#include "training/replica.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling::node {
+
+// The shape of a model as the consensus counts it: one counter, because every BatchNorm layer of a
+// replica has seen the same number of batches.
+[[nodiscard]] gossip::consensus::ModelShape shape_of(const training::Model& model);
+
+// Memory of one run of the consensus.
+//
+// Owned by the node from the freeze (or a merge's snapshot) to the end of the run; jobs run on the
+// codec lane. Cost: two vectors of the model's size.
+class ConsensusMemory {
+ public:
+  // `limit`: the largest |q_their - q_own| that this node measured in its last 100 exchanges; 0:
+  // none.
+  //
+  // A tensor's share of a difference is at most the whole, so the whole bounds every tensor's.
+  ConsensusMemory(const training::Model& model, double limit);
+
+  // The own contribution y. Called before the run's first job that reads it.
+  void contribute(training::Replica contribution);
+  // A result that another process computed: a finished node serves it.
+  void restore(training::Replica result);
+
+  // Thread: the codec lane.
+  [[nodiscard]] gossip::consensus::JobOutcome run(const gossip::consensus::ConsensusJob& job);
+
+  [[nodiscard]] const training::Replica& contribution() const { return contribution_; }
+  // The result x*, once the run said so.
+  [[nodiscard]] training::Replica result() const;
+
+ private:
+  gossip::consensus::ChunkPlan plan_;
+  std::vector<gossip::consensus::TensorLimit> limits_;
+  training::Replica contribution_;
+  std::vector<std::int64_t> counters_;
+  training::Replica result_;
+  std::vector<std::int64_t> result_counters_;
+};
+
+// Writes DIR/final/model.safetensors and then certificate.json, which names its hash: where there
+// is a certificate, there is the model.
+//
+// Errors:  disk_full, permission, io_failed.
+[[nodiscard]] Result<void> write_final(const std::filesystem::path& folder,
+                                       const training::Model& model,
+                                       const training::Replica& result,
+                                       const gossip::consensus::CertificateMessage& held);
+
+// certificate.json: hash, epoch, participants, signatures, samples, model, and what a node needs to
+// serve the model again (fingerprint, set, manifest, chunks).
+[[nodiscard]] std::string format_certificate(const gossip::consensus::CertificateMessage& held);
+// Errors:  corrupt, naming the field. Signatures are not checked here.
+[[nodiscard]] Result<gossip::consensus::CertificateMessage> parse_certificate(
+    std::string_view text);
+
+// The certificate of a folder. Errors: not_found without one; corrupt.
+[[nodiscard]] Result<gossip::consensus::CertificateMessage> read_certificate(
+    const std::filesystem::path& folder);
+
+// "final consensus: 4/4 replicas identical  blake2b <hex>", as stdout shows it at the end.
+[[nodiscard]] std::string final_line(const gossip::consensus::Certificate& certificate);
+
+}  // namespace starling::node

@@ -1,0 +1,60 @@
+#include "node/lifecycle.h"
+
+#include "node/base/mutex.h"
+#include "node/cli/exit_code.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <utility>
+
+namespace starling::node {
+
+Signals::Signals(asio::io_context& io, Log& log, std::function<void()> on_leave)
+    : signals_(io, SIGINT, SIGTERM), log_(log), on_leave_(std::move(on_leave)) {}
+
+void Signals::start() { wait(); }
+
+void Signals::stop() {
+  std::error_code ignored;
+  signals_.cancel(ignored);
+}
+
+void Signals::wait() {
+  signals_.async_wait([this](const std::error_code& error, int number) {
+    if (error) return;
+    assert_io_thread();
+    if (++seen_ > 1) {
+      ::_exit(
+          number_of(number == SIGINT ? ExitCode::second_interrupt : ExitCode::second_terminate));
+    }
+    log_.info("node.leaving", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"},
+                               {"again", "a second signal exits at once"}});
+    on_leave_();
+    wait();
+  });
+}
+
+Watchdog::~Watchdog() {
+  disarmed_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watchdog::arm(Duration limit, std::function<std::string()> still_running) {
+  if (thread_.joinable()) return;
+  thread_ = std::thread([this, limit, still_running = std::move(still_running)] {
+    name_this_thread("watchdog");
+    constexpr int kLook_ms = 50;
+    for (Duration waited{0}; waited < limit; waited += std::chrono::milliseconds(kLook_ms)) {
+      if (disarmed_) return;
+      (void)::poll(nullptr, 0, kLook_ms);
+    }
+    if (disarmed_) return;
+    log_.error("node.stop_hangs", {{"still_running", still_running()},
+                                   {"did", "ended the process; the newest checkpoint is whole"}});
+    ::_exit(number_of(ExitCode::internal));
+  });
+}
+
+}  // namespace starling::node

@@ -1,0 +1,137 @@
+#include "node/log_backend.h"
+
+#include "node/printable.h"
+#include "node/wall_time.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <array>
+
+namespace starling::node {
+
+namespace {
+
+constexpr Duration kMinute = std::chrono::minutes(1);
+// Event names are constants of the program; the bound only guards against a bug of ours.
+constexpr std::size_t kMaxEvents = 1'024;
+
+constexpr std::string_view kYellow = "\x1b[33m";
+constexpr std::string_view kRed = "\x1b[31m";
+constexpr std::string_view kPlain = "\x1b[0m";
+
+std::string text_line(LogLevel level, std::string_view event,
+                      std::initializer_list<LogField> fields, LineColour colour) {
+  std::string line = show_seconds(wall_now()) + ' ';
+  const bool coloured = colour == LineColour::levels && level >= LogLevel::warn;
+  if (coloured) line += level == LogLevel::warn ? kYellow : kRed;
+  line += name_of(level);
+  if (coloured) line += kPlain;
+  line += ' ';
+  line += event;
+  for (const auto& field : fields)
+    line += fmt::format(" {}={}", field.key, escape_value(field.value));
+  return line;
+}
+
+std::string json_line(LogLevel level, std::string_view event,
+                      std::initializer_list<LogField> fields) {
+  nlohmann::ordered_json line;
+  line["time"] = show_milliseconds(wall_now());
+  line["level"] = name_of(level);
+  line["event"] = event;
+  for (const auto& field : fields) line[std::string(field.key)] = field.value;
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+struct LogBackend::Sink {
+  spdlog::logger logger;
+
+  // Owners: spdlog's logger, which is the only holder.
+  explicit Sink(std::shared_ptr<spdlog::sinks::sink> sink) : logger("starling", std::move(sink)) {
+    logger.set_formatter(std::make_unique<spdlog::pattern_formatter>("%v"));
+    logger.set_level(spdlog::level::trace);  // levels are decided here, not there
+    logger.flush_on(spdlog::level::trace);
+    // A log that cannot be written (closed pipe, full disk) must not write about itself.
+    logger.set_error_handler([](const std::string&) {});
+  }
+};
+
+LogBackend::LogBackend(LogBackendOptions options, const Clock& clock)
+    : options_(options),
+      clock_(clock),
+      sink_(std::make_unique<Sink>(std::make_shared<spdlog::sinks::stderr_sink_mt>())),
+      level_(options.level) {}
+
+LogBackend::LogBackend(LogBackendOptions options, const Clock& clock, std::ostream& out)
+    : options_(options),
+      clock_(clock),
+      sink_(std::make_unique<Sink>(std::make_shared<spdlog::sinks::ostream_sink_mt>(out))),
+      level_(options.level) {}
+
+LogBackend::~LogBackend() = default;
+
+void LogBackend::write(LogLevel level, std::string_view event,
+                       std::initializer_list<LogField> fields) {
+  Pass pass;
+  {
+    const MutexLock lock(mutex_);
+    if (level < level_) return;
+    pass = admit(level, event);
+  }
+  if (!pass.allowed) return;
+  auto line = options_.format == LineFormat::json
+                  ? json_line(level, event, fields)
+                  : text_line(level, event, fields, options_.colour);
+  if (pass.suppressed > 0) {
+    if (options_.format == LineFormat::json)
+      line.insert(line.size() - 1, fmt::format(",\"suppressed\":{}", pass.suppressed));
+    else
+      line += fmt::format(" suppressed={}", pass.suppressed);
+  }
+  sink_->logger.log(spdlog::level::critical, spdlog::string_view_t(line.data(), line.size()));
+}
+
+LogBackend::Pass LogBackend::admit(LogLevel level, std::string_view event) {
+  if (options_.per_event == 0 || level >= LogLevel::error) return {};
+  const auto now = clock_.now();
+  auto found = budgets_.find(std::string(event));
+  if (found == budgets_.end()) {
+    if (budgets_.size() >= kMaxEvents) return {};
+    found = budgets_.emplace(event, Budget{now, 0, 0}).first;
+  }
+  auto& budget = found->second;
+  if (now - budget.since >= kMinute) {
+    budget.since = now;
+    budget.used = 0;
+  }
+  if (budget.used >= options_.per_event) {
+    ++budget.suppressed;
+    return {false, 0};
+  }
+  ++budget.used;
+  return {true, std::exchange(budget.suppressed, 0)};
+}
+
+void LogBackend::set_level(LogLevel level) {
+  const MutexLock lock(mutex_);
+  level_ = level;
+}
+
+LogLevel LogBackend::level() const {
+  const MutexLock lock(mutex_);
+  return level_;
+}
+
+std::string_view name_of(LogLevel level) {
+  constexpr std::array<std::string_view, 5> kNames{"TRACE", "DEBUG", "INFO", "WARN", "ERROR"};
+  return kNames[static_cast<std::size_t>(level)];
+}
+
+}  // namespace starling::node

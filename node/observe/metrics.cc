@@ -1,0 +1,318 @@
+#include "node/observe/metrics.h"
+
+#include "node/base/check.h"
+#include "node/printable.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace starling::node {
+
+namespace {
+
+constexpr auto counter = MetricType::counter;
+constexpr auto gauge = MetricType::gauge;
+constexpr auto histogram = MetricType::histogram;
+constexpr std::size_t kMaxSeries = 64;
+
+using enum Metric;
+constexpr std::array<MetricSpec, 35> kMetrics{{
+    {build_info, "starling_build_info", gauge, "",
+     "Always 1; the labels say what this program was built from.", "version=*;libtorch=*"},
+    {run_info, "starling_run_info", gauge, "", "Always 1; the labels say what this node runs.",
+     "model=*;mode=secret,open;device=*"},
+    {up_seconds, "starling_uptime_seconds", gauge, "seconds", "Time since the process started.",
+     ""},
+    {train_steps, "starling_train_steps_total", counter, "steps", "Steps of this replica.", ""},
+    {train_samples, "starling_train_samples_total", counter, "images",
+     "Images that this node trained on.", ""},
+    {train_step_duration, "starling_train_step_duration_seconds", histogram, "seconds",
+     "Where the time of a step goes: waiting for data, forward and backward, waiting for the "
+     "master "
+     "while a codec job runs, the optimizer pass.",
+     "phase=data,compute,lease,optimizer"},
+    {train_images_per_second, "starling_train_images_per_second", gauge, "images per second",
+     "Speed of this node over the last steps.", ""},
+    {train_loss, "starling_train_loss", gauge, "nats",
+     "Training loss, average over the last steps.", ""},
+    {train_learning_rate, "starling_train_learning_rate", gauge, "",
+     "Learning rate of the last step.", ""},
+    {eval_accuracy, "starling_eval_accuracy_ratio", gauge, "ratio",
+     "Share of validation images whose class is among the k best guesses.", "k=1,5"},
+    {swarm_samples, "starling_swarm_samples_total", counter, "images",
+     "Images that the whole swarm trained on, as far as this node knows.", ""},
+    {swarm_budget_samples, "starling_swarm_budget_samples", gauge, "images",
+     "Images after which the run ends; 0 when it ends by time.", ""},
+    {swarm_progress, "starling_swarm_progress_ratio", gauge, "ratio", "Share of the budget done.",
+     ""},
+    {swarm_members, "starling_swarm_members", gauge, "members",
+     "Members in this node's view, itself included, by state.",
+     "state=joining,alive,suspect,dead,left"},
+    {swarm_disagreement, "starling_swarm_disagreement_ratio", gauge, "ratio",
+     "Distance between replica and reference over the norm of the replica, median of the edges.",
+     ""},
+    {neighbours, "starling_neighbours", gauge, "edges", "Open edges.", ""},
+    {gossip_bytes, "starling_gossip_bytes_total", counter, "bytes",
+     "Payload bytes to and from all peers.", "direction=sent,received;kind=delta,other"},
+    {gossip_exchanges, "starling_gossip_exchanges_total", counter, "exchanges",
+     "Exchanges completed, begun by either side.", ""},
+    {gossip_wait, "starling_gossip_wait_ratio", gauge, "ratio",
+     "Share of the time for which training waited for a codec job.", ""},
+    {gossip_errors, "starling_gossip_errors_total", counter, "errors",
+     "Sessions and messages that failed, by error code.", "reason=*"},
+    {gossip_edge_resets, "starling_gossip_edge_resets_total", counter, "resets",
+     "Edges whose reference had to be set again.", ""},
+    {peer_rtt, "starling_peer_rtt_seconds", histogram, "seconds",
+     "Round trips of heartbeats to neighbours.", ""},
+    {reachable, "starling_reachable", gauge, "",
+     "1 if a peer could dial this node back, 0 if it could not; absent before anybody tried.", ""},
+    {data_wait_seconds, "starling_data_wait_seconds_total", counter, "seconds",
+     "Time for which training waited for data.", ""},
+    {data_bad_samples, "starling_data_bad_samples_total", counter, "images",
+     "Distinct samples that could not be read and were replaced.", ""},
+    {checkpoint_last_success, "starling_checkpoint_last_success_timestamp_seconds", gauge,
+     "seconds", "Wall clock time of the last checkpoint.", ""},
+    {events_lost, "starling_events_lost_total", counter, "events",
+     "Events that events.jsonl had no room for.", ""},
+    {process_cpu_seconds, "process_cpu_seconds_total", counter, "seconds",
+     "User and system time of this process.", ""},
+    {process_resident_bytes, "process_resident_memory_bytes", gauge, "bytes",
+     "Resident memory of this process.", ""},
+    {process_open_fds, "process_open_fds", gauge, "descriptors",
+     "Open file descriptors of this process.", ""},
+    {process_disk_bytes, "starling_process_disk_bytes_total", counter, "bytes",
+     "Bytes that this process moved to and from storage.", "direction=read,written"},
+    {host_network_bytes, "starling_host_network_bytes_total", counter, "bytes",
+     "Bytes on all network interfaces but loopback.", "direction=sent,received"},
+    {host_disk_bytes, "starling_host_disk_bytes_total", counter, "bytes",
+     "Bytes on all whole disks of the host.", "direction=read,written"},
+    {host_cpu_ratio, "starling_host_cpu_busy_ratio", gauge, "ratio",
+     "Busy share of all cores of the host over the last second.", ""},
+    {host_memory_available_bytes, "starling_host_memory_available_bytes", gauge, "bytes",
+     "Memory that new processes could have without swapping.", ""},
+}};
+
+constexpr bool in_order() {
+  for (std::size_t i = 0; i < kMetrics.size(); ++i)
+    if (static_cast<std::size_t>(kMetrics[i].metric) != i) return false;
+  return true;
+}
+static_assert(in_order(), "the rows are in the order of the enum");
+
+// One label of a metric: its name and its allowed values, empty for any.
+struct Label {
+  std::string name;
+  std::vector<std::string> values;
+};
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const auto end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+  }
+  return parts;
+}
+
+std::vector<Label> labels_of(std::string_view text) {
+  std::vector<Label> labels;
+  for (const auto& part : split(text, ';')) {
+    const auto equals = part.find('=');
+    auto values = split(std::string_view(part).substr(equals + 1), ',');
+    if (values == std::vector<std::string>{"*"}) values.clear();
+    labels.push_back({part.substr(0, equals), std::move(values)});
+  }
+  return labels;
+}
+
+// Steps of CPUs and accelerators, and round trips from a rack to the other side of the world.
+prometheus::Histogram::BucketBoundaries buckets() {
+  return {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+          0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30};
+}
+
+}  // namespace
+
+std::span<const MetricSpec> all_metrics() { return kMetrics; }
+
+struct Metrics::Registry {
+  struct Entry {
+    std::vector<Label> labels;
+    prometheus::Family<prometheus::Counter>* counters = nullptr;
+    prometheus::Family<prometheus::Gauge>* gauges = nullptr;
+    prometheus::Family<prometheus::Histogram>* histograms = nullptr;
+    std::size_t series = 0;
+    std::map<prometheus::Labels, prometheus::Counter*> counter_of;
+    std::map<prometheus::Labels, prometheus::Gauge*> gauge_of;
+    std::map<prometheus::Labels, prometheus::Histogram*> histogram_of;
+  };
+
+  prometheus::Registry prometheus;
+  mutable Mutex mutex;
+  std::array<Entry, kMetrics.size()> entries STARLING_GUARDED_BY(mutex);
+
+  Registry() {
+    const MutexLock lock(mutex);
+    for (std::size_t i = 0; i < kMetrics.size(); ++i) {
+      const auto& spec = kMetrics[i];
+      auto& entry = entries[i];
+      entry.labels = labels_of(spec.labels);
+      const std::string name(spec.name);
+      const std::string help(spec.help);
+      if (spec.type == counter)
+        entry.counters = &prometheus::BuildCounter().Name(name).Help(help).Register(prometheus);
+      if (spec.type == gauge)
+        entry.gauges = &prometheus::BuildGauge().Name(name).Help(help).Register(prometheus);
+      if (spec.type == histogram)
+        entry.histograms = &prometheus::BuildHistogram().Name(name).Help(help).Register(prometheus);
+    }
+  }
+
+  // The labels of a series; nothing for one too many of an open set.
+  std::optional<prometheus::Labels> labels(const Entry& entry, Metrics::Labels values) {
+    STARLING_CHECK(values.size() == entry.labels.size());
+    prometheus::Labels labels;
+    auto value = values.begin();
+    bool open = false;
+    for (const auto& label : entry.labels) {
+      open = open || label.values.empty();
+      STARLING_CHECK(label.values.empty() ||
+                     std::ranges::find(label.values, *value) != label.values.end());
+      labels[label.name] = valid_utf8(*value++);
+    }
+    if (open && entry.series >= kMaxSeries) return std::nullopt;
+    return labels;
+  }
+
+  template <class Found, class Add>
+  auto* find(Entry& entry, Found& found, Metrics::Labels values, Add add) {
+    const auto wanted = labels(entry, values);
+    using Series = typename Found::mapped_type;
+    if (!wanted) return Series{nullptr};
+    const auto known = found.find(*wanted);
+    if (known != found.end()) return known->second;
+    ++entry.series;
+    return found.emplace(*wanted, add(*wanted)).first->second;
+  }
+};
+
+Metrics::Metrics() : registry_(std::make_unique<Registry>()) {
+  // Counters without labels start at zero, so that rates work from the first scrape on.
+  for (const auto& spec : kMetrics)
+    if (spec.type == counter && spec.labels.empty()) add(spec.metric, 0);
+}
+Metrics::~Metrics() = default;
+
+void Metrics::add(Metric metric, double amount, Labels labels) {
+  const MutexLock lock(registry_->mutex);
+  auto& entry = registry_->entries.at(static_cast<std::size_t>(metric));
+  STARLING_CHECK(entry.counters != nullptr);
+  auto* series = registry_->find(entry, entry.counter_of, labels,
+                                 [&](const auto& wanted) { return &entry.counters->Add(wanted); });
+  if (series != nullptr && amount > 0) series->Increment(amount);
+}
+
+void Metrics::raise_to(Metric metric, double total, Labels labels) {
+  const MutexLock lock(registry_->mutex);
+  auto& entry = registry_->entries.at(static_cast<std::size_t>(metric));
+  STARLING_CHECK(entry.counters != nullptr);
+  auto* series = registry_->find(entry, entry.counter_of, labels,
+                                 [&](const auto& wanted) { return &entry.counters->Add(wanted); });
+  if (series != nullptr && total > series->Value()) series->Increment(total - series->Value());
+}
+
+void Metrics::set(Metric metric, double value, Labels labels) {
+  const MutexLock lock(registry_->mutex);
+  auto& entry = registry_->entries.at(static_cast<std::size_t>(metric));
+  STARLING_CHECK(entry.gauges != nullptr);
+  auto* series = registry_->find(entry, entry.gauge_of, labels,
+                                 [&](const auto& wanted) { return &entry.gauges->Add(wanted); });
+  if (series != nullptr) series->Set(value);
+}
+
+void Metrics::observe(Metric metric, double value, Labels labels) {
+  const MutexLock lock(registry_->mutex);
+  auto& entry = registry_->entries.at(static_cast<std::size_t>(metric));
+  STARLING_CHECK(entry.histograms != nullptr);
+  auto* series = registry_->find(entry, entry.histogram_of, labels, [&](const auto& wanted) {
+    return &entry.histograms->Add(wanted, buckets());
+  });
+  if (series != nullptr) series->Observe(value);
+}
+
+void Metrics::update(const StatusSnapshot& status) {
+  const auto real = [](std::uint64_t value) { return static_cast<double>(value); };
+  set(Metric::up_seconds, status.node.uptime_s);
+  raise_to(Metric::train_steps, real(status.progress.step));
+  raise_to(Metric::train_samples, real(status.progress.samples));
+  raise_to(Metric::swarm_samples, real(status.progress.swarm_samples));
+  set(Metric::swarm_budget_samples, real(status.progress.budget_samples));
+  set(Metric::swarm_progress, status.progress.share);
+  if (status.train.loss) set(Metric::train_loss, *status.train.loss);
+  set(Metric::train_images_per_second, status.train.images_per_second);
+  set(Metric::train_learning_rate, status.train.learning_rate);
+  set(Metric::gossip_wait, status.train.gossip_wait_ratio);
+  raise_to(Metric::data_bad_samples, real(status.train.bad_samples));
+  if (status.eval) set(Metric::eval_accuracy, status.eval->accuracy_ratio, {"1"});
+  for (std::size_t i = 0; i < kMemberStates; ++i) {
+    const auto state = static_cast<MemberState>(i);
+    set(Metric::swarm_members, real(status.members_in(state)), {name_of(state)});
+  }
+  set(Metric::neighbours, real(status.neighbours.size()));
+  if (status.disagreement_ratio) set(Metric::swarm_disagreement, *status.disagreement_ratio);
+  const auto& traffic = status.traffic;
+  const auto other = [](std::uint64_t all, std::uint64_t delta) {
+    return static_cast<double>(all > delta ? all - delta : 0);
+  };
+  raise_to(Metric::gossip_bytes, real(traffic.delta_bytes_sent), {"sent", "delta"});
+  raise_to(Metric::gossip_bytes, real(traffic.delta_bytes_received), {"received", "delta"});
+  raise_to(Metric::gossip_bytes, other(traffic.bytes_sent, traffic.delta_bytes_sent),
+           {"sent", "other"});
+  raise_to(Metric::gossip_bytes, other(traffic.bytes_received, traffic.delta_bytes_received),
+           {"received", "other"});
+  raise_to(Metric::gossip_exchanges, real(traffic.exchanges));
+  if (status.reachable == "yes") set(Metric::reachable, 1);
+  if (status.reachable == "no") set(Metric::reachable, 0);
+}
+
+void Metrics::update(const HostSample& sample) {
+  const auto real = [](std::uint64_t value) { return static_cast<double>(value); };
+  raise_to(Metric::process_cpu_seconds, sample.cpu_seconds);
+  set(Metric::process_resident_bytes, real(sample.resident_bytes));
+  set(Metric::process_open_fds, real(sample.open_fds));
+  if (sample.io) {
+    raise_to(Metric::process_disk_bytes, real(sample.io->read_bytes), {"read"});
+    raise_to(Metric::process_disk_bytes, real(sample.io->written_bytes), {"written"});
+  }
+  if (sample.network) {
+    raise_to(Metric::host_network_bytes, real(sample.network->sent_bytes), {"sent"});
+    raise_to(Metric::host_network_bytes, real(sample.network->received_bytes), {"received"});
+  }
+  if (sample.disks) {
+    raise_to(Metric::host_disk_bytes, real(sample.disks->read_bytes), {"read"});
+    raise_to(Metric::host_disk_bytes, real(sample.disks->written_bytes), {"written"});
+  }
+  if (sample.host_cpu_ratio) set(Metric::host_cpu_ratio, *sample.host_cpu_ratio);
+  if (sample.available_memory_bytes)
+    set(Metric::host_memory_available_bytes, real(*sample.available_memory_bytes));
+}
+
+std::string Metrics::render() const {
+  const prometheus::TextSerializer serializer;
+  auto families = registry_->prometheus.Collect();
+  // A family that has no series yet would be a heading without a line.
+  std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
+  return serializer.Serialize(families);
+}
+
+}  // namespace starling::node

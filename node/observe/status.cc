@@ -1,0 +1,180 @@
+#include "node/observe/status.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace starling::node {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// An absent number is null, so that a field is always there.
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json member_json(const MemberStatus& member) {
+  return {
+      {"id", member.id},           {"name", member.name},       {"state", name_of(member.state)},
+      {"address", member.address}, {"samples", member.samples}, {"incarnation", member.incarnation},
+      {"reason", member.reason},   {"self", member.self}};
+}
+
+Json neighbour_json(const NeighbourStatus& neighbour) {
+  return {{"id", neighbour.id},
+          {"name", neighbour.name},
+          {"state", name_of(neighbour.state)},
+          {"rtt_ms", or_null(neighbour.rtt_ms)},
+          {"level", neighbour.level},
+          {"exchanges", neighbour.exchanges},
+          {"bytes_sent", neighbour.bytes_sent},
+          {"bytes_received", neighbour.bytes_received},
+          {"disagreement_ratio", or_null(neighbour.disagreement_ratio)},
+          {"last_exchange_s", or_null(neighbour.last_exchange_s)},
+          {"resets", neighbour.resets},
+          {"clipped", neighbour.clipped},
+          {"parked", neighbour.parked}};
+}
+
+template <class List, class ToJson>
+Json list_json(const List& list, ToJson one) {
+  Json array = Json::array();
+  for (const auto& item : list) array.push_back(one(item));
+  return array;
+}
+
+Json progress_part(const StatusSnapshot::Progress& progress) {
+  return {{"step", progress.step},
+          {"samples", progress.samples},
+          {"swarm_samples", progress.swarm_samples},
+          {"budget_samples", progress.budget_samples},
+          {"share", progress.share},
+          {"epoch", progress.epoch},
+          {"left_s", or_null(progress.left_s)}};
+}
+
+Json train_part(const StatusSnapshot::Train& train) {
+  return {{"loss", or_null(train.loss)},
+          {"images_per_second", train.images_per_second},
+          {"swarm_images_per_second", train.swarm_images_per_second},
+          {"gossip_wait_ratio", train.gossip_wait_ratio},
+          {"data_wait_ratio", train.data_wait_ratio},
+          {"learning_rate", train.learning_rate},
+          {"bad_samples", train.bad_samples},
+          {"device", train.device},
+          {"precision", train.precision},
+          {"batch", train.batch}};
+}
+
+Json eval_part(const std::optional<StatusSnapshot::Eval>& eval) {
+  if (!eval) return nullptr;
+  return {{"accuracy_ratio", eval->accuracy_ratio},
+          {"loss", eval->loss},
+          {"images", eval->images},
+          {"step", eval->step}};
+}
+
+Json traffic_part(const StatusSnapshot::Traffic& traffic) {
+  return {{"bytes_sent", traffic.bytes_sent},
+          {"bytes_received", traffic.bytes_received},
+          {"delta_bytes_sent", traffic.delta_bytes_sent},
+          {"delta_bytes_received", traffic.delta_bytes_received},
+          {"exchanges", traffic.exchanges}};
+}
+
+Json consensus_part(const StatusSnapshot::Consensus& consensus) {
+  return {{"state", consensus.state},
+          {"epoch", consensus.epoch},
+          {"hash", consensus.hash},
+          {"participants", consensus.participants},
+          {"identical", consensus.identical}};
+}
+
+}  // namespace
+
+std::string_view name_of(Phase phase) {
+  constexpr std::array<std::string_view, 6> kNames{"starting",  "joining",  "training",
+                                                   "finishing", "finished", "leaving"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+std::string_view name_of(MemberState state) {
+  constexpr std::array<std::string_view, kMemberStates> kNames{"joining", "alive", "suspect",
+                                                               "dead", "left"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+bool StatusSnapshot::healthy() const {
+  const bool at_work =
+      phase == Phase::training || phase == Phase::finishing || phase == Phase::finished;
+  return at_work && warnings.empty();
+}
+
+std::size_t StatusSnapshot::members_in(MemberState state) const {
+  return static_cast<std::size_t>(std::ranges::count(members, state, &MemberStatus::state));
+}
+
+Json to_json(const StatusSnapshot& status) {
+  return {{"schema", 1},
+          {"node",
+           {{"id", status.node.id},
+            {"name", status.node.name},
+            {"version", status.node.version},
+            {"uptime_s", status.node.uptime_s}}},
+          {"phase", name_of(status.phase)},
+          {"healthy", status.healthy()},
+          {"address", status.address},
+          {"http", status.http},
+          {"swarm",
+           {{"id", status.swarm.id},
+            {"mode", status.swarm.mode},
+            {"fingerprint", status.swarm.fingerprint}}},
+          {"model",
+           {{"name", status.model.name},
+            {"parameters", status.model.parameters},
+            {"classes", status.model.classes},
+            {"img", status.model.img}}},
+          {"progress", progress_part(status.progress)},
+          {"train", train_part(status.train)},
+          {"eval", eval_part(status.eval)},
+          {"traffic", traffic_part(status.traffic)},
+          {"host", {{"cpu_ratio", status.host.cpu_ratio}, {"rss_bytes", status.host.rss_bytes}}},
+          {"disagreement_ratio", or_null(status.disagreement_ratio)},
+          {"reachable", status.reachable},
+          {"checkpoint", status.checkpoint},
+          {"members", list_json(status.members, member_json)},
+          {"neighbours", list_json(status.neighbours, neighbour_json)},
+          {"consensus", consensus_part(status.consensus)},
+          {"warnings", status.warnings}};
+}
+
+Json members_json(const StatusSnapshot& status) {
+  return {{"schema", 1}, {"members", list_json(status.members, member_json)}};
+}
+
+Json neighbours_json(const StatusSnapshot& status) {
+  return {{"schema", 1}, {"neighbours", list_json(status.neighbours, neighbour_json)}};
+}
+
+std::string to_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void SnapshotBox::put(StatusSnapshot snapshot) {
+  // Owners: see Pointer.
+  auto fresh = std::make_shared<const StatusSnapshot>(std::move(snapshot));
+  const MutexLock lock(mutex_);
+  snapshot_.swap(fresh);
+}
+
+SnapshotBox::Pointer SnapshotBox::get() const {
+  const MutexLock lock(mutex_);
+  // Owners: see Pointer.
+  return snapshot_ != nullptr ? snapshot_ : std::make_shared<const StatusSnapshot>();
+}
+
+}  // namespace starling::node

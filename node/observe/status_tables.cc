@@ -1,0 +1,181 @@
+// The tables that `starling status`, `members` and `neighbours` print.
+#include "node/observe/status.h"
+#include "node/printable.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+namespace starling::node {
+
+namespace {
+
+using Json = nlohmann::json;
+
+const Json& at(const Json& object, std::initializer_list<std::string_view> path) {
+  const Json* found = &object;
+  for (const auto name : path) {
+    if (!found->is_object()) return *found;
+    const auto next = found->find(std::string(name));
+    if (next == found->end()) return *found;
+    found = &*next;
+  }
+  return *found;
+}
+
+// A leaf as text; "-" for what is not there or not known.
+std::string show(const Json& value) {
+  if (value.is_string())
+    return value.get_ref<const std::string&>().empty()
+               ? "-"
+               : printable(value.get_ref<const std::string&>());
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_number_integer()) return value.dump();
+  if (value.is_number()) return fmt::format("{:.4g}", value.get<double>());
+  return "-";
+}
+
+std::string show(const Json& object, std::initializer_list<std::string_view> path) {
+  return show(at(object, path));
+}
+
+double number(const Json& object, std::initializer_list<std::string_view> path) {
+  const auto& value = at(object, path);
+  return value.is_number() ? value.get<double>() : 0;
+}
+
+std::string show_bytes(double bytes) {
+  constexpr std::array<std::string_view, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  while (bytes >= 1'000 && unit + 1 < kUnits.size()) {
+    bytes /= 1'000;
+    ++unit;
+  }
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, kUnits[unit]);
+}
+
+// Characters, not bytes, so that columns stay straight.
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
+}
+
+std::string table(std::span<const std::vector<std::string>> rows) {
+  std::vector<std::size_t> widths(rows.front().size(), 0);
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      if (i + 1 < row.size()) line.append(widths[i] - width_of(row[i]) + 2, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string short_id(const Json& item) { return show(item, {"id"}).substr(0, 8); }
+
+std::string with_unit(const Json& item, std::string_view key, std::string_view unit) {
+  const auto& value = at(item, {key});
+  return value.is_number() ? fmt::format("{:.3g} {}", value.get<double>(), unit) : "-";
+}
+
+const Json& list_of(const Json& object, std::string_view name) { return at(object, {name}); }
+
+std::size_t count_state(const Json& members, std::string_view state) {
+  if (!members.is_array()) return 0;
+  return static_cast<std::size_t>(std::ranges::count_if(
+      members, [&](const Json& member) { return show(member, {"state"}) == state; }));
+}
+
+std::string members_line(const Json& status) {
+  std::string line;
+  for (std::size_t i = 0; i < kMemberStates; ++i) {
+    const auto state = name_of(static_cast<MemberState>(i));
+    const auto count = count_state(list_of(status, "members"), state);
+    if (count > 0) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", count, state);
+  }
+  return line.empty() ? "-" : line;
+}
+
+}  // namespace
+
+std::string status_table(const Json& status) {
+  const auto& neighbours = list_of(status, "neighbours");
+  std::vector<std::vector<std::string>> rows{
+      {"node", fmt::format("{}  {}", show(status, {"node", "name"}),
+                           show(status, {"node", "id"}).substr(0, 8))},
+      {"phase", show(status, {"phase"})},
+      {"address", show(status, {"address"})},
+      {"swarm", fmt::format("{}  {}", show(status, {"swarm", "id"}).substr(0, 8),
+                            show(status, {"swarm", "mode"}))},
+      {"model", fmt::format("{}  {} parameters", show(status, {"model", "name"}),
+                            show(status, {"model", "parameters"}))},
+      {"progress",
+       fmt::format("{:.1f} %  step {}  {} of {} samples",
+                   number(status, {"progress", "share"}) * 100, show(status, {"progress", "step"}),
+                   show(status, {"progress", "swarm_samples"}),
+                   show(status, {"progress", "budget_samples"}))},
+      {"training",
+       fmt::format("loss {}  {:.0f} img/s (swarm {:.0f})  gossip wait {:.1f} %",
+                   show(status, {"train", "loss"}), number(status, {"train", "images_per_second"}),
+                   number(status, {"train", "swarm_images_per_second"}),
+                   number(status, {"train", "gossip_wait_ratio"}) * 100)}};
+  if (at(status, {"eval", "accuracy_ratio"}).is_number())
+    rows.push_back({"accuracy", fmt::format("{:.2f} % at step {}",
+                                            number(status, {"eval", "accuracy_ratio"}) * 100,
+                                            show(status, {"eval", "step"}))});
+  rows.push_back({"members", members_line(status)});
+  rows.push_back({"neighbours",
+                  fmt::format("{}  disagreement {}", neighbours.is_array() ? neighbours.size() : 0,
+                              show(status, {"disagreement_ratio"}))});
+  rows.push_back(
+      {"traffic",
+       fmt::format("sent {}  received {}", show_bytes(number(status, {"traffic", "bytes_sent"})),
+                   show_bytes(number(status, {"traffic", "bytes_received"})))});
+  rows.push_back({"consensus", fmt::format("{}  {}", show(status, {"consensus", "state"}),
+                                           show(status, {"consensus", "hash"}))});
+  const auto& warnings = list_of(status, "warnings");
+  if (warnings.is_array())
+    for (const auto& warning : warnings) rows.push_back({"warning", show(warning)});
+  return table(rows);
+}
+
+std::string members_table(const Json& members) {
+  std::vector<std::vector<std::string>> rows{{"ID", "NAME", "STATE", "ADDRESS", "SAMPLES", "NOTE"}};
+  const auto& list = list_of(members, "members");
+  if (list.is_array()) {
+    for (const auto& member : list) {
+      const bool self = at(member, {"self"}) == true;
+      rows.push_back({short_id(member), show(member, {"name"}), show(member, {"state"}),
+                      show(member, {"address"}), show(member, {"samples"}),
+                      self ? "this node" : show(member, {"reason"})});
+    }
+  }
+  return table(rows);
+}
+
+std::string neighbours_table(const Json& neighbours) {
+  std::vector<std::vector<std::string>> rows{{"ID", "NAME", "STATE", "RTT", "LEVEL", "EXCHANGES",
+                                              "SENT", "RECEIVED", "DISAGREEMENT", "LAST"}};
+  const auto& list = list_of(neighbours, "neighbours");
+  if (list.is_array()) {
+    for (const auto& edge : list) {
+      rows.push_back({short_id(edge), show(edge, {"name"}), show(edge, {"state"}),
+                      with_unit(edge, "rtt_ms", "ms"), show(edge, {"level"}),
+                      show(edge, {"exchanges"}), show_bytes(number(edge, {"bytes_sent"})),
+                      show_bytes(number(edge, {"bytes_received"})),
+                      show(edge, {"disagreement_ratio"}), with_unit(edge, "last_exchange_s", "s")});
+    }
+  }
+  return table(rows);
+}
+
+}  // namespace starling::node

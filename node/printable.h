@@ -1,0 +1,21 @@
+// Texts that come from elsewhere (names of peers, paths, messages), made safe to show.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace starling::node {
+
+// The text with everything that could move a cursor, end a line or hide text replaced by \xNN:
+// control characters, bytes that are not UTF-8, and the invisible and direction-changing
+// characters of Unicode.
+[[nodiscard]] std::string printable(std::string_view text);
+
+// A value as a log line shows it: as it is when it is one plain word, otherwise in quotes, with
+// quotes and backslashes escaped, and printable.
+[[nodiscard]] std::string escape_value(std::string_view value);
+
+// The text with its bytes that are not UTF-8 replaced by U+FFFD: for JSON.
+[[nodiscard]] std::string valid_utf8(std::string_view text);
+
+}  // namespace starling::node

@@ -1,0 +1,171 @@
+#include "node/state_dir.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unexpected<Error> system_error(Doing doing, const fs::path& path, std::string_view what,
+                                    int error) {
+  Errc code = Errc::io_failed;
+  if (error == ENOSPC || error == EDQUOT) code = Errc::disk_full;
+  if (error == EACCES || error == EPERM || error == EROFS) code = Errc::permission;
+  if (error == ENOENT) code = Errc::not_found;
+  return fail(code, doing,
+              fmt::format("{}: cannot {}: {}", path.string(), what,
+                          std::generic_category().message(error)));
+}
+
+// Closes a descriptor at the end of its scope.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int number() const { return number_; }
+  [[nodiscard]] int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+bool write_all(int descriptor, ByteView bytes) {
+  while (!bytes.empty()) {
+    const auto written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+std::string first_line(int descriptor) {
+  std::array<char, 64> buffer{};
+  const auto read = ::pread(descriptor, buffer.data(), buffer.size(), 0);
+  const std::string_view text(buffer.data(), read > 0 ? static_cast<std::size_t>(read) : 0);
+  return std::string(text.substr(0, text.find_first_not_of("0123456789")));
+}
+
+}  // namespace
+
+Result<void> write_whole(const fs::path& file, ByteView bytes, FileMode mode) {
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  // One name per file and process: two threads never write the same file at the same time.
+  const fs::path fresh = folder / fmt::format(".{}.{}.new", file.filename().string(), ::getpid());
+  {
+    const Descriptor out(::open(fresh.c_str(),
+                                O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+                                static_cast<mode_t>(mode)));
+    if (out.number() < 0) return system_error(Doing::writing_file, file, "be written", errno);
+    if (!write_all(out.number(), bytes) || ::fsync(out.number()) != 0) {
+      const int error = errno;
+      ::unlink(fresh.c_str());
+      return system_error(Doing::writing_file, file, "be written", error);
+    }
+  }
+  if (::rename(fresh.c_str(), file.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(fresh.c_str());
+    return system_error(Doing::writing_file, file, "be replaced", error);
+  }
+  const Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (parent.number() < 0 || ::fsync(parent.number()) != 0)
+    return system_error(Doing::writing_file, folder, "be flushed", errno);
+  return {};
+}
+
+Result<void> write_whole(const fs::path& file, std::string_view text, FileMode mode) {
+  return write_whole(file, as_bytes(text), mode);
+}
+
+Result<std::string> read_whole(const fs::path& file, std::size_t max_bytes) {
+  const Descriptor in(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (in.number() < 0) return system_error(Doing::reading_file, file, "be opened", errno);
+  std::string text;
+  std::array<char, 65'536> buffer;
+  while (true) {
+    const auto read = ::read(in.number(), buffer.data(), buffer.size());
+    if (read < 0 && errno == EINTR) continue;
+    if (read < 0) return system_error(Doing::reading_file, file, "be read", errno);
+    if (read == 0) return text;
+    if (text.size() + static_cast<std::size_t>(read) > max_bytes)
+      return fail(Errc::too_large, Doing::reading_file,
+                  fmt::format("{}: larger than {} bytes", file.string(), max_bytes));
+    text.append(buffer.data(), static_cast<std::size_t>(read));
+  }
+}
+
+Result<StateDir> StateDir::open(const fs::path& dir) {
+  std::error_code error;
+  const fs::path path = fs::absolute(dir, error).lexically_normal();
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return system_error(Doing::starting, path, "be made", errno);
+
+  const fs::path lock_file = path / "lock";
+  Descriptor lock(::open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (lock.number() < 0) return system_error(Doing::starting, lock_file, "be opened", errno);
+  if (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return system_error(Doing::starting, lock_file, "be locked", errno);
+    const auto holder = first_line(lock.number());
+    return fail(Errc::already_exists, Doing::starting,
+                fmt::format("{} is in use by process {}: one folder belongs to one node; choose "
+                            "another --dir, or stop that one with `starling leave --dir {}`",
+                            path.string(), holder.empty() ? "?" : holder, path.string()));
+  }
+  const auto mine = fmt::format("{}\n", ::getpid());
+  if (::ftruncate(lock.number(), 0) != 0 || !write_all(lock.number(), as_bytes(mine)))
+    return system_error(Doing::starting, lock_file, "be written", errno);
+  StateDir state(path, lock.release());
+  ::unlink(state.address_file().c_str());
+  return state;
+}
+
+StateDir::StateDir(StateDir&& other) noexcept
+    : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
+
+StateDir::~StateDir() {
+  if (lock_ < 0) return;
+  ::unlink(address_file().c_str());
+  ::close(lock_);  // and with it the lock; the file stays: removing it would race with an opener
+}
+
+Result<void> StateDir::write_address(std::string_view address) const {
+  return write_whole(address_file(), std::string(address) + "\n");
+}
+
+Result<Incarnation> StateDir::read_incarnation() const {
+  const auto file = path_ / "incarnation";
+  const auto text = read_whole(file, 64);
+  if (!text && text.error().code == Errc::not_found) return Incarnation{0};
+  if (!text) return fail(text.error());
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc{} || std::string_view(end, text->data() + text->size()) != "\n")
+    return fail(Errc::corrupt, Doing::reading_file,
+                fmt::format("{}: not a number; remove identity.key as well to start as a new node",
+                            file.string()));
+  return Incarnation{value};
+}
+
+Result<void> StateDir::write_incarnation_ceiling(Incarnation ceiling) const {
+  return write_whole(path_ / "incarnation", fmt::format("{}\n", ceiling.value));
+}
+
+}  // namespace starling::node

@@ -1,0 +1,216 @@
+#include "node/status_builder.h"
+
+#include "node/version.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+namespace consensus = gossip::consensus;
+
+MemberState state_of(gossip::MemberState state) {
+  switch (state) {
+    case gossip::MemberState::joining:
+      return MemberState::joining;
+    case gossip::MemberState::alive:
+      return MemberState::alive;
+    case gossip::MemberState::suspect:
+      return MemberState::suspect;
+    case gossip::MemberState::dead:
+      return MemberState::dead;
+    case gossip::MemberState::left:
+      return MemberState::left;
+  }
+  return MemberState::joining;
+}
+
+// How the phases of the protocol are told to people (design section 13).
+std::string consensus_word(const consensus::ConsensusState& state) {
+  switch (state.phase) {
+    case consensus::Phase::idle:
+      return "none";
+    case consensus::Phase::collecting:
+    case consensus::Phase::confirming:
+    case consensus::Phase::freezing:
+    case consensus::Phase::following:
+      return "agreeing";
+    case consensus::Phase::reducing:
+    case consensus::Phase::fetching:
+      return "reducing";
+    case consensus::Phase::checking:
+    case consensus::Phase::certifying:
+      return "certifying";
+    case consensus::Phase::lingering:
+    case consensus::Phase::done:
+      return state.role == consensus::Role::participant ? "certified" : "adopted";
+    case consensus::Phase::failed:
+      return "failed";
+  }
+  return "none";
+}
+
+MemberStatus own_member(const StatusSources& sources) {
+  const auto& record = sources.gossip.membership().self();
+  MemberStatus own;
+  own.id = to_hex(record.id.view());
+  own.name = record.name;
+  own.state = record.state == gossip::RecordState::alive  ? MemberState::alive
+              : record.state == gossip::RecordState::left ? MemberState::left
+                                                          : MemberState::joining;
+  own.address = sources.figures.address;
+  own.samples = sources.gossip.membership().progress().own_samples();
+  own.incarnation = record.incarnation.value;
+  own.self = true;
+  return own;
+}
+
+void fill_members(TimePoint now, const StatusSources& sources, StatusSnapshot& status) {
+  status.members.push_back(own_member(sources));
+  for (const auto& member : sources.gossip.membership().members(now)) {
+    MemberStatus one;
+    one.id = to_hex(member.record.id.view());
+    one.name = member.record.name;
+    one.state = state_of(member.state);
+    if (!member.record.addresses.empty()) one.address = member.record.addresses.front();
+    one.samples = member.samples;
+    one.incarnation = member.record.incarnation.value;
+    const auto reason = sources.figures.member_reasons.find(member.record.id);
+    const bool doubted = one.state == MemberState::suspect || one.state == MemberState::dead;
+    if (doubted && reason != sources.figures.member_reasons.end()) one.reason = reason->second;
+    status.members.push_back(std::move(one));
+  }
+}
+
+NeighbourStatus neighbour_status(TimePoint now, const gossip::NeighbourView& view,
+                                 const std::optional<gossip::MemberView>& member) {
+  NeighbourStatus one;
+  one.id = to_hex(view.peer.view());
+  if (member) {
+    one.name = member->record.name;
+    one.state = state_of(member->state);
+    if (member->round_trip) one.rtt_ms = seconds(*member->round_trip) * 1e3;
+  }
+  one.level = gossip::name_of(view.level);
+  one.exchanges = view.exchanges;
+  one.bytes_sent = view.bytes_sent;
+  one.bytes_received = view.bytes_received;
+  if (view.exchanges > 0) one.disagreement_ratio = view.disagreement_ratio;
+  if (view.last_exchange) one.last_exchange_s = seconds(now - *view.last_exchange);
+  one.resets = view.resets;
+  one.clipped = view.clipped;
+  one.parked = view.parked;
+  return one;
+}
+
+void fill_neighbours(TimePoint now, const StatusSources& sources, StatusSnapshot& status) {
+  if (sources.gossip.mixer() == nullptr) return;
+  std::vector<double> disagreements;
+  for (const auto& view : sources.gossip.mixer()->neighbours()) {
+    if (view.state != gossip::EdgeState::open && view.exchanges == 0) continue;
+    status.neighbours.push_back(
+        neighbour_status(now, view, sources.gossip.membership().find(now, view.peer)));
+    if (view.exchanges > 0) disagreements.push_back(view.disagreement_ratio);
+  }
+  if (disagreements.empty()) return;
+  const auto middle = disagreements.begin() + static_cast<std::ptrdiff_t>(disagreements.size() / 2);
+  std::nth_element(disagreements.begin(), middle, disagreements.end());
+  status.disagreement_ratio = *middle;
+}
+
+void fill_consensus(const StatusSources& sources, StatusSnapshot& status) {
+  const NodeFigures& figures = sources.figures;
+  status.consensus.hash = figures.final_hash;
+  status.consensus.participants = figures.final_participants;
+  status.consensus.identical = static_cast<std::uint32_t>(figures.final_participants.size());
+  if (sources.gossip.final_consensus() == nullptr) return;
+  const auto state = sources.gossip.final_consensus()->state();
+  status.consensus.state = consensus_word(state);
+  status.consensus.epoch = state.epoch.value;
+  if (state.hash) status.consensus.hash = to_hex(state.hash->view());
+  if (figures.final_participants.empty())
+    for (const auto& id : state.participants)
+      status.consensus.participants.push_back(to_hex(id.view()));
+}
+
+void fill_progress(TimePoint now, const StatusSources& sources, StatusSnapshot& status) {
+  const NodeFigures& figures = sources.figures;
+  const gossip::Progress& progress = sources.gossip.membership().progress();
+  auto& p = status.progress;
+  if (figures.last_steps) p.step = static_cast<std::uint64_t>(figures.last_steps->step);
+  p.samples = progress.own_samples();
+  p.swarm_samples = sources.gossip.swarm_samples(now);
+  const gossip::Budget& budget = sources.gossip.model().budget;
+  p.budget_samples = budget.samples;
+  p.share = sources.gossip.progress_share(now);
+  if (figures.images_per_epoch > 0)
+    p.epoch = static_cast<double>(p.swarm_samples) / static_cast<double>(figures.images_per_epoch);
+  status.train.swarm_images_per_second = progress.rate();
+  if (budget.samples > p.swarm_samples && progress.rate() > 0)
+    p.left_s = static_cast<double>(budget.samples - p.swarm_samples) / progress.rate();
+  else if (budget.time > Duration::zero())
+    p.left_s = std::max(0.0, seconds(budget.time - progress.run_age(now)));
+}
+
+void fill_training(const StatusSources& sources, StatusSnapshot& status) {
+  const NodeFigures& figures = sources.figures;
+  status.model.name = sources.gossip.model().name;
+  auto& t = status.train;
+  t.loss = figures.loss;
+  t.images_per_second = figures.images_per_second;
+  t.gossip_wait_ratio = figures.gossip_wait_ratio;
+  t.data_wait_ratio = figures.data_wait_ratio;
+  t.batch = figures.batch;
+  if (figures.last_steps) {
+    t.learning_rate = figures.last_steps->learning_rate;
+    t.bad_samples = figures.last_steps->bad_samples;
+  }
+  if (sources.bridge == nullptr) return;
+  const training::Model& model = sources.bridge->model();
+  status.model.name = model.plan.spec.name;
+  status.model.parameters = model.layout.parameters();
+  status.model.classes = static_cast<std::uint32_t>(model.plan.spec.classes);
+  status.model.img = static_cast<std::uint32_t>(model.plan.spec.image_size);
+  const auto device = sources.bridge->device();
+  t.device = device.cuda ? "cuda:" + std::to_string(device.index) : "cpu";
+  t.precision = training::name_of(device.precision);
+}
+
+}  // namespace
+
+StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
+  const NodeFigures& figures = sources.figures;
+  StatusSnapshot status;
+  status.node = {.id = to_hex(sources.gossip.membership().self().id.view()),
+                 .name = figures.name,
+                 .version = std::string(kVersion),
+                 .uptime_s = seconds(now - figures.started)};
+  status.phase = figures.phase;
+  status.address = figures.address;
+  status.http = figures.http;
+  status.swarm = {.id = to_hex(figures.swarm.view()),
+                  .mode = figures.mode,
+                  .fingerprint = to_hex(sources.gossip.model().fingerprint.view())};
+  fill_training(sources, status);
+  fill_progress(now, sources, status);
+  fill_members(now, sources, status);
+  fill_neighbours(now, sources, status);
+  fill_consensus(sources, status);
+  status.eval = figures.eval;
+  status.checkpoint = figures.checkpoint;
+  status.warnings = figures.warnings;
+  const auto totals = sources.transport.totals();
+  status.traffic = {.bytes_sent = totals.sent.total(),
+                    .bytes_received = totals.received.total(),
+                    .delta_bytes_sent = figures.delta_bytes_sent,
+                    .delta_bytes_received = figures.delta_bytes_received,
+                    .exchanges = figures.exchanges};
+  if (figures.host)
+    status.host = {.cpu_ratio = figures.host->cpu_ratio, .rss_bytes = figures.host->resident_bytes};
+  return status;
+}
+
+}  // namespace starling::node

@@ -1,0 +1,58 @@
+// Puts together the StatusSnapshot from what each part of the node knows.
+#pragma once
+
+#include "gossip/gossip.h"
+#include "node/bridge.h"
+#include "node/observe/host_sampler.h"
+#include "node/observe/status.h"
+#include "transport/transport.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace starling::node {
+
+// What the node itself keeps for its status; io thread.
+struct NodeFigures {
+  std::string name;
+  std::string address;
+  std::string http;
+  std::string mode;
+  SwarmId swarm;
+  TimePoint started{};
+  Phase phase = Phase::starting;
+  std::optional<StepFigures> last_steps;
+  std::optional<double> loss;    // moving average
+  double images_per_second = 0;  // moving average
+  double gossip_wait_ratio = 0;
+  double data_wait_ratio = 0;
+  std::uint64_t exchanges = 0;
+  std::uint64_t delta_bytes_sent = 0;
+  std::uint64_t delta_bytes_received = 0;
+  std::optional<StatusSnapshot::Eval> eval;
+  std::string checkpoint;
+  std::uint32_t batch = 0;
+  std::uint64_t images_per_epoch = 0;
+  std::optional<HostSample> host;
+  std::vector<std::string> warnings;
+  // The end, once it is there.
+  std::string final_hash;
+  std::vector<std::string> final_participants;
+  // Why a member is suspect or dead, by id.
+  std::map<NodeId, std::string> member_reasons;
+};
+
+// The parts that are asked; null where there is none (yet).
+struct StatusSources {
+  const NodeFigures& figures;
+  gossip::Gossip& gossip;
+  const transport::Transport& transport;
+  const Bridge* bridge;
+};
+
+// Cost: O(members). Thread: io.
+[[nodiscard]] StatusSnapshot build_status(TimePoint now, const StatusSources& sources) ON_IO_THREAD;
+
+}  // namespace starling::node

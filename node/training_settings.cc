@@ -1,0 +1,182 @@
+#include "node/training_settings.h"
+
+#include "gossip/delta/codec.h"
+#include "gossip/delta/format.h"
+#include "node/config/values.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+// Above every run that anybody pays for, below what a counter of samples loses.
+constexpr std::uint64_t kMaxBudget = std::uint64_t{1} << 50;
+constexpr std::uint64_t kMaxBudgetSeconds = std::uint64_t{100} * 366 * 24 * 3600;
+
+bool is_small_image(const training::ModelSpec& model) { return model.image_size <= 64; }
+
+// Reads one key after the other and remembers the first that was wrong.
+class Reader {
+ public:
+  explicit Reader(const SettingsText& text) : text_(text) {}
+
+  std::string word(const std::string& key) {
+    ++read_;
+    const auto found = text_.find(key);
+    if (found == text_.end()) return note(key, "is missing"), std::string();
+    if (found->second.size() > 64) return note(key, "is too long"), std::string();
+    return found->second;
+  }
+  std::uint64_t count(const std::string& key, std::uint64_t low, std::uint64_t high) {
+    const auto value = parse_count(word(key), low, high);
+    if (!value) note(key, "is not " + value.error());
+    return value.value_or(low);
+  }
+  double number(const std::string& key, double low, double high) {
+    const auto value = parse_number(word(key), low, high);
+    if (!value) note(key, "is not " + value.error());
+    return value.value_or(low);
+  }
+  void same(const std::string& key, const std::string& ours) {
+    const std::string theirs = word(key);
+    if (theirs != ours) note(key, "is " + theirs + " there and can only be " + ours + " here");
+  }
+  void note(const std::string& key, const std::string& what) {
+    if (wrong_.empty()) wrong_ = "setting " + key + " " + what;
+  }
+  [[nodiscard]] std::string wrong() const {
+    if (!wrong_.empty() || read_ == text_.size()) return wrong_;
+    return "settings with keys that this version does not know";
+  }
+
+ private:
+  const SettingsText& text_;
+  std::size_t read_ = 0;
+  std::string wrong_;
+};
+
+std::uint64_t samples_of(double amount, double each) {
+  return static_cast<std::uint64_t>(
+      std::min(std::ceil(amount * each), static_cast<double>(kMaxBudget)));
+}
+
+gossip::Budget budget_of(const Until& until, std::uint32_t images, std::uint32_t batch) {
+  switch (until.kind) {
+    case Until::Kind::samples:
+      return {.samples = samples_of(until.amount, 1)};
+    case Until::Kind::epochs:
+      return {.samples = samples_of(until.amount, images)};
+    case Until::Kind::steps:
+      return {.samples = samples_of(until.amount, batch)};
+    case Until::Kind::time:
+      return {.samples = 0, .time = until.time};
+  }
+  return {};
+}
+
+}  // namespace
+
+bool operator==(const TrainingSettings& a, const TrainingSettings& b) {
+  return to_text(a, Hash{}) == to_text(b, Hash{});
+}
+
+std::uint32_t batch_of(const Config& config, const training::ModelSpec& model) {
+  return config.train.batch.value_or(is_small_image(model) ? 64 : 16);
+}
+
+Result<TrainingSettings> settings_of(const Config& config, const training::Dataset& train) {
+  TrainingSettings made;
+  made.model.name = config.train.model;
+  made.model.classes = train.classes();
+  made.model.channels = train.channels();
+  const auto uniform = train.uniform_size();
+  const bool small = uniform && uniform->height <= 64 && uniform->height == uniform->width;
+  made.model.image_size = config.train.img.value_or(small ? uniform->height : 224);
+  const auto batch = batch_of(config, made.model);
+  made.schedule.peak = config.train.lr.value_or(0.1 * std::min(1.0, batch / 64.0));
+  made.schedule.warmup_share = config.train.warmup;
+  made.optimizer.momentum = static_cast<float>(config.train.momentum);
+  made.optimizer.weight_decay = static_cast<float>(config.train.weight_decay);
+  made.label_smoothing = config.train.label_smoothing;
+  made.seed = config.train.seed;
+  made.budget = budget_of(config.train.until, train.size(), batch);
+  if (made.budget.samples == 0 && made.budget.time <= Duration::zero())
+    return fail(Errc::bad_config, Doing::reading_config,
+                "train.until = " + show_until(config.train.until) +
+                    " is a run of nothing; a run needs at least one sample or second");
+  return made;
+}
+
+SettingsText to_text(const TrainingSettings& settings, const Hash& genesis) {
+  return {
+      {"model", settings.model.name},
+      {"classes", std::to_string(settings.model.classes)},
+      {"channels", std::to_string(settings.model.channels)},
+      {"img", std::to_string(settings.model.image_size)},
+      {"lr", show_number(settings.schedule.peak)},
+      {"warmup", show_number(settings.schedule.warmup_share)},
+      {"momentum", show_number(static_cast<double>(settings.optimizer.momentum))},
+      {"weight_decay", show_number(static_cast<double>(settings.optimizer.weight_decay))},
+      {"label_smoothing", show_number(settings.label_smoothing)},
+      {"seed", std::to_string(settings.seed)},
+      {"budget_samples", std::to_string(settings.budget.samples)},
+      {"budget_seconds",
+       std::to_string(
+           std::chrono::duration_cast<std::chrono::seconds>(settings.budget.time).count())},
+      {"block", std::to_string(gossip::kBlock)},
+      {"codec", std::to_string(gossip::kCodecVersion)},
+      {"genesis", to_hex(genesis.view())},
+  };
+}
+
+Result<TrainingSettings> parse_settings(const SettingsText& text) {
+  Reader reader(text);
+  TrainingSettings made;
+  made.model.name = reader.word("model");
+  made.model.classes = static_cast<std::int64_t>(reader.count("classes", 1, training::kMaxClasses));
+  made.model.channels = static_cast<std::int64_t>(reader.count("channels", 1, 3));
+  made.model.image_size = static_cast<std::int64_t>(reader.count("img", 8, 1024));
+  made.schedule.peak = reader.number("lr", 0, 1e6);
+  made.schedule.warmup_share = reader.number("warmup", 0, 1);
+  made.optimizer.momentum = static_cast<float>(reader.number("momentum", 0, 1));
+  made.optimizer.weight_decay = static_cast<float>(reader.number("weight_decay", 0, 1));
+  made.label_smoothing = reader.number("label_smoothing", 0, 1);
+  made.seed = reader.count("seed", 0, std::numeric_limits<std::uint64_t>::max());
+  made.budget.samples = reader.count("budget_samples", 0, kMaxBudget);
+  made.budget.time = std::chrono::seconds(reader.count("budget_seconds", 0, kMaxBudgetSeconds));
+  reader.same("block", std::to_string(gossip::kBlock));
+  reader.same("codec", std::to_string(gossip::kCodecVersion));
+  (void)reader.word("genesis");
+  if (!training::make_plan(made.model)) reader.note("model", "names no model that this node has");
+  if (const std::string wrong = reader.wrong(); !wrong.empty())
+    return fail(Errc::bad_message, Doing::joining, wrong);
+  return made;
+}
+
+std::set<std::string> forced_settings(const Config& config) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kKeys{{
+      {"train.model", "model"},
+      {"train.img", "img"},
+      {"train.lr", "lr"},
+      {"train.warmup", "warmup"},
+      {"train.momentum", "momentum"},
+      {"train.weight_decay", "weight_decay"},
+      {"train.label_smoothing", "label_smoothing"},
+      {"train.seed", "seed"},
+      {"train.until", "budget_samples"},
+  }};
+  std::set<std::string> forced;
+  if (config.swarm.adopt == Adopt::always) return forced;
+  for (const auto& [key, setting] : kKeys)
+    if (config.swarm.adopt == Adopt::never || config.forced(key))
+      forced.insert(std::string(setting));
+  if (forced.contains("budget_samples")) forced.insert("budget_seconds");
+  return forced;
+}
+
+}  // namespace starling::node

@@ -1,0 +1,57 @@
+// TrainingSettings: what all nodes of a swarm train, as values; and its text, which is what the
+// swarm's fingerprint is made of.
+#pragma once
+
+#include "gossip/gossip.h"
+#include "node/base/result.h"
+#include "node/config/config.h"
+#include "training/data/dataset.h"
+#include "training/models/plan.h"
+#include "training/trainer.h"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+namespace starling::node {
+
+// Values of the settings. A copy of the swarm's truth; the same on every member.
+struct TrainingSettings {
+  training::ModelSpec model;
+  training::ScheduleOptions schedule;
+  training::OptimizerOptions optimizer;
+  double label_smoothing = 0.1;
+  std::uint64_t seed = 1;
+  gossip::Budget budget;
+
+  friend bool operator==(const TrainingSettings&, const TrainingSettings&);
+};
+
+using SettingsText = std::map<std::string, std::string>;
+
+// What a local batch is where nobody chose one: 64 for small images, else 16.
+[[nodiscard]] std::uint32_t batch_of(const Config& config, const training::ModelSpec& model);
+
+// The settings of a swarm that this node makes: configuration first, then the data.
+//
+// Rule:    epochs and steps become samples of the swarm here, once (rulings 24): epochs x images of
+// this
+//          node's data, steps x its batch. Without train.lr the peak is 0.1 for a batch of 64 or
+//          more and in proportion below.
+// Errors:  bad_config naming the key where a budget comes out as nothing.
+[[nodiscard]] Result<TrainingSettings> settings_of(const Config& config,
+                                                   const training::Dataset& train);
+
+// Key and value of each setting; `genesis` is the hash of the parameters that they draw.
+[[nodiscard]] SettingsText to_text(const TrainingSettings& settings, const Hash& genesis);
+
+// The settings of another node. Its genesis hash is compared by whoever draws the genesis.
+//
+// Errors:  bad_message naming the key, if one is missing, unknown or out of its bounds.
+[[nodiscard]] Result<TrainingSettings> parse_settings(const SettingsText& text);
+
+// Keys of the settings that a person chose at this node: they are never adopted (rulings 23).
+[[nodiscard]] std::set<std::string> forced_settings(const Config& config);
+
+}  // namespace starling::node

@@ -1,0 +1,39 @@
+#include "node/wall_time.h"
+
+#include <fmt/format.h>
+
+namespace starling::node {
+
+namespace {
+
+struct Parts {
+  std::chrono::year_month_day date;
+  std::chrono::hh_mm_ss<std::chrono::milliseconds> time;
+};
+
+Parts split(WallTime time) {
+  const auto day = std::chrono::floor<std::chrono::days>(time);
+  return {std::chrono::year_month_day(day), std::chrono::hh_mm_ss(time - day)};
+}
+
+std::string show(const Parts& parts) {
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}", static_cast<int>(parts.date.year()),
+                     static_cast<unsigned>(parts.date.month()),
+                     static_cast<unsigned>(parts.date.day()), parts.time.hours().count(),
+                     parts.time.minutes().count(), parts.time.seconds().count());
+}
+
+}  // namespace
+
+WallTime wall_now() {
+  return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+}
+
+std::string show_seconds(WallTime time) { return show(split(time)) + "Z"; }
+
+std::string show_milliseconds(WallTime time) {
+  const auto parts = split(time);
+  return fmt::format("{}.{:03}Z", show(parts), parts.time.subseconds().count());
+}
+
+}  // namespace starling::node
