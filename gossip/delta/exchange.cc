@@ -144,8 +144,11 @@ void pool_statistics(ByteView theirs, Weight weight, const ChannelStatistics& ow
     const float mean = float_at(theirs, i);
     const float variance = float_at(theirs, channels + i);
     const float apart = own.mean[i] - mean;
-    own.mean[i] = a * own.mean[i] + b * mean;
-    own.variance[i] = a * own.variance[i] + b * variance + a * b * (apart * apart);
+    const float pooled_mean = a * own.mean[i] + b * mean;
+    const float pooled = a * own.variance[i] + b * variance + a * b * (apart * apart);
+    if (!std::isfinite(pooled_mean) || !std::isfinite(pooled)) continue;
+    own.mean[i] = pooled_mean;
+    own.variance[i] = pooled;
   }
 }
 
@@ -182,8 +185,10 @@ double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& 
     if (both_sparse(pair, block)) {
       lists.decode(block);
       energy += sparse_distance(lists);
-      lists.for_each_difference(
-          [=](std::size_t index, float difference) { x[index] += factor * difference; });
+      lists.for_each_difference([=](std::size_t index, float difference) {
+        const float after = x[index] + factor * difference;
+        x[index] = std::isfinite(after) ? after : x[index];
+      });
       add_halves(own_is_lower ? lists.own() : lists.theirs(), r);
       add_halves(own_is_lower ? lists.theirs() : lists.own(), r);
     } else {

@@ -8,6 +8,10 @@
 // -0 only when both terms are, and no reference starts with one), so that a value that a sparse
 // delta does not touch and one to which zero is added are the same bits.
 //
+// Finite values of a neighbour may still add up to an infinite one (1e38 is a valid scale). x never
+// becomes infinite: such a coordinate keeps its value. r may; the next encode notices and asks for
+// a reset of the edge.
+//
 // With w = 1/2 and scale = 1: x' - r' = (x - r) - q_own, the compression error and nothing else,
 // and x_own + x_their is unchanged.
 #pragma once
@@ -46,7 +50,9 @@ struct ChannelStatistics {
 
 // Pools checked statistics of the other end into the own ones, `weight` being the share of theirs.
 //
-// Rule:    m = a m1 + b m2, v = a v1 + b v2 + a b (m1 - m2)^2, a = 1 - b (rulings 18).
+// Rule:    m = a m1 + b m2, v = a v1 + b v2 + a b (m1 - m2)^2, a = 1 - b (rulings 18); a channel
+// whose
+//          pooled values would not be finite keeps its own.
 void pool_statistics(ByteView theirs, Weight weight, const ChannelStatistics& own);
 
 // The two deltas of an exchange as one end sees them.

@@ -59,7 +59,7 @@ struct Kernels {
   bool (*has_forbidden8)(const std::uint8_t* codes, std::size_t n);
   // |b - a|^2.
   double (*distance)(const float* a, const float* b, std::size_t n);
-  // x += factor (theirs - own).
+  // x += factor (theirs - own), except where that is not finite: x stays there.
   void (*add_increment)(const float* own, const float* theirs, std::size_t n, float factor,
                         float* x);
   // r += 1/2 lower, then r += 1/2 higher.

@@ -161,7 +161,10 @@ double distance(const float* a, const float* b, std::size_t n) {
 }
 
 void add_increment(const float* own, const float* theirs, std::size_t n, float factor, float* x) {
-  for (std::size_t i = 0; i < n; ++i) x[i] += factor * (theirs[i] - own[i]);
+  for (std::size_t i = 0; i < n; ++i) {
+    const float after = x[i] + factor * (theirs[i] - own[i]);
+    x[i] = std::isfinite(after) ? after : x[i];
+  }
 }
 
 void add_halves(const float* lower, const float* higher, std::size_t n, float* r) {

@@ -192,9 +192,13 @@ struct SimdKernels {
   static void add_increment(const float* own, const float* theirs, std::size_t n, float factor,
                             float* x) {
     const F scale = Lanes::set(factor);
+    const I infinity = Lanes::set(0x7f800000U);
     for (std::size_t i = 0; i < n; i += 16) {
+      const F before = Lanes::load(x + i);
       const F step = Lanes::mul(scale, Lanes::sub(Lanes::load(theirs + i), Lanes::load(own + i)));
-      Lanes::store(x + i, Lanes::add(Lanes::load(x + i), step));
+      const F after = Lanes::add(before, step);
+      const std::uint32_t not_finite = Lanes::at_least(Lanes::abs_bits(after), infinity);
+      Lanes::store(x + i, Lanes::choose(not_finite, before, after));
     }
   }
 

@@ -1,0 +1,31 @@
+// Arbitrary bytes as a delta of any level: refused, or decoded alike on every path.
+#include "tests/fuzz/delta_fuzz.h"
+
+using namespace starling;
+using namespace starling::gossip;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const Layout layout = fuzzing::make_layout();
+  fuzzing::Input input(data, size);
+  const Level level = input.level();
+  const Bytes bytes = input.rest();
+
+  const auto view = parse_delta(layout, level, bytes);
+  if (!view) {
+    STARLING_CHECK(view.error().code == Errc::bad_message);
+    return 0;
+  }
+  STARLING_CHECK(bytes.size() <= max_bytes(layout, level));
+  const std::vector<float> q = fuzzing::decode_everywhere(*view);
+  if (!is_sparse(level)) return 0;
+
+  for (std::size_t block = 0; block < layout.first_small_block(); ++block) {
+    SparseBlock sparse;
+    decode_sparse(*view, block, sparse);
+    for (std::uint32_t i = 0; i < sparse.count; ++i) {
+      STARLING_CHECK(i == 0 || sparse.index[i] > sparse.index[i - 1]);
+      STARLING_CHECK(q[block * kBlock + sparse.index[i]] == sparse.value[i]);
+    }
+  }
+  return 0;
+}
