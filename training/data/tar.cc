@@ -152,14 +152,14 @@ Result<void> TarReader::read_pax(const Header& header, Extensions& extensions) c
 
 Result<std::optional<TarMember>> TarReader::next() {
   Extensions extensions;
-  std::optional<std::uint64_t> first_header;
+  std::uint64_t first_header = at_;
+  bool extended = false;
   while (true) {
     TRY(std::optional<Header> header, read_header());
     if (!header) {
-      if (first_header) return damaged(*first_header, "truncated after an extension");
+      if (extended) return damaged(first_header, "truncated after an extension");
       return std::nullopt;
     }
-    if (!first_header) first_header = header->at;
     const bool member = header->type == '0' || header->type == '\0' || header->type == '7';
     if (member && extensions.size) header->size = *extensions.size;
     // Links, devices and folders carry no data whatever their size field says.
@@ -173,9 +173,11 @@ Result<std::optional<TarMember>> TarReader::next() {
     at_ += std::min(padded(header->size), source_.size() - at_);
     switch (header->type) {
       case 'x':
+        extended = true;
         TRY_VOID(read_pax(*header, extensions));
         continue;
       case 'L': {
+        extended = true;
         TRY(const std::string name, read_text(data_at, header->size, kMaxTarName + 1));
         extensions.name = std::string(until_zero(name));
         continue;
@@ -190,13 +192,14 @@ Result<std::optional<TarMember>> TarReader::next() {
     }
     if (!member) {
       extensions = {};
-      first_header.reset();
+      extended = false;
+      first_header = at_;
       continue;
     }
     if (extensions.sparse) return damaged(header->at, "a sparse file, which is not supported");
     return TarMember{
         .name = extensions.name ? std::move(*extensions.name) : std::move(header->name),
-        .header_at = *first_header,
+        .header_at = first_header,
         .data_at = data_at,
         .size = header->size};
   }
