@@ -212,7 +212,7 @@ Result<void> Handshake::on_message1(TimePoint now, ByteView message) {
     noise::Key ephemeral;
     std::copy_n(message.begin(), ephemeral.size(), ephemeral.begin());
     if (!context_.replays.remember(now, ephemeral))
-      return fail(Errc::already_exists, kDoing, "message 1 was seen before: a recording");
+      return fail(Errc::already_exists, Doing::accepting, "message 1 was seen before: a recording");
   }
   TRY_VOID(write_hello());
   answered_ = true;
@@ -231,6 +231,7 @@ Result<void> Handshake::on_message2(ByteView message) {
   if (pin_ && peer.identity != *pin_)
     return fail(Errc::wrong_identity, kDoing,
                 "dialled " + short_form(*pin_) + ", found " + short_form(peer.identity));
+  if (context_.check_peer) TRY_VOID(context_.check_peer(peer));
   TRY_VOID(write_hello());
   finish(std::move(peer));
   return {};

@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
+#include <functional>
 #include <optional>
 #include <unordered_set>
 
@@ -64,6 +64,9 @@ struct HandshakeContext {
   const SwarmKey& swarm;
   ReplayMemory& replays;
   Hello own;  // identity, signature and swarm are filled in by the handshake
+  // Asked by the initiator when it knows the peer, before it sends message 3: an error ends the
+  // handshake. May be empty.
+  std::function<Result<void>(const Hello& peer)> check_peer;
 };
 
 // What both sides have afterwards.
@@ -82,7 +85,7 @@ struct HandshakeOutcome {
 //   ("silence")
 //                                                                            | or closed, if part
 //                                                                            came
-//   responder    |                 |                                         |
+//   (responder)  |                 |                                         |
 //   want preamble| -               | valid: want msg 1; else fail            | closed
 //   want msg 1   | -               | valid and new: send msg 2; else fail    | closed
 //   want msg 3   | -               | valid: done; else fail                  | closed
@@ -104,8 +107,8 @@ class Handshake {
   // Consumes bytes from the peer, in any fragmentation.
   //
   // Errors:  bad_message, too_large, version_mismatch, wrong_swarm, bad_signature, wrong_identity,
-  //          already_exists (we dialled ourselves, or a recorded message 1), duplicate_identity. The
-  //          handshake has failed.
+  //          already_exists (we dialled ourselves, or a recorded message 1), duplicate_identity.
+  //          The handshake has failed.
   [[nodiscard]] Result<void> feed(TimePoint now, ByteView bytes);
 
   // What the end of the stream means here.

@@ -82,10 +82,10 @@ inline constexpr std::size_t kMaxTransfers = 32;
 // A transfer that stood still for so long is given up by its receiver.
 inline constexpr Duration kTransferStall = std::chrono::seconds(15);
 
-// What a peer may make us hold unasked on one session: our queue of messages to it, and bulk bytes
-// under its initial credit.
+// What one session may hold besides admitted attachments: messages that the peer does not read,
+// bodies of messages whose attachment is under way, our answers, one partial record and body.
 inline constexpr std::size_t kMaxPerPeer = 8_MiB;
-inline constexpr std::size_t kMaxQueuedControl = 7_MiB;
+inline constexpr std::size_t kMaxQueuedControl = 3_MiB;
 // Answers of the session itself (pong, grant, refusal) that a peer does not read.
 inline constexpr std::size_t kMaxQueuedReplies = 256_KiB;
 // Bulk records shrink on slow links so that a control record waits for one of them at most.
@@ -128,7 +128,8 @@ static_assert(kMaxRecordBody * kRekeyRecords <= 64_MiB);
 static_assert(kMaxMembershipBody <= kMaxControlBody);
 static_assert(kMaxControlBody + kMessageHead <= 2 * kMaxRecordBody);
 static_assert(kMaxAttachment <= kTransferBudget && kMaxAttachment <= 0xffff'ffffU);
-static_assert(kMaxQueuedControl + kMaxQueuedReplies + 2 * kMaxControlBody + kInitialCredit <=
+static_assert(kMaxQueuedControl + 2 * kMaxTransfers * kMaxControlBody + kMaxQueuedReplies +
+                  4 * kMaxControlBody <=
               kMaxPerPeer);
 static_assert(kMinBulkRecord < kMaxBulkRecord && kTransferId < kMinBulkRecord);
 static_assert(kRenewAfter < kMaxSessionAge);

@@ -24,9 +24,10 @@ class TokenBucket {
   }
 
   // True when nothing was taken for so long that the bucket is as good as new.
-  [[nodiscard]] bool full(TimePoint now) {
-    refill(now);
-    return tokens_ >= burst_;
+  [[nodiscard]] bool full(TimePoint now) const {
+    auto later = *this;
+    later.refill(now);
+    return later.tokens_ >= burst_;
   }
 
  private:

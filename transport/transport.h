@@ -14,6 +14,7 @@
 #include "transport/limits.h"
 #include "transport/message.h"
 #include "transport/secret.h"
+#include "transport/session_info.h"
 #include "transport/task.h"
 
 #include <asio/io_context.hpp>
@@ -26,20 +27,6 @@
 #include <vector>
 
 namespace starling::transport {
-
-enum class Direction : std::uint8_t { dialled, accepted };
-
-// What both sides of a session know of the other one.
-struct SessionInfo {
-  NodeId peer;
-  Instance instance;                     // random per process: tells a restart from a reconnect
-  Incarnation incarnation;               // the peer's life when the session began
-  std::string name;                      // the peer's choice, at most 64 bytes: escape it
-  Endpoint remote;                       // the address of this connection
-  std::vector<Endpoint> peer_addresses;  // where the peer says it can be dialled, at most 4
-  std::uint64_t capabilities = 0;
-  Direction direction = Direction::dialled;
-};
 
 // What Transport reports. Implemented by the layer above, which outlives Transport.
 //

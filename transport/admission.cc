@@ -1,0 +1,86 @@
+#include "transport/admission.h"
+
+#include "node/base/check.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::transport {
+namespace {
+
+constexpr std::size_t kMaxRates = 4'096;
+
+}  // namespace
+
+AddressGroup group_of(const asio::ip::address& address) {
+  if (address.is_v4()) return AddressGroup{(std::uint64_t{0xff} << 56) | address.to_v4().to_uint()};
+  const auto v6 = address.to_v6();
+  const auto bytes = v6.to_bytes();
+  if (v6.is_v4_mapped()) {
+    std::uint64_t v4 = 0;
+    for (std::size_t i = 12; i < 16; ++i) v4 = (v4 << 8) | bytes[i];
+    return AddressGroup{(std::uint64_t{0xff} << 56) | v4};
+  }
+  std::uint64_t prefix = 0;
+  for (std::size_t i = 0; i < 7; ++i) prefix = (prefix << 8) | bytes[i];
+  return AddressGroup{prefix};
+}
+
+Admission::Admission(double rate)
+    : rate_(rate), all_(limits::kHandshakesInAll, limits::kHandshakesInAll) {}
+
+bool Admission::try_rate(TimePoint now, AddressGroup group) {
+  if (rates_.size() >= kMaxRates)
+    std::erase_if(rates_, [now](auto& entry) { return entry.second.full(now); });
+  auto found = rates_.find(group);
+  if (found == rates_.end()) {
+    if (rates_.size() >= kMaxRates) return false;
+    const auto burst = rate_ * limits::kHandshakeBurstPerAddress / limits::kHandshakesPerAddress;
+    found = rates_.emplace(group, TokenBucket(rate_, std::max(1.0, burst))).first;
+  }
+  return found->second.try_take(now) && all_.try_take(now);
+}
+
+std::optional<std::uint64_t> Admission::most_crowded() const {
+  const auto crowded =
+      std::ranges::max_element(counts_, {}, [](const auto& entry) { return entry.second; });
+  if (crowded == counts_.end() || crowded->second < 2) return std::nullopt;
+  for (const auto& [ticket, group] : tickets_)
+    if (group == crowded->first) return ticket;
+  return std::nullopt;
+}
+
+AdmissionVerdict Admission::admit(TimePoint now, const asio::ip::address& address, bool was_peer) {
+  const auto group = group_of(address);
+  AdmissionVerdict verdict;
+  const auto refuse = [&verdict](AdmissionRefusal why) {
+    verdict.refusal = why;
+    return verdict;
+  };
+  const auto count = counts_.find(group);
+  if (count != counts_.end() && count->second >= limits::kMaxUnauthenticatedPerAddress)
+    return refuse(AdmissionRefusal::address_crowded);
+  if (!address.is_loopback() && !try_rate(now, group)) return refuse(AdmissionRefusal::too_fast);
+  const auto places =
+      limits::kMaxUnauthenticated - (was_peer ? 0 : limits::kUnauthenticatedReserve);
+  if (tickets_.size() >= places) {
+    verdict.evict = most_crowded();
+    if (!verdict.evict) return refuse(AdmissionRefusal::full);
+    end(*verdict.evict);
+  }
+  verdict.ticket = ++last_ticket_;
+  tickets_.emplace(verdict.ticket, group);
+  ++counts_[group];
+  return verdict;
+}
+
+void Admission::end(std::uint64_t ticket) {
+  const auto found = tickets_.find(ticket);
+  if (found == tickets_.end()) return;  // evicted before
+  const auto count = counts_.find(found->second);
+  STARLING_CHECK(count != counts_.end());
+  if (--count->second == 0) counts_.erase(count);
+  tickets_.erase(found);
+}
+
+}  // namespace starling::transport

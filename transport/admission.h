@@ -1,0 +1,66 @@
+// Admission: which accepted connections may start a handshake. Sans-I/O.
+#pragma once
+
+#include "node/base/clock.h"
+#include "transport/limits.h"
+#include "transport/rate.h"
+
+#include <asio/ip/address.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+
+namespace starling::transport {
+
+// One IPv4 address, or the /56 that one IPv6 customer has.
+enum class AddressGroup : std::uint64_t {};
+[[nodiscard]] AddressGroup group_of(const asio::ip::address& address);
+
+enum class AdmissionRefusal : std::uint8_t {
+  none,
+  too_fast,         // the address, or all addresses together, start too many handshakes
+  address_crowded,  // the address has its share of unauthenticated connections
+  full,             // all places are taken, and none can be cleared for this one
+};
+
+// What to do with a connection that was just accepted.
+struct AdmissionVerdict {
+  AdmissionRefusal refusal = AdmissionRefusal::none;
+  std::uint64_t ticket = 0;            // of the admitted connection
+  std::optional<std::uint64_t> evict;  // ticket of a connection to close in its favour
+};
+
+// The unauthenticated connections: bounded in all and per address, and the rate of new ones.
+//
+// When all places are taken, the oldest connection of the most crowded address makes room, if that
+// address has more than one; places beyond kMaxUnauthenticated - kUnauthenticatedReserve are for
+// addresses that were peers before. Loopback is exempt from the rates, not from the bounds.
+//
+// Owned by Transport; thread: io. Memory: 128 tickets and at most 4,096 rates.
+class Admission {
+ public:
+  // `rate`: handshakes that one address may start each second.
+  explicit Admission(double rate);
+
+  [[nodiscard]] AdmissionVerdict admit(TimePoint now, const asio::ip::address& address,
+                                       bool was_peer);
+  // The connection with this ticket finished its handshake or is gone.
+  void end(std::uint64_t ticket);
+
+  [[nodiscard]] std::size_t size() const { return tickets_.size(); }
+
+ private:
+  [[nodiscard]] bool try_rate(TimePoint now, AddressGroup group);
+  [[nodiscard]] std::optional<std::uint64_t> most_crowded() const;
+
+  double rate_;
+  TokenBucket all_;
+  std::map<AddressGroup, TokenBucket> rates_;
+  std::map<std::uint64_t, AddressGroup> tickets_;  // in the order of arrival
+  std::map<AddressGroup, std::size_t> counts_;
+  std::uint64_t last_ticket_ = 0;
+};
+
+}  // namespace starling::transport

@@ -1,0 +1,290 @@
+// The life of one connection: accepted or dialled, handshake, decision, session.
+#include "node/base/check.h"
+#include "transport/transport_impl.h"
+
+#include <asio/buffer.hpp>
+#include <asio/error.hpp>
+#include <asio/write.hpp>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+namespace starling::transport {
+namespace {
+
+using asio::ip::tcp;
+
+// A probe may find that the session it asked was replaced meanwhile.
+constexpr int kDecisions = 3;
+
+// Runs a handshake to its end. Everything referred to belongs to the awaiting coroutine's frame.
+Task<Result<void>> run_handshake(tcp::socket& socket, Handshake& handshake, const Clock& clock) {
+  std::array<std::byte, limits::kMaxUnauthenticatedBuffer> input;
+  while (true) {
+    if (const auto output = handshake.take_output(); !output.empty()) {
+      auto buffer = asio::buffer(output);
+      const auto [error, size] = co_await asio::async_write(socket, buffer, as_result);
+      if (error == asio::error::operation_aborted)
+        co_return fail(Errc::cancelled, Doing::handshaking, "stopping");
+      if (error) co_return fail(handshake.on_end_of_stream());
+    }
+    if (handshake.done()) co_return Result<void>();
+    auto buffer = asio::buffer(input);
+    const auto [error, size] = co_await socket.async_read_some(buffer, as_result);
+    if (error == asio::error::operation_aborted)
+      co_return fail(Errc::cancelled, Doing::handshaking, "stopping");
+    if (error) co_return fail(handshake.on_end_of_stream());
+    auto fed = handshake.feed(clock.now(), ByteView(input).first(size));
+    if (!fed) co_return fail(std::move(fed).error());
+  }
+}
+
+}  // namespace
+
+HandshakeContext Transport::Impl::context() const {
+  HandshakeContext context{identity_, noise_static_, swarm_, replays_, {}, {}};
+  context.own.instance = options_.instance;
+  context.own.incarnation = options_.incarnation;
+  context.own.capabilities = options_.capabilities;
+  context.own.name = options_.name;
+  context.own.addresses = options_.advertised;
+  return context;
+}
+
+std::unique_ptr<Session> Transport::Impl::make_session(Connection connection, Direction direction) {
+  const auto& hello = connection.outcome.peer;
+  SessionInfo info;
+  info.peer = hello.identity;
+  info.instance = hello.instance;
+  info.incarnation = hello.incarnation;
+  info.name = hello.name;
+  info.peer_addresses = hello.addresses;
+  info.capabilities = hello.capabilities;
+  info.direction = direction;
+  std::error_code gone;
+  const auto remote = connection.socket.remote_endpoint(gone);
+  if (!gone) info.remote = endpoint_of(remote);
+  const SessionServices services{pool_, budget_, clock_, *this, log_};
+  return std::make_unique<Session>(std::move(connection.socket), std::move(connection.outcome),
+                                   std::move(info), services);
+}
+
+Task<> Transport::Impl::serve(tcp::socket socket) {
+  std::error_code gone;
+  const auto remote = socket.remote_endpoint(gone);
+  if (gone) co_return;
+  const auto was_peer = peer_addresses_.contains(group_of(remote.address()));
+  const auto verdict = admission_.admit(clock_.now(), remote.address(), was_peer);
+  if (verdict.evict) {
+    if (const auto found = unauthenticated_.find(*verdict.evict); found != unauthenticated_.end())
+      found->second->close(gone);
+    ++totals_.handshakes_failed.crowded;
+  }
+  if (verdict.refusal != AdmissionRefusal::none) {
+    ++totals_.handshakes_failed.crowded;
+    co_return;
+  }
+  unauthenticated_.emplace(verdict.ticket, &socket);
+  auto handshake = Handshake::respond(context());
+  auto running = run_handshake(socket, handshake, clock_);
+  const auto done =
+      co_await with_deadline(limits::kHandshakeDeadline, Doing::handshaking, std::move(running));
+  unauthenticated_.erase(verdict.ticket);
+  admission_.end(verdict.ticket);
+  if (!done) {
+    count_handshake_failure(done.error());
+    log_.debug("handshake.failed",
+               {{"remote", to_string(endpoint_of(remote))}, {"reason", to_string(done.error())}});
+    co_return;  // without a word: the peer has proved nothing
+  }
+  remember_peer_address(socket);
+  Connection connection{std::move(socket), handshake.take_outcome()};
+  auto decided = decide(std::move(connection));
+  co_await std::move(decided);
+}
+
+Task<> Transport::Impl::decide(Connection connection) {
+  assert_io_thread();
+  Candidate candidate;
+  candidate.peer = connection.outcome.peer.identity;
+  candidate.instance = connection.outcome.peer.instance;
+  candidate.purpose = connection.outcome.peer.purpose;
+  auto decision = table_.decide(clock_.now(), candidate);
+  for (int i = 0; i < kDecisions && decision.decision == Decision::probe; ++i) {
+    auto* asked = find(candidate.peer);
+    auto probing = Session::probe(*asked);
+    const bool answered = co_await std::move(probing);
+    assert_io_thread();
+    candidate.probe = answered ? Candidate::Probe::answered : Candidate::Probe::silent;
+    if (find(candidate.peer) != asked) candidate.probe = Candidate::Probe::not_tried;
+    decision = table_.decide(clock_.now(), candidate);
+  }
+  Error refusal = std::move(decision.why);
+  if (decision.decision == Decision::probe)
+    refusal = {Errc::too_many, Doing::handshaking, "too many connections at once"};
+  else if (decision.decision == Decision::accept && table_.size() >= options_.max_sessions)
+    refusal = {Errc::too_many, Doing::handshaking, "no session is free here"};
+  else if (stopping_)
+    refusal = {Errc::closed, Doing::handshaking, "the node stops"};
+  if (refusal.code == Errc::duplicate_identity && find(candidate.peer) != nullptr)
+    refusal.detail += " at " + to_string(find(candidate.peer)->info().remote);
+  const bool refused = !refusal.detail.empty();
+
+  const auto session = make_session(std::move(connection), Direction::accepted);
+  if (refused) {
+    ++totals_.handshakes_failed.refused;
+    log_.info("session.refused", {{"peer", short_form(candidate.peer)},
+                                  {"remote", to_string(session->info().remote)},
+                                  {"reason", to_string(refusal)}});
+    session->close(std::move(refusal), Leave::at_once);
+  } else {
+    ++totals_.handshakes_ok;
+    session->say_welcome();
+    install(*session);
+  }
+  auto running = run(*session);
+  (void)co_await std::move(running);
+}
+
+Task<Error> Transport::Impl::run(Session& session) {
+  live_.insert(&session);
+  auto running = session.run();
+  const auto why = co_await std::move(running);
+  assert_io_thread();
+  live_.erase(&session);
+  add(totals_, session.figures());
+  if (session.how_it_ended() == SessionEnd::truncated) ++totals_.truncations;
+  if (session.how_it_ended() == SessionEnd::violation) ++totals_.bad_records;
+  const auto& peer = session.info().peer;
+  if (table_.erase(peer, &session)) {
+    ++totals_.sessions_closed;
+    log_.info("session.down", {{"peer", short_form(peer)}, {"reason", to_string(why)}});
+    Error reported = why;
+    if (stopping_) reported = {Errc::cancelled, Doing::stopping, "stopping"};
+    events_.on_session_down(peer, reported);
+  }
+  if (live_.empty()) drained_.cancel();
+  co_return why;
+}
+
+Task<> Transport::Impl::dial_and_run(DialTarget target) {
+  assert_io_thread();
+  if (pending_dials_ >= limits::kMaxPendingDials) {
+    Error many{Errc::too_many, Doing::connecting,
+               std::to_string(pending_dials_) + " dials are under way"};
+    fail_dial(target.endpoint, many);
+    co_return;
+  }
+  ++pending_dials_;
+  auto connecting = connect(target);
+  auto connected = co_await std::move(connecting);
+  assert_io_thread();
+  --pending_dials_;
+  if (!connected) {
+    fail_dial(target.endpoint, connected.error());
+    co_return;
+  }
+  if (!*connected) co_return;  // a session with that node exists: the dial has its purpose
+  const auto session = make_session(std::move(**connected), Direction::dialled);
+  const auto peer = session->info().peer;
+  table_.begin_dial(peer);
+  auto running = run(*session);
+  const auto why = co_await std::move(running);
+  assert_io_thread();
+  if (session->welcomed()) co_return;
+  table_.end_dial(peer);
+  if (why.code == Errc::already_exists && !stopping_) {
+    // The peer keeps another connection between us, which may still be in its handshake.
+    asio::steady_timer patience(io_, limits::kSimultaneousDial);
+    while (find(peer) == nullptr && !tasks_.stopping()) {
+      const auto [error] = co_await patience.async_wait(as_result);
+      assert_io_thread();
+      if (!error) break;
+    }
+    if (find(peer) != nullptr) co_return;
+  }
+  fail_dial(target.endpoint, why);
+}
+
+Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connect(
+    DialTarget target) {
+  auto connecting = connect_to(target.endpoint);
+  auto socket = co_await std::move(connecting);
+  if (!socket) co_return fail(std::move(socket).error());
+  bool exists = false;
+  auto setup = context();
+  setup.check_peer = [this, &exists](const Hello& peer) -> Result<void> {
+    exists = find(peer.identity) != nullptr;
+    if (exists) return fail(Errc::already_exists, Doing::handshaking, "a session exists");
+    if (table_.banned(clock_.now(), peer.identity))
+      return fail(Errc::refused, Doing::handshaking, short_form(peer.identity) + " is banned here");
+    return {};
+  };
+  auto handshake = Handshake::initiate(std::move(setup), target.pin);
+  auto running = run_handshake(*socket, handshake, clock_);
+  auto done =
+      co_await with_deadline(limits::kHandshakeDeadline, Doing::handshaking, std::move(running));
+  if (exists) co_return std::nullopt;
+  if (!done) {
+    count_handshake_failure(done.error());
+    co_return fail(std::move(done).error());
+  }
+  Connection connection{std::move(*socket), handshake.take_outcome()};
+  remember_peer_address(connection.socket);
+  ++totals_.handshakes_ok;
+  co_return std::optional<Connection>(std::move(connection));
+}
+
+void Transport::Impl::remember_peer_address(const tcp::socket& socket) {
+  std::error_code gone;
+  const auto remote = socket.remote_endpoint(gone);
+  if (gone) return;
+  peer_addresses_[group_of(remote.address())] = clock_.now();
+  if (peer_addresses_.size() <= limits::kMaxSessions) return;
+  peer_addresses_.erase(std::ranges::min_element(peer_addresses_, {},
+                                                 [](const auto& entry) { return entry.second; }));
+}
+
+void Transport::Impl::count_handshake_failure(const Error& why) {
+  auto& counts = totals_.handshakes_failed;
+  switch (why.code) {
+    case Errc::wrong_swarm:
+      ++counts.wrong_swarm;
+      break;
+    case Errc::bad_signature:
+      ++counts.bad_signature;
+      break;
+    case Errc::wrong_identity:
+      ++counts.wrong_identity;
+      break;
+    case Errc::timed_out:
+      ++counts.timed_out;
+      break;
+    case Errc::already_exists:
+    case Errc::duplicate_identity:
+      ++(why.doing == Doing::accepting ? counts.replayed : counts.refused);
+      break;
+    case Errc::refused:
+      ++counts.refused;
+      break;
+    case Errc::closed:
+      ++counts.closed;
+      break;
+    case Errc::cancelled:
+      break;
+    default:
+      ++counts.bad_message;
+      break;
+  }
+}
+
+void Transport::Impl::fail_dial(const Endpoint& target, const Error& why) {
+  if (stopping_ || why.code == Errc::cancelled) return;
+  ++totals_.dials_failed;
+  log_.debug("dial.failed", {{"target", to_string(target)}, {"reason", to_string(why)}});
+  events_.on_dial_failed(target, why);
+}
+
+}  // namespace starling::transport

@@ -1,0 +1,75 @@
+#include "transport/dialer.h"
+
+#include "transport/limits.h"
+
+#include <asio/error.hpp>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace starling::transport {
+namespace {
+
+using asio::ip::tcp;
+
+Task<Result<std::vector<tcp::endpoint>>> resolve(Endpoint target) {
+  std::vector<tcp::endpoint> endpoints;
+  std::error_code no_number;
+  // Numbers need no resolver, which would start a thread.
+  const auto address = asio::ip::make_address(target.host, no_number);
+  if (!no_number) {
+    endpoints.emplace_back(address, target.port);
+    co_return endpoints;
+  }
+  tcp::resolver resolver(co_await asio::this_coro::executor);
+  const auto port = std::to_string(target.port);
+  const auto [error, found] = co_await resolver.async_resolve(target.host, port, as_result);
+  if (error == asio::error::operation_aborted)
+    co_return fail(Errc::cancelled, Doing::resolving, "stopping");
+  if (error)
+    co_return fail(Errc::resolve_failed, Doing::resolving, target.host + ": " + error.message());
+  for (const auto& entry : found) endpoints.push_back(entry.endpoint());
+  co_return endpoints;
+}
+
+Task<Result<tcp::socket>> connect_one(tcp::endpoint endpoint) {
+  tcp::socket socket(co_await asio::this_coro::executor);
+  const auto [error] = co_await socket.async_connect(endpoint, as_result);
+  if (error == asio::error::operation_aborted)
+    co_return fail(Errc::cancelled, Doing::connecting, "stopping");
+  if (error)
+    co_return fail(Errc::connect_failed, Doing::connecting,
+                   to_string(endpoint_of(endpoint)) + ": " + error.message());
+  co_return socket;
+}
+
+}  // namespace
+
+Task<Result<tcp::socket>> connect_to(Endpoint target) {
+  auto resolving = resolve(target);
+  auto resolved =
+      co_await with_deadline(limits::kResolveDeadline, Doing::resolving, std::move(resolving));
+  if (!resolved) co_return fail(std::move(resolved).error());
+  Error last{Errc::resolve_failed, Doing::resolving, target.host + " has no address"};
+  for (const auto& endpoint : *resolved) {
+    auto connecting = connect_one(endpoint);
+    auto socket =
+        co_await with_deadline(limits::kConnectDeadline, Doing::connecting, std::move(connecting));
+    if (socket) co_return std::move(*socket);
+    last = std::move(socket).error();
+    if (last.code == Errc::cancelled) break;
+    if (last.code == Errc::timed_out)
+      last.detail = to_string(endpoint_of(endpoint)) + " did not answer within 5 s";
+  }
+  co_return fail(std::move(last));
+}
+
+Endpoint endpoint_of(const tcp::endpoint& endpoint) {
+  auto address = endpoint.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped())
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  return {address.to_string(), endpoint.port()};
+}
+
+}  // namespace starling::transport

@@ -1,0 +1,23 @@
+// Dialling: from a host name to a connected socket, with deadlines. Backing off and trying again is
+// the caller's policy.
+#pragma once
+
+#include "node/base/result.h"
+#include "transport/endpoint.h"
+#include "transport/task.h"
+
+#include <asio/ip/tcp.hpp>
+
+namespace starling::transport {
+
+// A connected socket. All addresses of the name are tried in the resolver's order, each with its
+// own deadline.
+//
+// Errors:  resolve_failed; connect_failed or timed_out, with the last address and the system's
+//          reason; cancelled.
+[[nodiscard]] Task<Result<asio::ip::tcp::socket>> connect_to(Endpoint target);
+
+// The address and port of a connection's other side, IPv4 written as IPv4.
+[[nodiscard]] Endpoint endpoint_of(const asio::ip::tcp::endpoint& endpoint);
+
+}  // namespace starling::transport

@@ -1,0 +1,47 @@
+// Listener: accepts connections and hands them on.
+#pragma once
+
+#include "node/base/log.h"
+#include "node/base/result.h"
+#include "node/base/thread.h"
+#include "transport/endpoint.h"
+#include "transport/task_group.h"
+
+#include <asio/any_io_executor.hpp>
+#include <asio/ip/tcp.hpp>
+
+#include <functional>
+#include <list>
+
+namespace starling::transport {
+
+// The accept loops of one process.
+//
+// When the process has no file descriptor left, accepting pauses for limits::kAcceptPause instead
+// of spinning. A member of Transport, whose `on_socket` decides what becomes of a connection;
+// stop() before it goes. Thread: io.
+class Listener {
+ public:
+  using OnSocket = std::function<void(asio::ip::tcp::socket)>;
+
+  Listener(asio::any_io_executor executor, Log& log, OnSocket on_socket);
+
+  // The endpoint that is listened on from now on; port 0 lets the kernel choose.
+  //
+  // Errors:  listen_failed, with the system's reason.
+  [[nodiscard]] Result<Endpoint> listen(const Endpoint& endpoint);
+
+  // Stops accepting; established connections stay.
+  Task<> stop();
+
+ private:
+  Task<> accept_loop(asio::ip::tcp::acceptor& acceptor);
+
+  asio::any_io_executor executor_;
+  Log& log_;
+  OnSocket on_socket_;
+  std::list<asio::ip::tcp::acceptor> acceptors_;  // stable addresses for the loops
+  TaskGroup tasks_;
+};
+
+}  // namespace starling::transport

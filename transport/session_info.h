@@ -1,0 +1,26 @@
+// SessionInfo: what both sides of a session know of each other.
+#pragma once
+
+#include "node/base/ids.h"
+#include "transport/endpoint.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace starling::transport {
+
+enum class Direction : std::uint8_t { dialled, accepted };
+
+struct SessionInfo {
+  NodeId peer;
+  Instance instance;                     // random per process: tells a restart from a reconnect
+  Incarnation incarnation;               // the peer's life when the session began
+  std::string name;                      // the peer's choice, at most 64 bytes: escape it
+  Endpoint remote;                       // the address of this connection
+  std::vector<Endpoint> peer_addresses;  // where the peer says it can be dialled, at most 4
+  std::uint64_t capabilities = 0;
+  Direction direction = Direction::dialled;
+};
+
+}  // namespace starling::transport

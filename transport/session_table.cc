@@ -1,0 +1,73 @@
+#include "transport/session_table.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace starling::transport {
+namespace {
+
+DecisionWithReason refuse(Errc code, std::string detail) {
+  return {Decision::refuse, Error{code, Doing::handshaking, std::move(detail)}};
+}
+
+}  // namespace
+
+DecisionWithReason SessionTable::decide(TimePoint now, const Candidate& candidate) const {
+  if (banned(now, candidate.peer)) return refuse(Errc::refused, "this identity is banned here");
+  const auto* existing = find(candidate.peer);
+  const bool ours_is_smaller = self_ < candidate.peer;
+  if (existing == nullptr) {
+    if (ours_is_smaller && dials_.contains(candidate.peer))
+      return refuse(Errc::already_exists, "our own dial to you stays: the smaller id's");
+    return {Decision::accept, {}};
+  }
+  if (candidate.probe == Candidate::Probe::silent) return {Decision::replace, {}};
+  const bool same_process = existing->instance == candidate.instance;
+  if (same_process && candidate.purpose == Purpose::renew) return {Decision::replace, {}};
+  if (same_process && existing->direction == Direction::dialled &&
+      now - existing->since < limits::kSimultaneousDial) {
+    if (!ours_is_smaller) return {Decision::replace, {}};
+    return refuse(Errc::already_exists, "our own dial to you stays: the smaller id's");
+  }
+  if (candidate.probe == Candidate::Probe::not_tried) return {Decision::probe, {}};
+  if (same_process) return refuse(Errc::already_exists, "a session between us is alive");
+  return refuse(Errc::duplicate_identity, "this identity already runs");
+}
+
+const TableEntry* SessionTable::find(const NodeId& peer) const {
+  const auto found = sessions_.find(peer);
+  return found == sessions_.end() ? nullptr : &found->second;
+}
+
+TableEntry SessionTable::insert(const NodeId& peer, TableEntry entry) {
+  return std::exchange(sessions_[peer], entry);
+}
+
+bool SessionTable::erase(const NodeId& peer, const Session* session) {
+  const auto found = sessions_.find(peer);
+  if (found == sessions_.end() || found->second.session != session) return false;
+  sessions_.erase(found);
+  return true;
+}
+
+void SessionTable::end_dial(const NodeId& peer) {
+  if (const auto found = dials_.find(peer); found != dials_.end()) dials_.erase(found);
+}
+
+void SessionTable::ban(const NodeId& peer, TimePoint until) {
+  if (!bans_.contains(peer) && bans_.size() >= limits::kMaxBans) {
+    const auto first =
+        std::ranges::min_element(bans_, {}, [](const auto& entry) { return entry.second; });
+    bans_.erase(first);
+  }
+  auto& end = bans_[peer];
+  end = std::max(end, until);
+}
+
+bool SessionTable::banned(TimePoint now, const NodeId& peer) const {
+  const auto found = bans_.find(peer);
+  return found != bans_.end() && now < found->second;
+}
+
+}  // namespace starling::transport

@@ -1,0 +1,196 @@
+#include "transport/transport.h"
+
+#include "node/base/check.h"
+#include "transport/transport_impl.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace starling::transport {
+
+Transport::Impl::Impl(asio::io_context& io, asio::thread_pool& pool, const Identity& identity,
+                      SwarmKey key, TransportOptions options, SessionEvents& events, Log& log)
+    : io_(io),
+      pool_(pool),
+      identity_(identity),
+      swarm_(std::move(key)),
+      options_(std::move(options)),
+      events_(events),
+      log_(log),
+      table_(identity.id()),
+      admission_(options_.handshakes_per_address),
+      drained_(io),
+      listener_(io.get_executor(), log,
+                [this](asio::ip::tcp::socket socket) { on_socket(std::move(socket)); }),
+      tasks_(io.get_executor(), log) {
+  STARLING_CHECK_OP(options_.name.size(), <=, limits::kMaxName);
+  STARLING_CHECK_OP(options_.advertised.size(), <=, limits::kMaxAdvertised);
+}
+
+Result<Endpoint> Transport::Impl::listen(const Endpoint& endpoint) {
+  return listener_.listen(endpoint);
+}
+
+void Transport::Impl::on_socket(asio::ip::tcp::socket socket) {
+  tasks_.spawn("transport.serve",
+               [this, socket = std::move(socket)]() mutable { return serve(std::move(socket)); });
+}
+
+void Transport::Impl::dial(DialTarget target) {
+  tasks_.spawn("transport.dial",
+               [this, target = std::move(target)] { return dial_and_run(target); });
+}
+
+Session* Transport::Impl::find(const NodeId& peer) const {
+  const auto* entry = table_.find(peer);
+  return entry == nullptr ? nullptr : entry->session;
+}
+
+Result<void> Transport::Impl::send(const NodeId& peer, Message message) {
+  auto* session = find(peer);
+  if (session == nullptr)
+    return fail(Errc::not_found, Doing::writing_record, "no session with " + short_form(peer));
+  return session->send(std::move(message));
+}
+
+void Transport::Impl::close(const NodeId& peer, Error why) {
+  if (auto* session = find(peer)) session->close(std::move(why), Leave::after_messages);
+}
+
+void Transport::Impl::ban(const NodeId& peer, Error why, Duration time) {
+  log_.warn("session.banned",
+            {{"peer", short_form(peer)}, {"seconds", seconds(time)}, {"reason", to_string(why)}});
+  table_.ban(peer, clock_.now() + time);
+  close(peer, std::move(why));
+}
+
+Task<> Transport::Impl::stop() {
+  assert_io_thread();
+  if (!std::exchange(stopping_, true)) {
+    co_await listener_.stop();
+    assert_io_thread();
+    for (auto* session : live_) {
+      Error leaving{Errc::cancelled, Doing::stopping, "the node stops"};
+      session->close(std::move(leaving), Leave::after_messages);
+    }
+    drained_.expires_after(limits::kCloseDeadline);
+    if (!live_.empty()) {
+      const auto [error] = co_await drained_.async_wait(as_result);
+      (void)error;  // the last session's end cancels the wait
+    }
+  }
+  co_await tasks_.stop();
+}
+
+void Transport::Impl::install(Session& session) {
+  const auto& info = session.info();
+  TableEntry entry;
+  entry.session = &session;
+  entry.instance = info.instance;
+  entry.direction = info.direction;
+  entry.since = clock_.now();
+  const auto old = table_.insert(info.peer, entry);
+  ++totals_.sessions_opened;
+  if (old.session != nullptr) {
+    Error why{Errc::closed, Doing::handshaking, "a newer connection took over"};
+    old.session->close(why, Leave::after_messages);
+    events_.on_session_down(info.peer, why);
+  }
+  log_.info("session.up", {{"peer", short_form(info.peer)},
+                           {"name", info.name},
+                           {"remote", to_string(info.remote)},
+                           {"dialled", info.direction == Direction::dialled}});
+  events_.on_session_up(info);
+}
+
+bool Transport::Impl::is_current(const Session& session) const {
+  return find(session.info().peer) == &session;
+}
+
+void Transport::Impl::on_welcome(Session& session) {
+  table_.end_dial(session.info().peer);
+  install(session);
+}
+
+void Transport::Impl::on_message(Session& session, Message message) {
+  if (is_current(session)) events_.on_message(session.info().peer, std::move(message));
+}
+
+bool Transport::Impl::admit(Session& session, std::uint16_t type, ByteView body,
+                            std::size_t attachment_bytes) {
+  return is_current(session) && !stopping_ &&
+         events_.admit(session.info().peer, type, body, attachment_bytes);
+}
+
+void Transport::Impl::on_refused(Session& session, std::uint16_t type, ByteView body) {
+  if (is_current(session)) events_.on_refused(session.info().peer, type, body);
+}
+
+void Transport::Impl::add(TransportTotals& totals, const SessionFigures& figures) {
+  totals.sent += figures.sent;
+  totals.received += figures.received;
+  totals.records_sent += figures.records_sent;
+  totals.records_received += figures.records_received;
+}
+
+TransportTotals Transport::Impl::totals() const {
+  auto totals = totals_;
+  for (const auto* session : live_) add(totals, session->figures());
+  totals.reserved_bytes = budget_.reserved();
+  totals.unauthenticated = admission_.size();
+  return totals;
+}
+
+Transport::Transport(asio::io_context& io, asio::thread_pool& pool, const Identity& identity,
+                     SwarmKey key, TransportOptions options, SessionEvents& events, Log& log)
+    : impl_(std::make_unique<Impl>(io, pool, identity, std::move(key), std::move(options), events,
+                                   log)) {}
+
+Transport::~Transport() = default;
+
+Result<Endpoint> Transport::listen(const Endpoint& endpoint) { return impl_->listen(endpoint); }
+
+void Transport::dial(DialTarget target) { impl_->dial(std::move(target)); }
+
+void Transport::set_advertised(std::vector<Endpoint> advertised) {
+  STARLING_CHECK_OP(advertised.size(), <=, limits::kMaxAdvertised);
+  impl_->options().advertised = std::move(advertised);
+}
+
+void Transport::set_incarnation(Incarnation incarnation) {
+  impl_->options().incarnation = incarnation;
+}
+
+Result<void> Transport::send(const NodeId& peer, Message message) {
+  return impl_->send(peer, std::move(message));
+}
+
+void Transport::close(const NodeId& peer, Error why) { impl_->close(peer, std::move(why)); }
+
+void Transport::ban(const NodeId& peer, Error why, Duration time) {
+  impl_->ban(peer, std::move(why), time);
+}
+
+bool Transport::has_session(const NodeId& peer) const {
+  return impl_->table().find(peer) != nullptr;
+}
+
+std::vector<SessionInfo> Transport::sessions() const {
+  std::vector<SessionInfo> infos;
+  for (const auto& [peer, entry] : impl_->table().all()) infos.push_back(entry.session->info());
+  return infos;
+}
+
+std::vector<SessionFigures> Transport::figures() const {
+  std::vector<SessionFigures> figures;
+  for (const auto& [peer, entry] : impl_->table().all())
+    figures.push_back(entry.session->figures());
+  return figures;
+}
+
+TransportTotals Transport::totals() const { return impl_->totals(); }
+
+Task<> Transport::stop() { return impl_->stop(); }
+
+}  // namespace starling::transport

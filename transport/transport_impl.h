@@ -1,0 +1,91 @@
+// Transport::Impl: see transport.h. Verbs and callbacks are in transport.cc, the coroutines of
+// single connections in connections.cc.
+#pragma once
+
+#include "transport/admission.h"
+#include "transport/channel.h"
+#include "transport/dialer.h"
+#include "transport/handshake.h"
+#include "transport/listener.h"
+#include "transport/session.h"
+#include "transport/session_table.h"
+#include "transport/transport.h"
+
+#include <map>
+#include <memory>
+#include <set>
+
+namespace starling::transport {
+
+class Transport::Impl final : public SessionHost {
+ public:
+  Impl(asio::io_context& io, asio::thread_pool& pool, const Identity& identity, SwarmKey key,
+       TransportOptions options, SessionEvents& events, Log& log);
+
+  Result<Endpoint> listen(const Endpoint& endpoint);
+  void dial(DialTarget target) ON_IO_THREAD;
+  Result<void> send(const NodeId& peer, Message message) ON_IO_THREAD;
+  void close(const NodeId& peer, Error why) ON_IO_THREAD;
+  void ban(const NodeId& peer, Error why, Duration time) ON_IO_THREAD;
+  Task<> stop();
+
+  [[nodiscard]] TransportOptions& options() { return options_; }
+  [[nodiscard]] const SessionTable& table() const { return table_; }
+  [[nodiscard]] TransportTotals totals() const ON_IO_THREAD;
+
+  void on_welcome(Session& session) override ON_IO_THREAD;
+  void on_message(Session& session, Message message) override ON_IO_THREAD;
+  [[nodiscard]] bool admit(Session& session, std::uint16_t type, ByteView body,
+                           std::size_t attachment_bytes) override ON_IO_THREAD;
+  void on_refused(Session& session, std::uint16_t type, ByteView body) override ON_IO_THREAD;
+
+ private:
+  // A connection whose handshake is done.
+  struct Connection {
+    asio::ip::tcp::socket socket;
+    HandshakeOutcome outcome;
+  };
+
+  Task<> serve(asio::ip::tcp::socket socket);
+  Task<> decide(Connection connection);
+  Task<> dial_and_run(DialTarget target);
+  // Nothing if a session with the node at that address exists already.
+  Task<Result<std::optional<Connection>>> connect(DialTarget target);
+  Task<Error> run(Session& session);
+
+  [[nodiscard]] HandshakeContext context() const;
+  [[nodiscard]] std::unique_ptr<Session> make_session(Connection connection, Direction direction);
+  void install(Session& session) ON_IO_THREAD;
+  [[nodiscard]] bool is_current(const Session& session) const;
+  [[nodiscard]] Session* find(const NodeId& peer) const;
+  void on_socket(asio::ip::tcp::socket socket);
+  void remember_peer_address(const asio::ip::tcp::socket& socket);
+  void count_handshake_failure(const Error& why);
+  void fail_dial(const Endpoint& target, const Error& why) ON_IO_THREAD;
+  static void add(TransportTotals& totals, const SessionFigures& figures);
+
+  asio::io_context& io_;
+  asio::thread_pool& pool_;
+  const Identity& identity_;
+  const SwarmKey swarm_;
+  TransportOptions options_;
+  SessionEvents& events_;
+  Log& log_;
+  SteadyClock clock_;
+  noise::KeyPair noise_static_ = noise::KeyPair::generate();
+  mutable ReplayMemory replays_;  // handshakes get it through their context
+  TransferBudget budget_;
+  SessionTable table_;
+  Admission admission_;
+  TransportTotals totals_;
+  std::map<std::uint64_t, asio::ip::tcp::socket*> unauthenticated_;  // by ticket
+  std::map<AddressGroup, TimePoint> peer_addresses_;  // of sessions, at most kMaxSessions
+  std::set<Session*> live_;  // also those that a newer one replaced or that are being refused
+  std::size_t pending_dials_ = 0;
+  bool stopping_ = false;
+  asio::steady_timer drained_;  // stop()'s wait for the last session
+  Listener listener_;
+  TaskGroup tasks_;
+};
+
+}  // namespace starling::transport
