@@ -25,7 +25,14 @@ template <class Schema, class Fill>
 [[nodiscard]] Bytes write_capnp(Fill&& fill) {
   ::capnp::MallocMessageBuilder builder;
   fill(builder.initRoot<Schema>());
-  const auto words = ::capnp::messageToFlatArray(builder);
+  auto words = ::capnp::messageToFlatArray(builder);
+  if (builder.getSegmentsForOutput().size() > 1) {
+    // Receivers take one segment only; a struct above 8 KiB is copied into one of its size.
+    const auto root = builder.getRoot<Schema>().asReader();
+    ::capnp::MallocMessageBuilder whole(static_cast<unsigned>(root.totalSize().wordCount + 1));
+    whole.setRoot(root);
+    words = ::capnp::messageToFlatArray(whole);
+  }
   const auto raw = words.asBytes();
   Bytes bytes(raw.size());
   std::memcpy(bytes.data(), raw.begin(), raw.size());
