@@ -31,9 +31,12 @@ Values draw(const Layout& layout, fuzzing::Input& input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const Layout layout = fuzzing::make_layout();
+  static const Layout small = fuzzing::make_small_layout();
+  static const Layout whole_block = fuzzing::make_layout();
   fuzzing::Input input(data, size);
-  const Level level = input.level();
+  const std::uint8_t choice = input.byte();
+  const Level level = static_cast<Level>(choice % 7);
+  const Layout& layout = choice >= 252 ? whole_block : small;
   const float threshold = input.value();
   const Values values = draw(layout, input);
 

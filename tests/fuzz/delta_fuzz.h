@@ -21,6 +21,13 @@ inline Layout make_layout() {
   return *std::move(layout);
 }
 
+// A few hundred values, for targets that do much for each input.
+inline Layout make_small_layout() {
+  auto layout = Layout::make({{"a", {13, 17}}, {"b", {15, 2}}, {"c", {100}}, {"d", {}}}, 3);
+  STARLING_CHECK(layout.has_value());
+  return *std::move(layout);
+}
+
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : left_(data, size) {}
