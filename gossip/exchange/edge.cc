@@ -52,6 +52,7 @@ void Edge::session_up(Turn& turn, Instance instance) {
 void Edge::session_down(Turn& turn) {
   session_ = false;
   inbox_.clear();  // as if it had not been delivered: what counts is sent again after Resume
+  early_offer_.reset();
   resend_answer_at_ = kNever;
   switch (state_) {
     case EdgeState::open:
@@ -274,6 +275,7 @@ void Edge::void_edge(Turn& turn) {
   plan_.reset();
   applying_.reset();
   inbox_.clear();
+  early_offer_.reset();
   guard_.clear();
   seq_ = {};
   peer_age_.reset();

@@ -19,6 +19,7 @@
 //              Offer, none pending        encode and apply; send Answer, keep it     (or Busy)
 //              Offer, own one pending     one exchange: apply theirs as the answer   (never Busy)
 //              Offer seq - 1              send the kept answer again
+//              Offer seq + 1, one pending wait for the answer, which the session could not take
 //              Answer to the pending one  apply
 //              Busy, hash of the pending  the pending offer is void
 //              anything that contradicts  reset
@@ -289,6 +290,7 @@ class Edge {
   std::optional<Running> running_;
   std::optional<std::pair<JobKind, CodecJob>> next_job_;
   std::deque<Waiting> inbox_;
+  std::optional<Waiting> early_offer_;  // came before the answer that the session is to send again
 
   Level level_ = Level::l2;
   NormGuard guard_;

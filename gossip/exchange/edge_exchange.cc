@@ -79,6 +79,11 @@ void Edge::handle(Turn& turn, Offer& message, const Admission& admission) {
     if (last_answer_ && last_answer_->chain8 == message.chain8) return send_answer(turn);
     return reset(turn, ResetReason::sequence_differs);
   }
+  if (message.seq == seq_.next() && out_) {
+    // The peer answered and went on, but our session had no room for the answer: it comes again.
+    early_offer_ = Waiting{std::move(message), admission};
+    return;
+  }
   if (message.seq != seq_) return reset(turn, ResetReason::sequence_differs);
   if (message.chain8 != chain8()) return reset(turn, ResetReason::chain_differs);
   if (message.spot.block >= options_.blocks) return reset(turn, ResetReason::bad_header);
@@ -193,6 +198,10 @@ void Edge::finish_exchange(Turn& turn, JobKind kind, ExchangeDone done) {
   last_exchange_ = turn.now;
   turn.out.events.emplace_back(std::move(event));
   if (kind == JobKind::answer) send_answer(turn);
+  if (early_offer_) {
+    inbox_.push_front(std::move(*early_offer_));
+    early_offer_.reset();
+  }
 }
 
 void Edge::send_answer(Turn& turn) {
