@@ -103,6 +103,8 @@ class HeartbeatWatch {
 
   // The sequence number to send, when a heartbeat is due.
   [[nodiscard]] std::optional<std::uint64_t> take_due(TimePoint now);
+  // The number of a heartbeat that goes out now, due or not.
+  [[nodiscard]] std::uint64_t send_now(TimePoint now);
   // Learns from an answer; unknown numbers (a liar's, or answered already) change nothing.
   void on_answer(TimePoint now, std::uint64_t seq);
   // Anything that arrived proves that the other side runs.
@@ -114,6 +116,8 @@ class HeartbeatWatch {
   [[nodiscard]] bool silent(TimePoint now, const LocalHealth& health) const;
   // When silent() may change next, or the next heartbeat is due.
   [[nodiscard]] TimePoint next_deadline(const LocalHealth& health) const;
+  // When the next heartbeat is due: all that is left to wait for once silent() is true.
+  [[nodiscard]] TimePoint next_heartbeat() const { return next_send_; }
   [[nodiscard]] Duration round_trip() const { return deadline_.round_trip(); }
   [[nodiscard]] TimePoint last_heard() const { return last_heard_; }
 

@@ -34,7 +34,7 @@ struct HeldAccusation {
   TimePoint received;
 };
 
-struct Member {
+struct MemberEntry {
   MemberRecord record;
   TimePoint signed_at;  // on our clock, from the age that came with the record
   MemberState state = MemberState::joining;
@@ -42,6 +42,10 @@ struct Member {
   std::vector<HeldAccusation> accusations;  // of this incarnation, one for each accuser
   std::optional<TimePoint> quorum_since;    // when enough `dead` had come
   std::optional<TimePoint> last_heard;      // when a session with it last spoke
+  // As an accuser: what it said that was refuted at once, and until when nobody listens.
+  std::uint32_t false_alarms = 0;
+  TimePoint false_alarms_since{};
+  TimePoint discredited_until{};
 };
 
 // Everything but this node itself.
@@ -51,18 +55,18 @@ struct Member {
 // longest departed one makes room, never one that is alive.
 class MemberTable {
  public:
-  explicit MemberTable(TableOptions options) : options_(options) {}
+  MemberTable(const NodeId& self, TableOptions options) : self_(self), options_(options) {}
 
-  [[nodiscard]] Member* find(const NodeId& id);
-  [[nodiscard]] const Member* find(const NodeId& id) const;
-  [[nodiscard]] const std::map<NodeId, Member>& all() const { return members_; }
+  [[nodiscard]] MemberEntry* find(const NodeId& id);
+  [[nodiscard]] const MemberEntry* find(const NodeId& id) const;
+  [[nodiscard]] const std::map<NodeId, MemberEntry>& all() const { return members_; }
   [[nodiscard]] std::size_t size() const { return members_.size(); }
   // Members in a state, this node not counted.
   [[nodiscard]] std::size_t count(MemberState state) const;
 
   struct Placed {
-    Member* member = nullptr;       // nothing: the table is full of members that are alive
-    std::optional<Member> evicted;  // who made room
+    MemberEntry* member = nullptr;       // nothing: the table is full of members that are alive
+    std::optional<MemberEntry> evicted;  // who made room
   };
   // Stores a record that is newer than the one held; accusations of older incarnations are gone.
   Placed put(const MemberRecord& record, TimePoint signed_at);
@@ -70,23 +74,29 @@ class MemberTable {
 
   enum class Added { added, stronger, known, full };
   // Stores an accusation of the member's incarnation.
-  Added accuse(Member& member, const Accusation& accusation, TimePoint now);
-  void set_state(Member& member, MemberState state, TimePoint now);
+  Added accuse(MemberEntry& member, const Accusation& accusation, TimePoint now);
+  // Whether this or a stronger accusation of the same accuser is held.
+  [[nodiscard]] static bool holds(const MemberEntry& member, const Accusation& accusation);
+  void set_state(MemberEntry& member, MemberState state, TimePoint now);
 
   // Ids whose record is older than the time to live.
   [[nodiscard]] std::vector<NodeId> expired(TimePoint now) const;
-  [[nodiscard]] std::uint32_t age_s(const Member& member, TimePoint now) const;
+  [[nodiscard]] std::uint32_t age_s(const MemberEntry& member, TimePoint now) const;
 
   // Hashes over (id, incarnation, departed or not) of each bucket, `self` included.
   [[nodiscard]] Digest digest(const MemberRecord& self) const;
 
  private:
+  [[nodiscard]] std::vector<HeldAccusation>::iterator least_useful(MemberEntry& member,
+                                                                   const Accusation& accusation);
+
+  NodeId self_;
   TableOptions options_;
-  std::map<NodeId, Member> members_;
+  std::map<NodeId, MemberEntry> members_;
   std::array<std::size_t, 5> counts_{};
 };
 
 // Distinct accusers of a kind at least `kind`.
-[[nodiscard]] std::size_t accusers(const Member& member, AccusationKind kind);
+[[nodiscard]] std::size_t accusers(const MemberEntry& member, AccusationKind kind);
 
 }  // namespace starling::gossip

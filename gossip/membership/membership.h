@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -195,7 +196,7 @@ class Membership {
   [[nodiscard]] const MemberRecord& self() const { return self_; }
   // Members that the topology makes neighbours, with or without a session. Edges are opened with
   // those that have one.
-  [[nodiscard]] std::vector<NodeId> neighbours() const;
+  [[nodiscard]] const std::vector<NodeId>& neighbours() const { return neighbours_; }
   [[nodiscard]] std::vector<NodeId> sessions() const;
   [[nodiscard]] bool has_session(const NodeId& id) const { return sessions_.contains(id); }
   [[nodiscard]] std::optional<MemberState> state_of(const NodeId& id) const;
@@ -209,20 +210,24 @@ class Membership {
   [[nodiscard]] std::int32_t local_health() const { return health_.score(); }
 
  private:
+  enum class SessionState : std::uint8_t { answering, silent };
   struct Session {
     HeartbeatWatch watch;
-    bool silent = false;
-    TimePoint silent_since{};
+    SessionState state = SessionState::answering;
+    Allowance requests;                    // BucketRequests of the peer
+    std::optional<TimePoint> last_digest;  // when it sent one
+    TimePoint doubt_after{};               // others reached it: no case before then
   };
   // Our own judgement of a member that does not answer.
   struct Case {
-    enum class Stage { asking, suspected, condemned };
+    enum class Stage : std::uint8_t { asking, suspected, condemned };
     Stage stage = Stage::asking;
     Incarnation incarnation;
     Evidence evidence = Evidence::no_answer;
-    TimePoint opened{};
-    TimePoint deadline{};
+    TimePoint opened{};       // when this stage began
+    TimePoint deadline{};     // of the stage `asking`
     std::uint64_t nonce = 0;  // of our probe requests
+    bool abandoned = false;   // condemned for long, never refuted
   };
   // A probe that we make for somebody else.
   struct Errand {
@@ -231,55 +236,74 @@ class Membership {
     NodeId subject;
     TimePoint deadline{};
   };
+  // Where a statement came from.
+  struct Origin {
+    enum class Kind : std::uint8_t { pushed, asked_for };
+    NodeId peer;
+    Kind kind = Kind::pushed;
+  };
+  struct Why {
+    Cause cause;
+    NodeId by;
+    std::optional<Evidence> evidence;
+  };
   static constexpr std::size_t kMaxErrands = 64;
+  static constexpr double kBucketRequestsPerSecond = 50;
+  static constexpr double kBucketRequestBurst = 512;
 
-  struct MessageVisitor;
-
-  // membership.cc: sessions, ticks, our own record
+  // membership.cc: our own record, sessions, time, whom to connect with
   void renew_self(TimePoint now, MembershipEffects& effects);
   void refute(TimePoint now, Incarnation at_least, MembershipEffects& effects);
-  void finish_event(TimePoint now, MembershipEffects& effects);
   void tick_sessions(TimePoint now, MembershipEffects& effects);
-  void tick_digests(TimePoint now, MembershipEffects& effects);
-  void tick_progress(TimePoint now);
+  void keep_house(TimePoint now, MembershipEffects& effects);
+  void compare_digests(TimePoint now, MembershipEffects& effects);
+  void forget(TimePoint now, const NodeId& id, Cause cause, MembershipEffects& effects);
+  void refresh_neighbours(TimePoint now, MembershipEffects& effects);
   void refresh_wanted(TimePoint now, MembershipEffects& effects);
   void notice_isolation(TimePoint now, MembershipEffects& effects);
+  void flush(FactSpreader::Urgency urgency, MembershipEffects& effects);
+  void finish_event(TimePoint now, MembershipEffects& effects);
   [[nodiscard]] bool answering(const NodeId& id) const;
+  [[nodiscard]] static std::uint32_t seconds_since(TimePoint then, TimePoint now);
 
   // verdicts.cc: from silence to a verdict
   void open_case(TimePoint now, const NodeId& subject, Evidence evidence,
                  MembershipEffects& effects);
   void close_case(const NodeId& subject);
+  void ask_others(const NodeId& subject, std::uint64_t nonce, MembershipEffects& effects);
+  [[nodiscard]] TimePoint deadline_of(const NodeId& subject, const Case& open) const;
   void tick_cases(TimePoint now, MembershipEffects& effects);
-  void tick_errands(TimePoint now, MembershipEffects& effects);
   void accuse(TimePoint now, const NodeId& subject, AccusationKind kind, Evidence evidence,
               MembershipEffects& effects);
-  void ask_others(TimePoint now, const NodeId& subject, std::uint64_t nonce,
-                  MembershipEffects& effects);
   void consider_witnessing(TimePoint now, const NodeId& subject, MembershipEffects& effects);
-  [[nodiscard]] std::size_t quorum_about(const NodeId& subject) const;
-  void reassess(TimePoint now, const NodeId& id, Cause cause, const NodeId& noticed_by,
-                MembershipEffects& effects);
-
-  // intake.cc: messages
-  void on_heartbeat(TimePoint now, const NodeId& from, const Heartbeat& heartbeat,
-                    MembershipEffects& effects);
-  void on_ack(TimePoint now, const NodeId& from, const HeartbeatAck& ack,
-              MembershipEffects& effects);
   void on_probe(TimePoint now, const NodeId& from, const ProbeRequest& probe,
                 MembershipEffects& effects);
-  void on_probe_reply(TimePoint now, const NodeId& from, const ProbeReply& reply,
-                      MembershipEffects& effects);
-  void on_facts(TimePoint now, const NodeId& from, const Facts& facts, MembershipEffects& effects);
-  void on_digest(TimePoint now, const NodeId& from, const Digest& digest,
-                 MembershipEffects& effects);
-  void on_bucket_request(TimePoint now, const NodeId& from, const BucketRequest& request,
-                         MembershipEffects& effects);
-  void take_record(TimePoint now, const NodeId& from, const AgedRecord& aged,
+  void on_probe_reply(TimePoint now, const ProbeReply& reply);
+  void tick_errands(TimePoint now, MembershipEffects& effects);
+  void finish_errands(const NodeId& subject, MembershipEffects& effects);
+  [[nodiscard]] std::size_t quorum_about(const NodeId& subject) const;
+  [[nodiscard]] bool believed(TimePoint now, const NodeId& accuser) const;
+  [[nodiscard]] MemberState judge(TimePoint now, MemberEntry& member);
+  void reassess(TimePoint now, const NodeId& id, Why why, MembershipEffects& effects);
+
+  // intake.cc: messages
+  void greet_accused(const NodeId& peer, MembershipEffects& effects);
+  void take(TimePoint, const NodeId& from, const Heartbeat&, MembershipEffects& effects);
+  void take(TimePoint now, const NodeId& from, const HeartbeatAck&, MembershipEffects&);
+  void take(TimePoint now, const NodeId& from, const ProbeRequest&, MembershipEffects& effects);
+  void take(TimePoint now, const NodeId&, const ProbeReply&, MembershipEffects&);
+  void take(TimePoint now, const NodeId& from, const Facts&, MembershipEffects& effects);
+  void take(TimePoint now, const NodeId& from, const Digest&, MembershipEffects& effects);
+  void take(TimePoint now, const NodeId& from, const BucketRequest&, MembershipEffects& effects);
+  void take_own_record(TimePoint now, const MemberRecord& record, MembershipEffects& effects);
+  void take_record(TimePoint now, const Origin& origin, const AgedRecord& aged,
                    MembershipEffects& effects);
-  void take_accusation(TimePoint now, const NodeId& from, const Accusation& accusation,
+  void store_record(TimePoint now, const MemberRecord& record, TimePoint signed_at,
+                    MembershipEffects& effects);
+  void count_false_alarms(TimePoint now, const MemberEntry& subject);
+  void take_accusation(TimePoint now, const Origin& origin, const Accusation& accusation,
                        MembershipEffects& effects);
-  void take_report(TimePoint now, const NodeId& from, const ProgressReport& report,
+  void take_report(TimePoint now, const Origin& origin, const ProgressReport& report,
                    MembershipEffects& effects);
 
   SwarmId swarm_;
@@ -292,8 +316,9 @@ class Membership {
   Incarnation next_incarnation_;
   Incarnation ceiling_;
   bool persisting_ = false;
-  bool renewal_waits_ = false;
-  TimePoint self_signed_{};
+  bool renewal_waits_ = false;  // for a higher ceiling
+  TimePoint self_signed_;
+  TimePoint renewal_due_ = kNever;
 
   MemberTable table_;
   Topology topology_;
@@ -304,17 +329,18 @@ class Membership {
   std::map<NodeId, Session> sessions_;
   std::map<NodeId, Case> cases_;
   std::vector<Errand> errands_;
-  std::vector<NodeId> last_neighbours_;
-  std::vector<NodeId> digest_turns_;
-  TimePoint next_digest_{};
+  std::set<NodeId> awaiting_belief_;  // a quorum accuses them, belief_delay is not over
+  std::vector<NodeId> neighbours_;
+  TimePoint next_digest_;
+  TimePoint next_housekeeping_;
+  TimePoint next_good_{};
   TimePoint promised_tick_ = kNever;
   std::optional<TimePoint> alone_since_;
   bool isolated_ = false;
-  bool topology_dirty_ = true;
 };
 
 [[nodiscard]] std::string_view name_of(Cause cause);
-// One line for the log: who noticed, how, last heard when (papercut 3).
+// One line for the log: who noticed, how, last heard when.
 [[nodiscard]] std::string describe(const MemberChange& change);
 
 }  // namespace starling::gossip

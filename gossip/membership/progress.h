@@ -5,6 +5,7 @@
 #include "node/base/clock.h"
 #include "node/base/ids.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -77,7 +78,8 @@ class Progress {
   [[nodiscard]] std::uint64_t own_samples() const { return own_.samples; }
   [[nodiscard]] std::uint64_t samples_of(const NodeId& id) const;
   [[nodiscard]] double rate_of(const NodeId& id) const;
-  // Since genesis: the largest age known, continued on our own clock.
+  // Since genesis, continued on our own clock: the largest age that this node or two others know of
+  // (with fewer than two others: that anybody knows of).
   [[nodiscard]] Duration run_age(TimePoint now) const;
   // The newest report held, for bucket answers.
   [[nodiscard]] const ProgressReport* report_of(const NodeId& id) const;
@@ -89,8 +91,7 @@ class Progress {
     std::uint64_t claimed = 0;  // the largest that was claimed
     std::uint64_t counted = 0;  // what goes into P, at `at`
     std::uint64_t rate_millisamples = 0;
-    TimePoint at{};        // when `counted` was last settled
-    TimePoint reported{};  // when the last report came
+    TimePoint at{};  // when `counted` was last settled
     bool running = false;
     std::optional<ProgressReport> report;
   };
@@ -104,9 +105,16 @@ class Progress {
     std::optional<TimePoint> last_report;
   };
 
-  [[nodiscard]] std::uint64_t cap_millirate() const;
+  struct Claim {
+    NodeId id;
+    TimePoint genesis = kNever;
+  };
+
+  // Of the rates of all running members, this one included; the upper one of two.
+  [[nodiscard]] std::uint64_t find_median() const;
+  [[nodiscard]] std::uint64_t counted_rate(const Counter& counter) const;
   [[nodiscard]] std::uint64_t value_of(const Counter& counter, TimePoint now) const;
-  void settle(Counter& counter, TimePoint now, std::uint64_t cap);
+  void learn_age(TimePoint now, const ProgressReport& report);
   void continue_own_from(std::uint64_t samples);
 
   NodeId self_;
@@ -114,9 +122,12 @@ class Progress {
   Own own_;
   std::unordered_map<NodeId, Counter> counters_;
   std::size_t members_ = 1;
-  std::uint64_t floor_ = 0;
+  std::uint64_t median_millirate_ = 0;  // 0: nobody's rate is known
+  std::optional<TimePoint> median_at_;
+  std::uint64_t floor_ = 0;  // the largest P so far
   std::optional<TimePoint> floor_at_;
   std::optional<TimePoint> genesis_;  // on our clock; may lie before our start
+  std::array<Claim, 2> oldest_;       // the earliest geneses that others claim
 };
 
 }  // namespace starling::gossip

@@ -1,0 +1,81 @@
+#include "gossip/membership/dial_plan.h"
+
+#include <algorithm>
+
+namespace starling::gossip {
+namespace {
+
+Duration with_jitter(Duration base, Rng& rng) {
+  return base + Duration(static_cast<std::int64_t>(
+                    rng.below(static_cast<std::uint64_t>(base.count()) / 2 + 1)));
+}
+
+}  // namespace
+
+std::size_t DialPlan::outstanding(TimePoint now) const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      entries_, [&](const auto& entry) { return entry.second.out_until > now; }));
+}
+
+bool DialPlan::take(TimePoint now, const NodeId& id, Manners manners, Rng& rng) {
+  const auto [at, fresh] = entries_.try_emplace(id);
+  Entry& entry = at->second;
+  if (fresh && manners == Manners::after_you)
+    entry.not_before = now + with_jitter(options_.courtesy, rng);
+  if (now < entry.not_before || entry.out_until > now) return false;
+  if (outstanding(now) >= options_.max_outstanding) return false;
+  entry.out_until = now + options_.outcome;
+  entry.not_before = entry.out_until;
+  return true;
+}
+
+bool DialPlan::take_at_once(TimePoint now, const NodeId& id) {
+  Entry& entry = entries_[id];
+  if (entry.out_until > now || outstanding(now) >= options_.max_outstanding) return false;
+  entry.out_until = now + options_.outcome;
+  entry.not_before = entry.out_until;
+  return true;
+}
+
+bool DialPlan::take_revival(TimePoint now, Rng& rng) {
+  if (now < next_revival_) return false;
+  next_revival_ = now + with_jitter(options_.revive_interval, rng);
+  return true;
+}
+
+void DialPlan::on_failed(TimePoint now, const NodeId& id, Rng& rng) {
+  Entry& entry = entries_[id];
+  entry.out_until = TimePoint{};
+  entry.last_failure = now;
+  entry.failures = std::min(entry.failures + 1, 1000U);
+  const auto doublings = std::min(entry.failures - 1, 16U);
+  const Duration backoff =
+      std::min(options_.last_backoff, options_.first_backoff * (1 << doublings));
+  entry.not_before = now + with_jitter(backoff, rng);
+}
+
+void DialPlan::keep_only(const std::set<NodeId>& wanted, TimePoint now) {
+  std::erase_if(entries_, [&](const auto& item) {
+    const auto& [id, entry] = item;
+    return !wanted.contains(id) && entry.out_until <= now &&
+           entry.last_failure + options_.walk_past <= now;
+  });
+}
+
+bool DialPlan::is_out(TimePoint now, const NodeId& id) const {
+  const auto at = entries_.find(id);
+  return at != entries_.end() && at->second.out_until > now;
+}
+
+bool DialPlan::passed_over(TimePoint now, const NodeId& id) const {
+  const auto at = entries_.find(id);
+  return at != entries_.end() && at->second.failures >= options_.failures_to_walk_past &&
+         now < at->second.last_failure + options_.walk_past;
+}
+
+TimePoint DialPlan::due(const NodeId& id) const {
+  const auto at = entries_.find(id);
+  return at == entries_.end() ? kNever : at->second.not_before;
+}
+
+}  // namespace starling::gossip

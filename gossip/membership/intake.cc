@@ -1,0 +1,304 @@
+// Messages of others: what is taken from them, and what is passed on.
+#include "gossip/membership/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::gossip {
+namespace {
+
+// An accusation that its subject refutes this soon was false: somebody who had really been silent
+// could not have answered before it woke.
+constexpr Duration kFalseAlarm = std::chrono::seconds(1);
+constexpr std::uint32_t kMaxFalseAlarms = 8;
+constexpr Duration kFalseAlarmWindow = std::chrono::minutes(1);
+// A digest costs a hash over all members.
+constexpr Duration kDigestGap = std::chrono::milliseconds(500);
+
+Offence offence(const NodeId& from, Errc code, std::string detail) {
+  return {from, Error{code, Doing::reading_message, std::move(detail)}};
+}
+
+}  // namespace
+
+MembershipEffects Membership::on_message(TimePoint now, const NodeId& from,
+                                         const MembershipMessage& message) {
+  MembershipEffects effects;
+  const auto at = sessions_.find(from);
+  if (at == sessions_.end()) return effects;  // it ended while the message was on its way
+  at->second.watch.on_heard(now);
+  finish_errands(from, effects);
+  if (at->second.state == SessionState::silent) {
+    at->second.state = SessionState::answering;
+    close_case(from);
+    reassess(now, from, {Cause::session_lives, self_.id, std::nullopt}, effects);
+    greet_accused(from, effects);
+  }
+  std::visit([&](const auto& content) { take(now, from, content, effects); }, message);
+  finish_event(now, effects);
+  return effects;
+}
+
+// A member that was accused while it could not hear us must hear of it to refute.
+void Membership::greet_accused(const NodeId& peer, MembershipEffects& effects) {
+  const auto* member = table_.find(peer);
+  if (member == nullptr || member->accusations.empty()) return;
+  Facts facts;
+  for (const auto& held : member->accusations) facts.accusations.push_back(held.accusation);
+  effects.send.push_back({peer, std::move(facts)});
+}
+
+void Membership::take(TimePoint, const NodeId& from, const Heartbeat& heartbeat,
+                      MembershipEffects& effects) {
+  effects.send.push_back({from, HeartbeatAck{heartbeat.seq}});
+}
+
+void Membership::take(TimePoint now, const NodeId& from, const HeartbeatAck& ack,
+                      MembershipEffects&) {
+  sessions_.at(from).watch.on_answer(now, ack.seq);
+}
+
+void Membership::take(TimePoint now, const NodeId& from, const ProbeRequest& probe,
+                      MembershipEffects& effects) {
+  on_probe(now, from, probe, effects);
+}
+
+void Membership::take(TimePoint now, const NodeId&, const ProbeReply& reply, MembershipEffects&) {
+  on_probe_reply(now, reply);
+}
+
+void Membership::take(TimePoint now, const NodeId& from, const Facts& facts,
+                      MembershipEffects& effects) {
+  const Origin origin{from, spreader_.answers_request(from, facts) ? Origin::Kind::asked_for
+                                                                   : Origin::Kind::pushed};
+  for (const auto& record : facts.records) take_record(now, origin, record, effects);
+  for (const auto& accusation : facts.accusations)
+    take_accusation(now, origin, accusation, effects);
+  for (const auto& report : facts.reports) take_report(now, origin, report, effects);
+  if (origin.kind == Origin::Kind::pushed) return;
+  if (auto next = spreader_.continue_request(from, facts, rng_() | 1U)) {
+    effects.send.push_back({from, *next});
+    return;
+  }
+  // Accusers that were unknown when their accusations came may be known now.
+  std::vector<NodeId> accused;
+  for (const auto& [id, member] : table_.all())
+    if (!member.accusations.empty() && member.state != MemberState::dead) accused.push_back(id);
+  for (const auto& id : accused) reassess(now, id, {Cause::accused, from, std::nullopt}, effects);
+}
+
+void Membership::take(TimePoint now, const NodeId& from, const Digest& digest,
+                      MembershipEffects& effects) {
+  auto& session = sessions_.at(from);
+  if (session.last_digest && now - *session.last_digest < kDigestGap) return;
+  session.last_digest = now;
+  Digest mine = table_.digest(self_);
+  if (auto request = spreader_.ask(from, mine, digest, rng_() | 1U))
+    effects.send.push_back({from, *request});
+  if (digest.wants_reply) effects.send.push_back({from, std::move(mine)});
+}
+
+void Membership::take(TimePoint now, const NodeId& from, const BucketRequest& request,
+                      MembershipEffects& effects) {
+  if (!sessions_.at(from).requests.take(now)) return;
+  Facts answer;
+  answer.answers = request.nonce;
+  std::size_t used = 0;
+  bool full = false;
+  NodeId last = request.after;
+  // False once there is no room: then `last` is where the asker goes on.
+  const auto add = [&](const AgedRecord& record, const MemberEntry* member) {
+    const std::size_t statements = member ? member->accusations.size() + 1 : 1;
+    const std::size_t bytes = wire_bytes(record) + statements * (kAccusationBytes + 40);
+    if (used + bytes > kMaxFactsBytes) {
+      full = true;
+      return;
+    }
+    used += bytes;
+    last = record.record.id;
+    answer.records.push_back(record);
+    if (member == nullptr) return;
+    for (const auto& held : member->accusations) answer.accusations.push_back(held.accusation);
+    if (const auto* report = progress_.report_of(last)) answer.reports.push_back(*report);
+  };
+  bool self_due = request.after < self_.id && request.buckets[bucket_of(self_.id)];
+  for (auto at = table_.all().upper_bound(request.after); at != table_.all().end() && !full; ++at) {
+    if (self_due && self_.id < at->first) {
+      self_due = false;
+      add({self_, seconds_since(self_signed_, now)}, nullptr);
+      if (full) break;
+    }
+    if (request.buckets[bucket_of(at->first)])
+      add({at->second.record, table_.age_s(at->second, now)}, &at->second);
+  }
+  if (self_due && !full) add({self_, seconds_since(self_signed_, now)}, nullptr);
+  if (full) answer.more_after = last;
+  effects.send.push_back({from, std::move(answer)});
+}
+
+// ---- statements
+
+void Membership::take_own_record(TimePoint now, const MemberRecord& record,
+                                 MembershipEffects& effects) {
+  if (record.instance == self_.instance || record.incarnation < self_.incarnation) return;
+  if (verify_record(record, swarm_, verifier_) != Verdict::valid) return;
+  if (record.incarnation == self_.incarnation) effects.notices.push_back(Notice::clone_seen);
+  refute(now, record.incarnation.next(), effects);
+}
+
+void Membership::take_record(TimePoint now, const Origin& origin, const AgedRecord& aged,
+                             MembershipEffects& effects) {
+  const MemberRecord& record = aged.record;
+  if (record.id == self_.id) return take_own_record(now, record, effects);
+  const auto age = std::chrono::seconds(aged.age_s);
+  if (age >= options_.table.time_to_live) return;
+  const auto* held = table_.find(record.id);
+  const bool asked =
+      origin.kind == Origin::Kind::asked_for && spreader_.was_asked_for(origin.peer, record.id);
+  if (held != nullptr) {
+    if (record.incarnation < held->record.incarnation) return;
+    // A clone: everybody keeps the same one of the two.
+    if (record.incarnation == held->record.incarnation && record.instance <= held->record.instance)
+      return;
+  }
+  if (!asked && !spreader_.may_send_fact(now, origin.peer)) return;
+  if (verify_record(record, swarm_, verifier_) != Verdict::valid) {
+    effects.offences.push_back(
+        offence(origin.peer, Errc::bad_signature, "record of " + short_form(record.id)));
+    return;
+  }
+  store_record(now, record, now - age, effects);
+  // A newcomer that loads the whole view passes nothing of it on.
+  if (asked && self_.state != RecordState::alive) return;
+  spreader_.push(aged, origin.peer);
+}
+
+void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoint signed_at,
+                              MembershipEffects& effects) {
+  const auto* held = table_.find(record.id);
+  Why why{Cause::own_word, record.id, std::nullopt};
+  const bool known = held != nullptr;
+  if (known) {
+    if (!held->accusations.empty()) {
+      why.cause = Cause::refuted;
+      count_false_alarms(now, *held);
+    }
+    const bool moved = held->record.addresses != record.addresses;
+    if (held->record.instance != record.instance) why.cause = Cause::new_process;
+    if (moved || why.cause != Cause::own_word) dials_.forget(record.id);
+  }
+  const bool restarted = why.cause == Cause::new_process;
+  close_case(record.id);
+  const auto placed = table_.put(record, signed_at);
+  if (placed.member == nullptr) return;
+  if (placed.evicted) {
+    topology_.remove(placed.evicted->record.id);
+    effects.changes.push_back({.id = placed.evicted->record.id,
+                               .before = placed.evicted->state,
+                               .after = std::nullopt,
+                               .cause = Cause::evicted,
+                               .noticed_by = self_.id,
+                               .evidence = std::nullopt,
+                               .silent_for = std::nullopt});
+  }
+  const std::size_t changes = effects.changes.size();
+  if (!known) {
+    table_.set_state(*placed.member, judge(now, *placed.member), now);
+    if (placed.member->state == MemberState::alive) topology_.add(record.id);
+    effects.changes.push_back({.id = record.id,
+                               .before = std::nullopt,
+                               .after = placed.member->state,
+                               .cause = why.cause,
+                               .noticed_by = record.id,
+                               .evidence = std::nullopt,
+                               .silent_for = std::nullopt});
+    return;
+  }
+  reassess(now, record.id, why, effects);
+  // Its state may be the same as before, and yet every edge with the old process is void.
+  if (restarted && effects.changes.size() == changes)
+    effects.changes.push_back({.id = record.id,
+                               .before = placed.member->state,
+                               .after = placed.member->state,
+                               .cause = Cause::new_process,
+                               .noticed_by = record.id,
+                               .evidence = std::nullopt,
+                               .silent_for = std::nullopt});
+}
+
+void Membership::count_false_alarms(TimePoint now, const MemberEntry& subject) {
+  for (const auto& [accusation, received] : subject.accusations) {
+    if (now - received > kFalseAlarm) continue;
+    if (accusation.accuser == self_.id) {
+      health_.on_refuted_accusation();
+      continue;
+    }
+    auto* accuser = table_.find(accusation.accuser);
+    if (accuser == nullptr) continue;
+    if (now - accuser->false_alarms_since > kFalseAlarmWindow) {
+      accuser->false_alarms_since = now;
+      accuser->false_alarms = 0;
+    }
+    if (++accuser->false_alarms < kMaxFalseAlarms) continue;
+    accuser->false_alarms = 0;
+    accuser->discredited_until = now + kFalseAlarmWindow;
+  }
+}
+
+void Membership::take_accusation(TimePoint now, const Origin& origin, const Accusation& accusation,
+                                 MembershipEffects& effects) {
+  const bool asked = origin.kind == Origin::Kind::asked_for &&
+                     spreader_.was_asked_for(origin.peer, accusation.subject);
+  if (accusation.accuser == self_.id || accusation.accuser == accusation.subject) return;
+  const auto* accuser = table_.find(accusation.accuser);
+  const bool departed = accuser != nullptr && (accuser->state == MemberState::dead ||
+                                               accuser->state == MemberState::left);
+  if (!asked && (accuser == nullptr || departed || now < accuser->discredited_until)) return;
+  const bool about_us = accusation.subject == self_.id;
+  auto* member = table_.find(accusation.subject);
+  if (about_us) {
+    if (accusation.incarnation != self_.incarnation || self_.state == RecordState::left) return;
+  } else {
+    if (member == nullptr || member->record.incarnation != accusation.incarnation) return;
+    if (member->record.state == RecordState::left || table_.holds(*member, accusation)) return;
+  }
+  if (!asked && !spreader_.may_send_fact(now, origin.peer)) return;
+  if (verify_accusation(accusation, swarm_, verifier_) != Verdict::valid) {
+    effects.offences.push_back(offence(origin.peer, Errc::bad_signature,
+                                       "accusation by " + short_form(accusation.accuser)));
+    return;
+  }
+  if (about_us) {
+    health_.on_accused();
+    effects.notices.push_back(Notice::accused_here);
+    refute(now, self_.incarnation.next(), effects);
+    return;
+  }
+  const auto added = table_.accuse(*member, accusation, now);
+  if (added == MemberTable::Added::full) return;
+  if (!asked || self_.state == RecordState::alive) spreader_.push(accusation, origin.peer);
+  reassess(now, accusation.subject, {Cause::accused, accusation.accuser, accusation.evidence},
+           effects);
+  consider_witnessing(now, accusation.subject, effects);
+}
+
+void Membership::take_report(TimePoint now, const Origin& origin, const ProgressReport& report,
+                             MembershipEffects& effects) {
+  const auto* member = table_.find(report.id);
+  if (report.id != self_.id && member == nullptr) return;
+  if (!progress_.is_news(report)) return;
+  const bool asked =
+      origin.kind == Origin::Kind::asked_for && spreader_.was_asked_for(origin.peer, report.id);
+  if (!asked && !spreader_.may_send_report(now, origin.peer)) return;
+  if (verify_report(report, swarm_, verifier_) != Verdict::valid) {
+    effects.offences.push_back(
+        offence(origin.peer, Errc::bad_signature, "progress report of " + short_form(report.id)));
+    return;
+  }
+  if (progress_.on_report(now, report) != Progress::News::fresh) return;
+  if (member->state == MemberState::dead || member->state == MemberState::left)
+    progress_.on_departed(now, report.id);
+  spreader_.push(report, origin.peer);
+}
+
+}  // namespace starling::gossip

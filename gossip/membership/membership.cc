@@ -1,0 +1,450 @@
+#include "gossip/membership/membership.h"
+
+#include "node/base/check.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+namespace starling::gossip {
+namespace {
+
+constexpr std::uint64_t kIncarnationsAhead = 1000;
+// Besides exact deadlines: dials, beliefs, reports and expiry are looked at this often.
+constexpr Duration kHousekeeping = std::chrono::milliseconds(250);
+// Between two refutations of ours, so that a liar cannot make us flood the swarm.
+constexpr Duration kRefutationGap = std::chrono::milliseconds(200);
+
+}  // namespace
+
+Membership::Membership(TimePoint now, const SwarmId& swarm, SelfDescription self,
+                       MembershipOptions options, const Signer& signer, const Verifier& verifier,
+                       Rng rng)
+    : swarm_(swarm),
+      options_(options),
+      signer_(signer),
+      verifier_(verifier),
+      rng_(rng),
+      next_incarnation_(self.first.next()),
+      ceiling_(self.ceiling),
+      self_signed_(now),
+      table_(signer.id(), options.table),
+      topology_(swarm, options.topology),
+      progress_(signer.id(), options.progress),
+      spreader_(options.spread),
+      dials_(options.dial),
+      next_digest_(now + options.digest_interval),
+      next_housekeeping_(now + kHousekeeping) {
+  STARLING_CHECK(self.first.value >= 1 && self.first < self.ceiling);
+  self_.id = signer.id();
+  self_.name = std::move(self.name);
+  self_.addresses = std::move(self.addresses);
+  self_.instance = self.instance;
+  self_.roles = self.roles;
+  self_.capabilities = self.capabilities;
+  self_.data_set = self.data_set;
+  self_.incarnation = self.first;
+  sign_record(self_, swarm_, signer_);
+  progress_.merge_age(now, Duration{0});
+}
+
+// ---- our own record
+
+void Membership::renew_self(TimePoint now, MembershipEffects& effects) {
+  const bool low = next_incarnation_.value + kIncarnationsAhead / 2 >= ceiling_.value;
+  if (low && !persisting_) {
+    persisting_ = true;
+    effects.persist_incarnation =
+        Incarnation{std::max(ceiling_, next_incarnation_).value + kIncarnationsAhead};
+  }
+  if (next_incarnation_ >= ceiling_) {
+    renewal_waits_ = true;
+    effects.notices.push_back(Notice::incarnations_spent);
+    return;
+  }
+  renewal_waits_ = false;
+  renewal_due_ = kNever;
+  self_.incarnation = std::exchange(next_incarnation_, next_incarnation_.next());
+  sign_record(self_, swarm_, signer_);
+  self_signed_ = now;
+  spreader_.push(AgedRecord{self_, 0}, self_.id);
+}
+
+void Membership::refute(TimePoint now, Incarnation at_least, MembershipEffects& effects) {
+  next_incarnation_ = std::max(next_incarnation_, at_least);
+  if (now < self_signed_ + kRefutationGap && self_.incarnation.value > 1) {
+    renewal_due_ = std::min(renewal_due_, self_signed_ + kRefutationGap);
+    return;
+  }
+  renew_self(now, effects);
+}
+
+MembershipEffects Membership::on_incarnations_persisted(TimePoint now, Incarnation ceiling) {
+  MembershipEffects effects;
+  persisting_ = false;
+  ceiling_ = std::max(ceiling_, ceiling);
+  if (renewal_waits_) renew_self(now, effects);
+  finish_event(now, effects);
+  return effects;
+}
+
+MembershipEffects Membership::set_state(TimePoint now, RecordState state) {
+  MembershipEffects effects;
+  if (self_.state != state) {
+    self_.state = state;
+    if (state == RecordState::alive)
+      topology_.add(self_.id);
+    else
+      topology_.remove(self_.id);
+    if (state == RecordState::left) cases_.clear();
+    renew_self(now, effects);
+    refresh_neighbours(now, effects);
+  }
+  finish_event(now, effects);
+  return effects;
+}
+
+Result<MembershipEffects> Membership::set_addresses(TimePoint now,
+                                                    std::vector<std::string> addresses,
+                                                    std::uint32_t capabilities) {
+  MembershipEffects effects;
+  if (self_.addresses != addresses || self_.capabilities != capabilities) {
+    MemberRecord changed = self_;
+    changed.addresses = std::move(addresses);
+    changed.capabilities = capabilities;
+    TRY_VOID(check_record(changed));
+    self_.addresses = std::move(changed.addresses);
+    self_.capabilities = capabilities;
+    renew_self(now, effects);
+  }
+  finish_event(now, effects);
+  return effects;
+}
+
+MembershipEffects Membership::set_data_set(TimePoint now, const Hash& data_set) {
+  MembershipEffects effects;
+  if (self_.data_set != data_set) {
+    self_.data_set = data_set;
+    renew_self(now, effects);
+  }
+  finish_event(now, effects);
+  return effects;
+}
+
+void Membership::on_local_samples(TimePoint now, std::uint64_t samples) {
+  progress_.on_local_samples(now, samples);
+}
+
+// ---- sessions
+
+MembershipEffects Membership::on_session_up(TimePoint now, const NodeId& peer) {
+  MembershipEffects effects;
+  if (peer == self_.id) return effects;
+  sessions_.insert_or_assign(peer, Session{HeartbeatWatch(now, options_.detector),
+                                           SessionState::answering,
+                                           Allowance(kBucketRequestsPerSecond, kBucketRequestBurst),
+                                           {}});
+  spreader_.on_session_up(peer);
+  dials_.on_up(peer);
+  close_case(peer);
+
+  // The peer learns who we are, what is said about it, and what we know.
+  Facts greeting;
+  greeting.records.push_back({self_, seconds_since(self_signed_, now)});
+  if (const auto* member = table_.find(peer))
+    for (const auto& held : member->accusations) greeting.accusations.push_back(held.accusation);
+  effects.send.push_back({peer, std::move(greeting)});
+  effects.send.push_back({peer, table_.digest(self_)});
+
+  reassess(now, peer, {Cause::session_lives, self_.id, std::nullopt}, effects);
+  finish_event(now, effects);
+  return effects;
+}
+
+MembershipEffects Membership::on_session_down(TimePoint now, const NodeId& peer, SessionEnd end) {
+  MembershipEffects effects;
+  const auto at = sessions_.find(peer);
+  if (at == sessions_.end()) return effects;
+  if (auto* member = table_.find(peer)) member->last_heard = at->second.watch.last_heard();
+  sessions_.erase(at);
+  spreader_.on_session_down(peer);
+  std::erase_if(errands_, [&](const Errand& errand) { return errand.asker == peer; });
+  if (sessions_.empty()) alone_since_ = now;
+  if (end == SessionEnd::reset || end == SessionEnd::timed_out) {
+    close_case(peer);  // a dial tells more than a session that is gone
+    open_case(now, peer, Evidence::session_lost, effects);
+  }
+  reassess(now, peer, {Cause::own_evidence, self_.id, Evidence::session_lost}, effects);
+  finish_event(now, effects);
+  return effects;
+}
+
+bool Membership::answering(const NodeId& id) const {
+  const auto at = sessions_.find(id);
+  return at != sessions_.end() && at->second.state == SessionState::answering;
+}
+
+std::uint32_t Membership::seconds_since(TimePoint then, TimePoint now) {
+  const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - then).count();
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(age, 0));
+}
+
+// ---- time
+
+MembershipEffects Membership::on_tick(TimePoint now) {
+  MembershipEffects effects;
+  if (promised_tick_ != kNever && now > promised_tick_ + options_.detector.late_tick) {
+    // We did not run: what looks like silence of others is our own.
+    health_.on_late_tick();
+    for (auto& [id, session] : sessions_) session.watch.forgive(now);
+    std::erase_if(cases_,
+                  [](const auto& item) { return item.second.stage == Case::Stage::asking; });
+    for (auto& [id, open] : cases_) open.opened = std::max(open.opened, now);
+    next_good_ = now + options_.detector.heartbeat_interval;
+  } else if (now >= next_good_) {
+    health_.on_good_interval();
+    next_good_ = now + options_.detector.heartbeat_interval;
+  }
+  tick_sessions(now, effects);
+  tick_errands(now, effects);
+  tick_cases(now, effects);
+  if (now >= renewal_due_) renew_self(now, effects);
+  if (now >= next_housekeeping_) keep_house(now, effects);
+  finish_event(now, effects);
+  return effects;
+}
+
+void Membership::tick_sessions(TimePoint now, MembershipEffects& effects) {
+  std::vector<NodeId> quiet;
+  for (auto& [id, session] : sessions_) {
+    if (const auto seq = session.watch.take_due(now)) effects.send.push_back({id, Heartbeat{*seq}});
+    if (!session.watch.silent(now, health_)) continue;
+    session.state = SessionState::silent;
+    quiet.push_back(id);
+  }
+  for (const auto& id : quiet) open_case(now, id, Evidence::no_answer, effects);
+}
+
+void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
+  next_housekeeping_ = now + kHousekeeping;
+  progress_.set_members(alive_count());
+  if (self_.state != RecordState::left) {
+    if (auto report = progress_.take_due_report(now, self_.incarnation)) {
+      sign_report(*report, swarm_, signer_);
+      spreader_.push(*report, self_.id);
+    }
+    if (now - self_signed_ > options_.table.time_to_live / 3) renew_self(now, effects);
+  }
+  flush(FactSpreader::Urgency::everything, effects);
+  for (const auto& id : std::exchange(awaiting_belief_, {}))
+    reassess(now, id, {Cause::quorum, self_.id, std::nullopt}, effects);
+  if (now >= next_digest_) compare_digests(now, effects);
+  refresh_neighbours(now, effects);
+  refresh_wanted(now, effects);
+  notice_isolation(now, effects);
+}
+
+void Membership::compare_digests(TimePoint now, MembershipEffects& effects) {
+  // A tenth of jitter keeps nodes that started together from comparing together.
+  next_digest_ = now + options_.digest_interval +
+                 Duration(static_cast<std::int64_t>(rng_.below(
+                     static_cast<std::uint64_t>(options_.digest_interval.count()) / 10 + 1)));
+  for (const auto& id : table_.expired(now)) forget(now, id, Cause::expired, effects);
+  auto partners = sessions();
+  Digest digest = table_.digest(self_);
+  digest.wants_reply = true;
+  for (int turns = 0; turns < 2 && !partners.empty(); ++turns) {
+    const auto pick = static_cast<std::ptrdiff_t>(rng_.below(partners.size()));
+    effects.send.push_back({partners[static_cast<std::size_t>(pick)], digest});
+    partners.erase(partners.begin() + pick);
+  }
+}
+
+void Membership::forget(TimePoint now, const NodeId& id, Cause cause, MembershipEffects& effects) {
+  const auto* member = table_.find(id);
+  if (member == nullptr || sessions_.contains(id)) return;
+  effects.changes.push_back({.id = id,
+                             .before = member->state,
+                             .after = std::nullopt,
+                             .cause = cause,
+                             .noticed_by = self_.id,
+                             .evidence = std::nullopt,
+                             .silent_for = std::nullopt});
+  progress_.on_departed(now, id);
+  topology_.remove(id);
+  close_case(id);
+  awaiting_belief_.erase(id);
+  table_.erase(id);
+}
+
+TimePoint Membership::next_deadline() const {
+  TimePoint next = std::min(next_housekeeping_, renewal_due_);
+  for (const auto& [id, session] : sessions_)
+    next = std::min(next, session.state == SessionState::silent
+                              ? session.watch.next_heartbeat()
+                              : session.watch.next_deadline(health_));
+  for (const auto& [id, open] : cases_) next = std::min(next, deadline_of(id, open));
+  for (const auto& errand : errands_) next = std::min(next, errand.deadline);
+  return next;
+}
+
+void Membership::notice_isolation(TimePoint now, MembershipEffects& effects) {
+  if (!sessions_.empty()) {
+    if (std::exchange(isolated_, false)) effects.notices.push_back(Notice::connected);
+    alone_since_.reset();
+  } else if (alone_since_ && !isolated_ && now - *alone_since_ >= options_.isolation &&
+             self_.state != RecordState::left) {
+    isolated_ = true;
+    effects.notices.push_back(Notice::isolated);
+  }
+}
+
+// ---- whom to connect with
+
+void Membership::refresh_neighbours(TimePoint now, MembershipEffects& effects) {
+  std::vector<NodeId> found;
+  if (self_.state != RecordState::left) {
+    found = topology_.neighbours_of(self_.id, [&](const NodeId& id) {
+      if (sessions_.contains(id)) return true;
+      const auto* member = table_.find(id);
+      if (member == nullptr) return false;
+      return (member->record.dialable() || self_.dialable()) && !dials_.passed_over(now, id);
+    });
+  }
+  if (found == neighbours_) return;
+  neighbours_ = std::move(found);
+  effects.notices.push_back(Notice::neighbours_changed);
+}
+
+void Membership::refresh_wanted(TimePoint now, MembershipEffects& effects) {
+  if (self_.state == RecordState::left) return;
+  for (const auto& id : neighbours_) {
+    const auto* member = table_.find(id);
+    if (sessions_.contains(id) || member == nullptr || !member->record.dialable()) continue;
+    const auto manners = self_.id < id || !self_.dialable() ? DialPlan::Manners::at_once
+                                                            : DialPlan::Manners::after_you;
+    if (dials_.take(now, id, manners, rng_))
+      effects.wanted_sessions.push_back({id, member->record.addresses, DialPurpose::neighbour});
+  }
+  dials_.keep_only({neighbours_.begin(), neighbours_.end()}, now);
+  if (table_.count(MemberState::dead) == 0 || !dials_.take_revival(now, rng_)) return;
+  std::vector<const MemberEntry*> dead;
+  for (const auto& [id, member] : table_.all())
+    if (member.state == MemberState::dead && member.record.dialable() && !dials_.is_out(now, id) &&
+        !sessions_.contains(id))
+      dead.push_back(&member);
+  if (dead.empty()) return;
+  const auto& record = dead[rng_.below(dead.size())]->record;
+  if (dials_.take_at_once(now, record.id))
+    effects.wanted_sessions.push_back({record.id, record.addresses, DialPurpose::revive});
+}
+
+// ---- the end of every event
+
+void Membership::flush(FactSpreader::Urgency urgency, MembershipEffects& effects) {
+  const auto peers = sessions();
+  for (auto& push : spreader_.flush(peers, urgency))
+    effects.send.push_back({push.to, std::move(push.facts)});
+}
+
+void Membership::finish_event(TimePoint now, MembershipEffects& effects) {
+  flush(FactSpreader::Urgency::facts_only, effects);
+  if (!effects.changes.empty()) {
+    refresh_neighbours(now, effects);
+    refresh_wanted(now, effects);
+  }
+  promised_tick_ = std::max(next_deadline(), now);
+}
+
+// ---- queries
+
+std::vector<NodeId> Membership::sessions() const {
+  std::vector<NodeId> ids;
+  ids.reserve(sessions_.size());
+  for (const auto& [id, session] : sessions_) ids.push_back(id);
+  return ids;
+}
+
+std::optional<MemberState> Membership::state_of(const NodeId& id) const {
+  const auto* member = table_.find(id);
+  if (member == nullptr) return std::nullopt;
+  return member->state;
+}
+
+std::optional<MemberView> Membership::find(TimePoint now, const NodeId& id) const {
+  const auto* member = table_.find(id);
+  if (member == nullptr) return std::nullopt;
+  MemberView view;
+  view.record = member->record;
+  view.state = member->state;
+  view.samples = progress_.samples_of(id);
+  if (const auto at = sessions_.find(id); at != sessions_.end()) {
+    view.has_session = true;
+    if (at->second.watch.round_trip() > Duration{0})
+      view.round_trip = at->second.watch.round_trip();
+    view.last_heard_ago = now - at->second.watch.last_heard();
+  } else if (member->last_heard) {
+    view.last_heard_ago = now - *member->last_heard;
+  }
+  return view;
+}
+
+std::vector<MemberView> Membership::members(TimePoint now) const {
+  std::vector<MemberView> views;
+  views.reserve(table_.size());
+  for (const auto& [id, member] : table_.all()) views.push_back(*find(now, id));
+  return views;
+}
+
+std::size_t Membership::alive_count() const {
+  return table_.count(MemberState::alive) + table_.count(MemberState::suspect) +
+         (self_.state == RecordState::alive ? 1 : 0);
+}
+
+bool Membership::may_average_with(const NodeId& id) const {
+  const auto* member = table_.find(id);
+  return member != nullptr && member->record.state == RecordState::alive &&
+         (member->state == MemberState::alive || member->state == MemberState::suspect);
+}
+
+std::string_view name_of(Cause cause) {
+  switch (cause) {
+    case Cause::own_word:
+      return "its own word";
+    case Cause::new_process:
+      return "a new process of it";
+    case Cause::own_evidence:
+      return "no answer to this node";
+    case Cause::accused:
+      return "accused";
+    case Cause::quorum:
+      return "enough members say so";
+    case Cause::unreachable:
+      return "not reached and silent for long";
+    case Cause::refuted:
+      return "it refuted";
+    case Cause::session_lives:
+      return "its session answers";
+    case Cause::expired:
+      return "its record expired";
+    case Cause::evicted:
+      return "the member table is full";
+  }
+  return "unknown";
+}
+
+std::string describe(const MemberChange& change) {
+  std::string text = short_form(change.id) + ": ";
+  text += change.before ? name_of(*change.before) : "unknown";
+  text += " -> ";
+  text += change.after ? name_of(*change.after) : "forgotten";
+  text += ", " + std::string(name_of(change.cause));
+  if (change.noticed_by != change.id) text += ", noticed by " + short_form(change.noticed_by);
+  if (change.evidence) text += " (" + std::string(name_of(*change.evidence)) + ")";
+  if (change.silent_for)
+    text += ", last heard " + std::to_string(change.silent_for->count() / 1000) + " ms ago";
+  return text;
+}
+
+}  // namespace starling::gossip

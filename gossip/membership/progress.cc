@@ -1,0 +1,241 @@
+#include "gossip/membership/progress.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace starling::gossip {
+namespace {
+
+// No run is older: keeps arithmetic on a liar's age from overflowing.
+constexpr std::uint64_t kMaxAgeMs = std::uint64_t{100} * 365 * 24 * 3600 * 1000;
+constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 62;
+constexpr Duration kCacheFor = std::chrono::milliseconds(100);
+constexpr Duration kRateWindow = std::chrono::seconds(1);
+constexpr double kRateGain = 0.3;
+
+std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
+  return b > kMaxSamples - std::min(a, kMaxSamples) ? kMaxSamples : a + b;
+}
+
+// Samples that a rate makes in a time.
+std::uint64_t grown(double millirate, Duration time) {
+  const double samples = millirate / 1000 * std::max(seconds(time), 0.0);
+  return samples >= static_cast<double>(kMaxSamples) ? kMaxSamples
+                                                     : static_cast<std::uint64_t>(samples);
+}
+
+}  // namespace
+
+Progress::Progress(const NodeId& self, ProgressOptions options) : self_(self), options_(options) {}
+
+void Progress::on_local_samples(TimePoint now, std::uint64_t samples) {
+  own_.samples = std::max(own_.samples, saturating_add(own_.offset, samples));
+  if (own_.rate_since == TimePoint{}) {
+    own_.rate_since = now;
+    own_.rate_base = own_.samples;
+    return;
+  }
+  const Duration elapsed = now - own_.rate_since;
+  if (elapsed < kRateWindow) return;
+  const double rate = static_cast<double>(own_.samples - own_.rate_base) / seconds(elapsed);
+  own_.rate = own_.rate == 0 ? rate : own_.rate + kRateGain * (rate - own_.rate);
+  own_.rate_since = now;
+  own_.rate_base = own_.samples;
+}
+
+void Progress::continue_own_from(std::uint64_t samples) {
+  if (samples <= own_.samples) return;
+  const std::uint64_t more = samples - own_.samples;
+  own_.offset += more;
+  own_.samples = samples;
+  own_.rate_base += more;  // done by an earlier process: no part of our rate
+}
+
+void Progress::merge(TimePoint now, const std::vector<SavedCounter>& saved) {
+  for (const auto& [id, raw] : saved) {
+    const std::uint64_t samples = std::min(raw, kMaxSamples);
+    if (id == self_) {
+      continue_own_from(samples);
+      continue;
+    }
+    if (counters_.size() >= options_.max_ids && !counters_.contains(id)) continue;
+    Counter& counter = counters_[id];
+    counter.claimed = std::max(counter.claimed, samples);
+    if (samples > counter.counted) {
+      counter.counted = samples;
+      counter.at = now;
+    }
+  }
+  floor_at_.reset();
+}
+
+void Progress::merge_age(TimePoint now, Duration age) {
+  const TimePoint genesis = now - std::max(age, Duration{0});
+  genesis_ = genesis_ ? std::min(*genesis_, genesis) : genesis;
+}
+
+bool Progress::is_news(const ProgressReport& report) const {
+  if (report.id == self_) return report.samples > own_.samples;
+  const auto at = counters_.find(report.id);
+  if (at == counters_.end()) return counters_.size() < options_.max_ids;
+  return !at->second.report || report.samples > at->second.report->samples;
+}
+
+Progress::News Progress::on_report(TimePoint now, const ProgressReport& report) {
+  const std::uint64_t samples = std::min(report.samples, kMaxSamples);
+  if (report.id == self_) {
+    continue_own_from(samples);
+    return News::known;
+  }
+  if (!is_news(report)) return News::known;
+  if (counters_.size() >= options_.max_ids && !counters_.contains(report.id)) return News::no_room;
+
+  learn_age(now, report);
+  const auto [at, first] = counters_.try_emplace(report.id);
+  Counter& counter = at->second;
+  counter.rate_millisamples = report.rate_millisamples;
+  counter.report = report;
+  counter.claimed = std::max(counter.claimed, samples);
+  counter.running = true;
+  if (!median_at_ || now - *median_at_ > kRateWindow || counters_.size() < 64) {
+    median_millirate_ = find_median();
+    median_at_ = now;
+  }
+  const Duration since = first || counter.at == TimePoint{} ? run_age(now) : now - counter.at;
+  const std::uint64_t allowed =
+      median_millirate_ == 0
+          ? kMaxSamples
+          : saturating_add(counter.counted, grown(static_cast<double>(median_millirate_) *
+                                                      static_cast<double>(options_.liar_factor),
+                                                  since + report_interval()));
+  counter.counted = std::max(counter.counted, std::min(counter.claimed, allowed));
+  counter.at = now;
+  return News::fresh;
+}
+
+void Progress::learn_age(TimePoint now, const ProgressReport& report) {
+  const TimePoint genesis =
+      now -
+      std::chrono::milliseconds(static_cast<std::int64_t>(std::min(report.run_age_ms, kMaxAgeMs)));
+  // The two earliest claims of different members: see run_age().
+  if (oldest_[0].id == report.id) {
+    oldest_[0].genesis = std::min(oldest_[0].genesis, genesis);
+  } else if (genesis < oldest_[0].genesis) {
+    oldest_[1] = std::exchange(oldest_[0], {report.id, genesis});
+  } else if (oldest_[1].id == report.id || genesis < oldest_[1].genesis) {
+    oldest_[1] = {report.id, std::min(genesis, oldest_[1].genesis)};
+  }
+}
+
+Duration Progress::run_age(TimePoint now) const {
+  const TimePoint own = genesis_.value_or(now);
+  // With three or more opinions the oldest one is not believed alone, so that one liar cannot end
+  // a run that is limited by time.
+  const TimePoint agreed = counters_.size() >= 2
+                               ? std::max(oldest_[0].genesis, std::min(own, oldest_[1].genesis))
+                               : oldest_[0].genesis;
+  return now - std::min({own, agreed, now});
+}
+
+void Progress::on_departed(TimePoint now, const NodeId& id) {
+  const auto at = counters_.find(id);
+  if (at == counters_.end()) return;
+  at->second.running = false;
+  at->second.at = now;
+}
+
+Duration Progress::report_interval() const {
+  const double by_members =
+      static_cast<double>(members_) / std::max(options_.reports_per_second, 0.001);
+  return std::max(options_.min_interval,
+                  Duration(static_cast<std::int64_t>(by_members * 1'000'000)));
+}
+
+std::optional<ProgressReport> Progress::take_due_report(TimePoint now, Incarnation incarnation) {
+  if (own_.samples == own_.reported) return std::nullopt;
+  if (own_.last_report && now - *own_.last_report < report_interval()) return std::nullopt;
+  own_.last_report = now;
+  own_.reported = own_.samples;
+  ProgressReport report;
+  report.id = self_;
+  report.incarnation = incarnation;
+  report.samples = own_.samples;
+  report.rate_millisamples = static_cast<std::uint64_t>(std::llround(own_.rate * 1000));
+  report.run_age_ms = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(run_age(now)).count());
+  return report;
+}
+
+std::uint64_t Progress::find_median() const {
+  std::vector<std::uint64_t> rates;
+  rates.reserve(counters_.size() + 1);
+  for (const auto& [id, counter] : counters_)
+    if (counter.running && counter.rate_millisamples > 0)
+      rates.push_back(counter.rate_millisamples);
+  if (own_.rate > 0) rates.push_back(static_cast<std::uint64_t>(own_.rate * 1000));
+  if (rates.empty()) return 0;
+  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+  std::nth_element(rates.begin(), middle, rates.end());
+  return *middle;
+}
+
+std::uint64_t Progress::counted_rate(const Counter& counter) const {
+  if (!counter.running) return 0;
+  if (median_millirate_ == 0) return counter.rate_millisamples;
+  const std::uint64_t limit = median_millirate_ > kMaxSamples / options_.liar_factor
+                                  ? kMaxSamples
+                                  : median_millirate_ * options_.liar_factor;
+  return std::min(counter.rate_millisamples, limit);
+}
+
+std::uint64_t Progress::value_of(const Counter& counter, TimePoint now) const {
+  const Duration since = std::min(now - counter.at, 2 * report_interval());
+  return saturating_add(counter.counted, grown(static_cast<double>(counted_rate(counter)), since));
+}
+
+std::uint64_t Progress::total(TimePoint now) {
+  if (floor_at_ && now >= *floor_at_ && now - *floor_at_ < kCacheFor) return floor_;
+  std::uint64_t sum = own_.samples;
+  for (const auto& [id, counter] : counters_) sum = saturating_add(sum, value_of(counter, now));
+  // What was extrapolated for a member that then died stays until the others have caught up.
+  floor_ = std::max(floor_, sum);
+  floor_at_ = now;
+  return floor_;
+}
+
+double Progress::rate() const {
+  double sum = own_.rate;
+  for (const auto& [id, counter] : counters_)
+    sum += static_cast<double>(counted_rate(counter)) / 1000;
+  return sum;
+}
+
+std::uint64_t Progress::samples_of(const NodeId& id) const {
+  if (id == self_) return own_.samples;
+  const auto at = counters_.find(id);
+  return at == counters_.end() ? 0 : at->second.counted;
+}
+
+double Progress::rate_of(const NodeId& id) const {
+  if (id == self_) return own_.rate;
+  const auto at = counters_.find(id);
+  return at == counters_.end() ? 0 : static_cast<double>(counted_rate(at->second)) / 1000;
+}
+
+const ProgressReport* Progress::report_of(const NodeId& id) const {
+  const auto at = counters_.find(id);
+  return at == counters_.end() || !at->second.report ? nullptr : &*at->second.report;
+}
+
+std::vector<SavedCounter> Progress::saved() const {
+  std::vector<SavedCounter> all;
+  all.reserve(counters_.size() + 1);
+  if (own_.samples > 0) all.push_back({self_, own_.samples});
+  for (const auto& [id, counter] : counters_)
+    if (counter.counted > 0) all.push_back({id, counter.counted});
+  std::ranges::sort(all, {}, &SavedCounter::id);
+  return all;
+}
+
+}  // namespace starling::gossip
