@@ -86,14 +86,22 @@ function(starling_test name)
                        SKIP_RETURN_CODE 77)
 endfunction()
 
-# starling_fuzz(NAME SOURCE [LIBRARIES ...]): with STARLING_FUZZ a libFuzzer binary NAME_fuzz; always a test that
-# replays the committed corpus tests/fuzz/corpus/NAME through the same entry point.
+# starling_fuzz(NAME SOURCE [LIBRARIES ...]): with STARLING_FUZZ a libFuzzer binary NAME_fuzz and a test with label fuzz
+# that runs it for STARLING_FUZZ_SECONDS; always a test that replays the committed corpus tests/fuzz/corpus/NAME through the same entry point.
 function(starling_fuzz name source)
   cmake_parse_arguments(arg "" "" "LIBRARIES" ${ARGN})
   if(STARLING_FUZZ)
     add_executable(${name}_fuzz ${source})
     target_link_libraries(${name}_fuzz PRIVATE starling_options ${arg_LIBRARIES})
     target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+    # New inputs go to the build folder; the committed ones are where the search starts.
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz/${name})
+    math(EXPR limit "${STARLING_FUZZ_SECONDS} * 3 + 60")
+    add_test(NAME fuzz_smoke_${name}
+             COMMAND ${name}_fuzz -max_total_time=${STARLING_FUZZ_SECONDS} -timeout=20
+                     -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1
+                     ${CMAKE_BINARY_DIR}/fuzz/${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
+    set_tests_properties(fuzz_smoke_${name} PROPERTIES LABELS fuzz TIMEOUT ${limit})
   endif()
   add_executable(${name}_replay ${source} ${CMAKE_SOURCE_DIR}/tests/support/fuzz_replay.cc)
   target_link_libraries(${name}_replay PRIVATE starling_options ${arg_LIBRARIES})
