@@ -1,0 +1,147 @@
+// Two or more Transports in one process, on loopback, driven by one io_context.
+#pragma once
+
+#include "node/base/log.h"
+#include "transport/transport.h"
+
+#include <asio/co_spawn.hpp>
+#include <asio/io_context.hpp>
+#include <asio/thread_pool.hpp>
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace starling::transport {
+
+// Records everything that a Transport reports.
+class RecordingEvents final : public SessionEvents {
+ public:
+  void on_session_up(const SessionInfo& info) override { up.push_back(info); }
+  void on_session_down(const NodeId& peer, const Error& why) override {
+    down.emplace_back(peer, why);
+  }
+  void on_message(const NodeId& peer, Message message) override {
+    messages.emplace_back(peer, std::move(message));
+  }
+  bool admit(const NodeId&, std::uint16_t, ByteView, std::size_t) override {
+    ++asked;
+    return admits;
+  }
+  void on_refused(const NodeId&, std::uint16_t type, ByteView body) override {
+    refused.emplace_back(type, to_bytes(body));
+  }
+  void on_dial_failed(const Endpoint&, const Error& why) override { dial_failed.push_back(why); }
+
+  bool admits = true;
+  int asked = 0;
+  std::vector<SessionInfo> up;
+  std::vector<std::pair<NodeId, Error>> down;
+  std::vector<std::pair<NodeId, Message>> messages;
+  std::vector<std::pair<std::uint16_t, Bytes>> refused;
+  std::vector<Error> dial_failed;
+};
+
+// One node's transport with its identity and events.
+struct TestNode {
+  TestNode(asio::io_context& io, asio::thread_pool& pool, SwarmKey key, std::uint64_t instance,
+           Identity own = Identity::generate())
+      : identity(std::move(own)) {
+    TransportOptions options;
+    options.name = "node-" + std::to_string(instance);
+    options.instance = {instance};
+    options.advertised = {{"192.0.2.1", 7411}};
+    transport =
+        std::make_unique<Transport>(io, pool, identity, std::move(key), options, events, log);
+  }
+
+  [[nodiscard]] NodeId id() const { return identity.id(); }
+
+  NullLog log;
+  Identity identity;
+  RecordingEvents events;
+  std::unique_ptr<Transport> transport;
+};
+
+// The world of one test: io_context, pool, a swarm secret, nodes. Stops every node at its end.
+class TestWorld {
+ public:
+  TestWorld() = default;
+  ~TestWorld() {
+    assert_io_thread();
+    std::size_t stopped = 0;
+    for (auto& node : nodes_) {
+      auto* transport = node->transport.get();
+      asio::co_spawn(
+          io_, [transport] { return transport->stop(); },
+          [&stopped](std::exception_ptr) { ++stopped; });
+    }
+    run_until([&] { return stopped == nodes_.size(); });
+    io_.run();  // drains by itself: nothing is left behind
+    pool_.join();
+  }
+  TestWorld(const TestWorld&) = delete;
+  TestWorld& operator=(const TestWorld&) = delete;
+
+  TestNode& add() { return add(SwarmKey::of(secret_)); }
+  TestNode& add(SwarmKey key) {
+    ++instances_;
+    return *nodes_.emplace_back(std::make_unique<TestNode>(io_, pool_, std::move(key), instances_));
+  }
+  // A node with the key file of another one.
+  TestNode& add_clone_of(std::span<const std::byte, 32> seed) {
+    ++instances_;
+    return *nodes_.emplace_back(std::make_unique<TestNode>(io_, pool_, SwarmKey::of(secret_),
+                                                           instances_, Identity::from_seed(seed)));
+  }
+
+  // Runs handlers until the condition holds; false after 30 s without it.
+  bool run_until(const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      io_.run_one_for(std::chrono::milliseconds(50));
+      if (io_.stopped()) io_.restart();
+    }
+    return true;
+  }
+  // Runs handlers for a while, to see that something does not happen.
+  void run_for(std::chrono::milliseconds time) {
+    io_.run_for(time);
+    if (io_.stopped()) io_.restart();
+  }
+
+  [[nodiscard]] asio::io_context& io() { return io_; }
+  [[nodiscard]] const SwarmSecret& secret() const { return secret_; }
+
+ private:
+  asio::io_context io_{1};
+  asio::thread_pool pool_{1};
+  SwarmSecret secret_ = SwarmSecret::generate();
+  std::uint64_t instances_ = 0;
+  std::vector<std::unique_ptr<TestNode>> nodes_;
+};
+
+[[nodiscard]] inline Message control_message(std::uint16_t type, std::string_view text) {
+  Message message;
+  message.type = type;
+  message.body = to_bytes(as_bytes(text));
+  return message;
+}
+
+[[nodiscard]] inline Message bulk_message(std::uint16_t type, std::size_t size) {
+  Message message;
+  message.type = type;
+  Bytes bytes(size);
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::byte>((i * 31 + i / 257) & 0xffU);
+  message.attachment = share(std::move(bytes));
+  return message;
+}
+
+}  // namespace starling::transport

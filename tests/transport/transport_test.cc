@@ -1,0 +1,314 @@
+#include "transport/transport.h"
+
+#include "tests/transport/harness.h"
+#include "transport/handshake.h"
+
+#include <asio/connect.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+#include <doctest/doctest.h>
+
+#include <array>
+
+namespace starling::transport {
+namespace {
+
+using asio::ip::tcp;
+using namespace std::chrono_literals;
+
+const Endpoint kAnyPort{"127.0.0.1", 0};
+
+// Two nodes with a session, the first one dialled.
+struct Pair {
+  TestWorld world;
+  TestNode& left = world.add();
+  TestNode& right = world.add();
+
+  Pair() {
+    assert_io_thread();
+    const auto port = right.transport->listen(kAnyPort).value();
+    left.transport->dial({port, {}});
+    REQUIRE(world.run_until([&] { return !left.events.up.empty() && !right.events.up.empty(); }));
+  }
+};
+
+TEST_SUITE("transport/transport") {
+  TEST_CASE("two nodes that share a secret meet and know each other") {
+    assert_io_thread();
+    Pair pair;
+
+    const auto& seen = pair.left.events.up.front();
+    CHECK(seen.peer == pair.right.id());
+    CHECK(seen.name == "node-2");
+    CHECK(seen.instance == Instance{2});
+    CHECK(seen.direction == Direction::dialled);
+    CHECK(seen.peer_addresses == std::vector<Endpoint>{{"192.0.2.1", 7411}});
+    CHECK(pair.right.events.up.front().peer == pair.left.id());
+    CHECK(pair.right.events.up.front().direction == Direction::accepted);
+    CHECK(pair.right.events.up.front().remote.host == "127.0.0.1");
+    CHECK(pair.left.transport->has_session(pair.right.id()));
+    CHECK(pair.left.transport->totals().handshakes_ok == 1);
+  }
+
+  TEST_CASE("messages arrive both ways in order, and a 5 MB attachment arrives whole") {
+    assert_io_thread();
+    Pair pair;
+    for (int i = 0; i < 100; ++i)
+      REQUIRE(
+          pair.left.transport->send(pair.right.id(), control_message(0x0201, std::to_string(i))));
+    const auto bulk = bulk_message(0x0202, 5'000'000);
+    REQUIRE(pair.right.transport->send(pair.left.id(), bulk));
+    REQUIRE(pair.left.transport->send(pair.right.id(), bulk));
+
+    REQUIRE(pair.world.run_until([&] {
+      return pair.right.events.messages.size() == 101 && pair.left.events.messages.size() == 1;
+    }));
+    for (int i = 0; i < 100; ++i)
+      CHECK(as_text(pair.right.events.messages[static_cast<std::size_t>(i)].second.body) ==
+            std::to_string(i));
+    CHECK(*pair.left.events.messages[0].second.attachment == *bulk.attachment);
+    CHECK(*pair.right.events.messages[100].second.attachment == *bulk.attachment);
+
+    pair.world.run_for(50ms);  // the last confirmation
+    const auto figures = pair.left.transport->figures();
+    REQUIRE(figures.size() == 1);
+    CHECK(figures[0].sent.bulk > 5'000'000);
+    CHECK(figures[0].received.bulk > 5'000'000);
+    CHECK(figures[0].goodput > 0);
+    CHECK(figures[0].queued_bulk_bytes == 0);
+    CHECK(figures[0].incoming_transfer_bytes == 0);
+    CHECK(pair.left.transport->totals().sent.total() ==
+          pair.right.transport->totals().received.total());
+  }
+
+  TEST_CASE("an attachment that the peer does not admit is refused by name and costs one chunk") {
+    assert_io_thread();
+    Pair pair;
+    pair.right.events.admits = false;
+    auto message = bulk_message(0x0202, 5'000'000);
+    message.body = to_bytes(as_bytes("offer 812"));
+    REQUIRE(pair.left.transport->send(pair.right.id(), message));
+    REQUIRE(pair.world.run_until([&] { return !pair.left.events.refused.empty(); }));
+
+    CHECK(pair.right.events.asked == 1);
+    CHECK(pair.left.events.refused[0].first == 0x0202);
+    CHECK(as_text(pair.left.events.refused[0].second) == "offer 812");
+    CHECK(pair.right.transport->totals().received.bulk < 300'000);
+    CHECK(pair.right.transport->totals().reserved_bytes == 0);
+    CHECK(pair.right.events.messages.empty());
+  }
+
+  TEST_CASE("in secret mode a stranger gets no byte") {
+    assert_io_thread();
+    TestWorld world;
+    auto& node = world.add();
+    auto& stranger = world.add(SwarmKey::of(SwarmSecret::generate()));
+    const auto port = node.transport->listen(kAnyPort).value();
+    stranger.transport->dial({port, {}});
+    REQUIRE(world.run_until([&] { return !stranger.events.dial_failed.empty(); }));
+    CHECK(stranger.events.dial_failed[0].code == Errc::wrong_swarm);
+    CHECK(stranger.events.dial_failed[0].detail.starts_with("closed without a reply"));
+    CHECK(node.transport->totals().handshakes_failed.wrong_swarm == 1);
+
+    // The right key id with a message 1 that was not made with the key, and plain rubbish.
+    const auto own = SwarmKey::of(world.secret());
+    Preamble preamble;
+    preamble.mode = Mode::secret;
+    preamble.key = own.current()->id;
+    const auto clear = encode_preamble(preamble);
+    Bytes guess(clear.begin(), clear.end());
+    guess.push_back(std::byte{0});
+    guess.push_back(std::byte{48});
+    guess.resize(guess.size() + 48, std::byte{0x5a});
+    for (const auto& bytes : {guess, Bytes(200, std::byte{'x'})}) {
+      tcp::socket socket(world.io());
+      socket.connect({asio::ip::address_v4::loopback(), port.port});
+      asio::write(socket, asio::buffer(bytes));
+      std::array<char, 16> reply;
+      std::optional<std::size_t> got;
+      socket.async_read_some(asio::buffer(reply),
+                             [&](const std::error_code&, std::size_t size) { got = size; });
+      REQUIRE(world.run_until([&] { return got.has_value(); }));
+      CHECK(*got == 0);
+    }
+    CHECK(node.events.up.empty());
+  }
+
+  TEST_CASE("open swarms with different names refuse each other by name") {
+    assert_io_thread();
+    TestWorld world;
+    auto& node = world.add(SwarmKey::open("cats"));
+    auto& friendly = world.add(SwarmKey::open("cats"));
+    auto& other = world.add(SwarmKey::open("dogs"));
+    const auto port = node.transport->listen(kAnyPort).value();
+    friendly.transport->dial({port, {}});
+    other.transport->dial({port, {}});
+    REQUIRE(world.run_until(
+        [&] { return !friendly.events.up.empty() && !other.events.dial_failed.empty(); }));
+    CHECK(other.events.dial_failed[0].code == Errc::wrong_swarm);
+    CHECK(other.events.dial_failed[0].detail.starts_with("the peer belongs to swarm"));
+  }
+
+  TEST_CASE("during a rotation the previous secret still opens the door") {
+    assert_io_thread();
+    TestWorld world;
+    const auto next = world.secret().rotated();
+    auto& rotated = world.add(SwarmKey::of(next, world.secret()));
+    auto& behind = world.add();
+    const auto port = rotated.transport->listen(kAnyPort).value();
+    behind.transport->dial({port, {}});
+    CHECK(world.run_until([&] { return !behind.events.up.empty(); }));
+  }
+
+  TEST_CASE("an address that pins an identity fails on another one") {
+    assert_io_thread();
+    TestWorld world;
+    auto& node = world.add();
+    auto& dialler = world.add();
+    const auto port = node.transport->listen(kAnyPort).value();
+    dialler.transport->dial({port, dialler.id()});
+    REQUIRE(world.run_until([&] { return !dialler.events.dial_failed.empty(); }));
+    CHECK(dialler.events.dial_failed[0].code == Errc::wrong_identity);
+    dialler.transport->dial({port, node.id()});
+    CHECK(world.run_until([&] { return !dialler.events.up.empty(); }));
+  }
+
+  TEST_CASE("a node that dials itself is told so") {
+    assert_io_thread();
+    TestWorld world;
+    auto& node = world.add();
+    const auto port = node.transport->listen(kAnyPort).value();
+    node.transport->dial({port, {}});
+    REQUIRE(world.run_until([&] { return !node.events.dial_failed.empty(); }));
+    CHECK(node.events.dial_failed[0].code == Errc::already_exists);
+    CHECK(node.events.up.empty());
+  }
+
+  TEST_CASE("a second process with the same identity is refused by name") {
+    assert_io_thread();
+    TestWorld world;
+    auto& hub = world.add();
+    const auto port = hub.transport->listen(kAnyPort).value();
+    const std::array<std::byte, 32> seed{std::byte{9}};
+    auto& original = world.add_clone_of(seed);
+    original.transport->dial({port, {}});
+    REQUIRE(world.run_until([&] { return !hub.events.up.empty(); }));
+    auto& clone = world.add_clone_of(seed);
+    clone.transport->dial({port, {}});
+    REQUIRE(world.run_until([&] { return !clone.events.dial_failed.empty(); }));
+    CHECK(clone.events.dial_failed[0].code == Errc::duplicate_identity);
+    CHECK(
+        clone.events.dial_failed[0].detail.starts_with("this identity already runs at 127.0.0.1"));
+    CHECK(hub.events.down.empty());
+    CHECK(hub.transport->has_session(original.id()));
+
+    const auto address = original.transport->listen(kAnyPort).value();
+    clone.transport->dial({address, {}});
+    REQUIRE(world.run_until([&] { return clone.events.dial_failed.size() == 2; }));
+    CHECK(clone.events.dial_failed[1].code == Errc::duplicate_identity);
+  }
+
+  TEST_CASE("two nodes that dial each other at once keep one session, and can use it") {
+    assert_io_thread();
+    for (int round = 0; round < 5; ++round) {
+      CAPTURE(round);
+      TestWorld world;
+      auto& a = world.add();
+      auto& b = world.add();
+      const auto a_port = a.transport->listen(kAnyPort).value();
+      const auto b_port = b.transport->listen(kAnyPort).value();
+      a.transport->dial({b_port, {}});
+      b.transport->dial({a_port, {}});
+      REQUIRE(world.run_until([&] {
+        return a.events.up.size() > a.events.down.size() &&
+               b.events.up.size() > b.events.down.size();
+      }));
+      world.run_for(200ms);
+      CHECK(a.events.up.size() == a.events.down.size() + 1);
+      CHECK(b.events.up.size() == b.events.down.size() + 1);
+      CHECK(a.transport->sessions().size() == 1);
+      CHECK(b.transport->sessions().size() == 1);
+      CHECK(a.transport->sessions()[0].direction != b.transport->sessions()[0].direction);
+      CHECK(a.events.dial_failed.empty());
+      CHECK(b.events.dial_failed.empty());
+      REQUIRE(a.transport->send(b.id(), control_message(0x0101, "hello")));
+      REQUIRE(b.transport->send(a.id(), control_message(0x0101, "hello")));
+      CHECK(world.run_until(
+          [&] { return !a.events.messages.empty() && !b.events.messages.empty(); }));
+    }
+  }
+
+  TEST_CASE("dialling a node that has a session already is neither an error nor a second session") {
+    assert_io_thread();
+    Pair pair;
+    const auto port = pair.left.transport->listen(kAnyPort).value();
+    pair.right.transport->dial({port, {}});
+    pair.world.run_for(300ms);
+    CHECK(pair.left.events.up.size() == 1);
+    CHECK(pair.right.events.up.size() == 1);
+    CHECK(pair.left.events.down.empty());
+    CHECK(pair.right.events.dial_failed.empty());
+  }
+
+  TEST_CASE("close ends a session with its reason, after the messages that were queued") {
+    assert_io_thread();
+    Pair pair;
+    REQUIRE(pair.left.transport->send(pair.right.id(), control_message(0x0101, "last words")));
+    pair.left.transport->close(pair.right.id(), {Errc::settings_mismatch, Doing::joining, "no"});
+    REQUIRE(pair.world.run_until(
+        [&] { return !pair.left.events.down.empty() && !pair.right.events.down.empty(); }));
+    CHECK(pair.right.events.messages.size() == 1);
+    CHECK(pair.right.events.down[0].second.code == Errc::settings_mismatch);
+    CHECK(pair.right.events.down[0].second.detail == "no");
+    CHECK(pair.right.transport->totals().truncations == 0);
+    CHECK_FALSE(pair.left.transport->send(pair.right.id(), control_message(0x0101, "more")));
+  }
+
+  TEST_CASE("a banned node is refused by name until the ban ends") {
+    assert_io_thread();
+    Pair pair;
+    pair.right.transport->ban(pair.left.id(), {Errc::bad_message, Doing::reading_message, "liar"},
+                              std::chrono::seconds(60));
+    REQUIRE(pair.world.run_until(
+        [&] { return !pair.left.events.down.empty() && !pair.right.events.down.empty(); }));
+    const auto port = pair.right.transport->listen(kAnyPort).value();
+    pair.left.transport->dial({port, {}});
+    REQUIRE(pair.world.run_until([&] { return !pair.left.events.dial_failed.empty(); }));
+    CHECK(pair.left.events.dial_failed[0].code == Errc::refused);
+  }
+
+  TEST_CASE("a port that is taken and a host without address are reported") {
+    assert_io_thread();
+    Pair pair;
+    const auto port = pair.left.transport->listen(kAnyPort).value();
+    const auto taken = pair.right.transport->listen(port);
+    REQUIRE_FALSE(taken);
+    CHECK(taken.error().code == Errc::listen_failed);
+    CHECK_FALSE(pair.right.transport->listen({"not-an-address", 1}));
+    tcp::acceptor closed(pair.world.io(), {asio::ip::address_v4::loopback(), 0});
+    const auto free_port = closed.local_endpoint().port();
+    closed.close();
+    pair.left.transport->dial({{"127.0.0.1", free_port}, {}});
+    REQUIRE(pair.world.run_until([&] { return !pair.left.events.dial_failed.empty(); }));
+    CHECK(pair.left.events.dial_failed[0].code == Errc::connect_failed);
+  }
+
+  TEST_CASE("an address that opens nine connections at once has one turned away") {
+    assert_io_thread();
+    TestWorld world;
+    auto& node = world.add();
+    const auto port = node.transport->listen(kAnyPort).value();
+    std::vector<tcp::socket> sockets;
+    for (int i = 0; i < 9; ++i)
+      sockets.emplace_back(world.io()).connect({asio::ip::address_v4::loopback(), port.port});
+    REQUIRE(world.run_until([&] {
+      assert_io_thread();
+      return node.transport->totals().handshakes_failed.crowded == 1;
+    }));
+    CHECK(node.transport->totals().unauthenticated == 8);
+  }
+}
+
+}  // namespace
+}  // namespace starling::transport
