@@ -14,6 +14,9 @@ namespace starling::gossip::consensus {
 // h = BLAKE2b(manifest | chunk hashes): every byte of the model is hashed once (rulings 38).
 [[nodiscard]] Hash model_hash(const Hash& manifest, std::span<const Hash> chunks);
 
+// What participants sign beside h: the agreed set, who is in it, samples and the model's name.
+[[nodiscard]] Hash claim_of(const Certificate& certificate);
+
 // Whether every participant signed this hash, for these settings.
 //
 // Errors:  settings_mismatch (another fingerprint), bad_message (no participants, not sorted, not

@@ -1,28 +1,35 @@
 // FinalConsensus: how the replicas of a swarm become bit-identical at the end (design section 8).
 //
-//   phase        event                                  next phase     effect
-//   ----------   ------------------------------------   ------------
-//   -------------------------------- idle         command, P >= budget                   collecting
-//   Finish(1) to all sessions idle         Finish(E) heard, may join              collecting
-//   Finish(E), or following where not collecting   all named sessions answered, settled confirming
-//   Participants(E) collecting   the graph on them is not connected     collecting     dial along a
-//   Hamiltonian cycle collecting   deadline 5 s x 2^(E-1), at most 60 s   confirming     with those
-//   heard; else following confirming   all signed the same set and graph      freezing       freeze
-//   (once per run) confirming   they differ, or the deadline passed    collecting     E+1 freezing
-//   on_frozen                              reducing       jobs and sums, chunk by chunk reducing
-//   every chunk of the result is here      checking       CheckJob checking     close to the own
-//   replica               certifying     HashSignature(E, h) checking     too far from it
-//   collecting     Refusal, E+1 with the median certifying   all signed the same h lingering
-//   certificate, finished, Acknowledge any of E     a graph neighbour's session is gone collecting
-//   E+1; the frozen contribution stays
-//                for reconnect_grace; no progress for
-//                stall_limit; a refusal
-//   any          Finish(E' > E)                         collecting     Finish(E')
-//   any          a valid certificate                    fetching       ChunkRequests for what is
-//   missing fetching     every chunk has its certified hash     lingering      finished
-//   (participant or adopted) following    a valid certificate                    fetching lingering
-//   all acknowledged, or linger            done           may_exit any          E would exceed
-//   kMaxEpoch               failed         failed
+//   phase       event                                  next        effect
+//   ---------   ------------------------------------   ---------   ---------------------------
+//   idle        command, or P >= budget                collecting  Finish(1) to all sessions
+//   idle        Finish(1) heard, may join              collecting  own Finish(1)
+//   idle        Finish(E) heard, late or unfit         following   Finish(E) as a follower
+//   collecting  all named sessions answered, settled   confirming  Participants(E)
+//   collecting  the participants are not connected     collecting  dial along a cycle of them
+//   collecting  deadline 5 s x 2^(E-1), at most 60 s   confirming  with the largest part heard
+//   confirming  all signed the same set and graph      freezing    freeze (once a run)
+//   confirming  they differ, or the deadline passed    collecting  E+1
+//   confirming  all others signed a set without us     following
+//   freezing    on_frozen                              reducing    jobs and sums, by chunks
+//   reducing    every chunk of the result is here      checking    CheckJob
+//   checking    close to the own replica               certifying  HashSignature(E, h)
+//   checking    too far from it                        collecting  Refusal; E+1, the median
+//   certifying  all signed the same h                  fetching    certificate
+//   confirming  a neighbour's session is gone for the  collecting  E+1; the frozen contribution
+//   .. to ..    grace, a member is gone or excluded,               stays as it is
+//   certifying  a refusal, no progress for stall_limit
+//   any         Finish(E' > E)                         collecting  Finish(E')
+//   any         a valid certificate                    fetching    ChunkRequests where needed
+//   fetching    every chunk has its certified hash     lingering   finished, Acknowledge
+//   following   nothing heard for three minutes        idle        failed where already frozen
+//   lingering   all acknowledged, or the time is up    done        may_exit
+//   any         E would exceed max_epoch               failed      failed
+//
+// Reading of rulings 35: a node may take part in E+1 if it stated in an earlier epoch that it takes
+// part (its Finish counts like its Participants), so a node that was heard by some and not by
+// others in E costs one epoch and not its contribution; a first statement in E >= 2 makes a
+// follower.
 #pragma once
 
 #include "gossip/consensus/certificate.h"
@@ -37,6 +44,7 @@
 #include "node/base/signing.h"
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -207,36 +215,51 @@ class FinalConsensus {
   void handle(const MergeAbort&) {}
   template <class Event>
   ConsensusEffects on_event(TimePoint now, Event&& event);
-  void advance();
-
-  // agreeing.cc: collecting and confirming.
-  [[nodiscard]] bool may_join(const Finish& message) const;
-  void join(Epoch epoch, FinishReason reason);
-  void enter_epoch(Epoch epoch, std::string why);
-  void state_finish();
-  void advance_collecting();
-  void advance_confirming();
-  void close_set(std::vector<NodeId> members);
-  void follow(std::string why);
-  [[nodiscard]] Duration agree_deadline() const;
-
-  // certifying.cc: from the reduced chunks to the end.
-  void advance_reducing();
-  void on_checked(const ReplicaChecked& checked);
-  void refuse(RefusalReason reason, std::uint32_t chunk, const NodeId& accused);
-  void advance_certifying();
-  void accept(CertificateMessage held);
-  void finish();
-  void advance_lingering();
-  void take(ReductionEffects effects);
-  void take(FetchEffects effects);
-  void end_failed(Error error);
-
   template <class Message>
-  void flood(const Message& message, const std::optional<NodeId>& except);
+  bool admit(const Message& message);
+  void advance();
+  void flood(const ConsensusMessage& message, const std::optional<NodeId>& except);
   void send(const NodeId& to, ConsensusMessage message);
   [[nodiscard]] bool over() const;
-  [[nodiscard]] bool has_contributed() const;
+
+  // agreeing.cc: collecting and confirming.
+  [[nodiscard]] bool may_order(const Finish& message) const;
+  [[nodiscard]] bool may_join(const Finish& message) const;
+  void join(Epoch epoch, FinishReason reason, Role role);
+  void reconsider_role();
+  void enter_epoch(Epoch epoch, std::string why);
+  void state_finish();
+  void restate();
+  void follow(std::string why);
+  [[nodiscard]] bool is_member(const NodeId& id) const;
+  [[nodiscard]] bool is_closed() const;
+  [[nodiscard]] std::vector<const Finish*> candidates() const;
+  [[nodiscard]] Duration agree_deadline() const;
+  void advance_collecting();
+  void close_set(Agreed agreed);
+  void advance_confirming();
+  void check_members();
+
+  // certifying.cc: from the reduced chunks to the end.
+  void take(ReductionEffects effects);
+  void take(FetchEffects effects);
+  void advance_reducing();
+  [[nodiscard]] Certificate draft() const;
+  void on_checked(const ReplicaChecked& checked);
+  void refuse(RefusalReason reason, std::uint32_t chunk, const NodeId& accused);
+  void apply(const Refusal& refusal);
+  void advance_certifying();
+  void show_certificate(const NodeId& peer);
+  void accept(const CertificateMessage& message);
+  void advance_fetching();
+  void advance_following();
+  void finish();
+  [[nodiscard]] Duration following_limit() const;
+  [[nodiscard]] bool is_awaited(const NodeId& id) const;
+  [[nodiscard]] bool everybody_acknowledged() const;
+  void advance_lingering();
+  [[nodiscard]] TimePoint linger_deadline() const;
+  void end_failed(Error error);
 
   ConsensusOptions options_;
   const Signer& signer_;
@@ -261,26 +284,32 @@ class FinalConsensus {
   std::uint32_t revision_ = 0;
   bool frozen_ = false;
   bool freeze_asked_ = false;
-  bool dialled_ = false;
+  bool withdrawn_ = false;   // the own replica is lost or unfit: follower to the end
+  bool dialled_ = false;     // in this epoch
+  bool considered_ = false;  // nothing changed since the set was last looked at
 
   std::set<NodeId> sessions_;
   std::map<NodeId, TimePoint> away_;  // sessions that went down in this epoch
-  std::set<NodeId> gone_;
+  std::set<NodeId> gone_;             // dead or left, says membership
   Ledger ledger_;
-  TimePoint entered_{};     // this epoch
-  TimePoint closed_{};      // the set of this epoch
-  TimePoint last_heard_{};  // last fresh Finish of this epoch
-  TimePoint last_progress_{};
+  TimePoint entered_{};        // this epoch
+  TimePoint closed_{};         // the set of this epoch
+  TimePoint last_heard_{};     // the last fresh Finish of this epoch
+  TimePoint last_progress_{};  // anything new at all
 
   std::optional<Agreed> agreed_;
   std::optional<Reduction> reduction_;
+  std::uint64_t progress_seen_ = 0;
   ChunkStore store_;
   ChunkFetch fetch_;
+  std::deque<NodeId> loads_;  // for whom chunks are being read, in the order of the jobs
   std::optional<Hash> own_hash_;
+  Hash claim_;
   std::optional<Certificate> certificate_;
   std::vector<Hash> certified_;  // chunk hashes behind the certificate
+  std::set<NodeId> shown_;       // sessions over which it was shown
   TimePoint finished_at_{};
-  std::uint64_t agreed_samples_ = 0;
+  std::optional<TimePoint> settled_at_;  // nobody is waited for any more
 };
 
 }  // namespace starling::gossip::consensus

@@ -24,14 +24,15 @@ inline constexpr std::size_t kChunkBlocks = 64;
 
 // How much there is to agree on.
 struct ModelShape {
-  std::uint64_t parameters = 0;  // values of the padded flat vector, Layout::size()
-  std::uint32_t channels = 0;    // BatchNorm channels
-  std::uint32_t counters = 0;    // num_batches_tracked, one a BatchNorm layer
+  std::uint64_t parameters = 0;               // values of the padded flat vector, Layout::size()
+  std::uint32_t channels = 0;                 // BatchNorm channels
+  std::uint32_t counters = 0;                 // num_batches_tracked, one a BatchNorm layer
+  std::uint32_t chunk_blocks = kChunkBlocks;  // tests cut small models into many chunks
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
 
 enum class ChunkKind : std::uint8_t {
-  parameters,  // 64 blocks of 4,096 values, the last one may be shorter
+  parameters,  // 64 blocks of 4,096 values; the last one may be shorter
   mean,        // all BatchNorm means, one exponent a channel
   variance,    // all second moments about the common mean; needs the result of `mean`
   counters,    // all num_batches_tracked, summed as integers, no exponents
@@ -48,6 +49,10 @@ class ChunkPlan {
   // Index of the first value within the chunk's array (0 for all but parameters), and how many.
   [[nodiscard]] std::size_t first(std::uint32_t chunk) const;
   [[nodiscard]] std::size_t values(std::uint32_t chunk) const;
+  // The chunk that holds this parameter.
+  [[nodiscard]] std::uint32_t chunk_of(std::uint64_t parameter) const {
+    return static_cast<std::uint32_t>(parameter / chunk_values());
+  }
   // Values that share one exponent, and how many exponents there are.
   [[nodiscard]] std::size_t block_values(std::uint32_t chunk) const;
   [[nodiscard]] std::size_t exponents(std::uint32_t chunk) const;
@@ -56,6 +61,7 @@ class ChunkPlan {
   [[nodiscard]] std::uint64_t total_result_bytes() const;
 
  private:
+  [[nodiscard]] std::size_t chunk_values() const { return kBlockValues * shape_.chunk_blocks; }
   [[nodiscard]] std::uint32_t parameter_chunks() const;
   ModelShape shape_;
 };

@@ -132,8 +132,8 @@ struct ResultChunk {
 struct HashSignature {
   RoundId round;
   NodeId signer;
-  Hash set;   // Participants::set of the epoch
-  Hash hash;  // h = BLAKE2b(manifest | chunk hashes)
+  Hash claim;  // claim_of() the certificate that this signature is for
+  Hash hash;   // h = BLAKE2b(manifest | chunk hashes)
   Signature signature;
 };
 
@@ -147,6 +147,7 @@ struct Refusal {
   RoundId round;
   NodeId signer;
   RefusalReason reason = RefusalReason::sanity;
+  Rule rule = Rule::mean;  // of the epoch that is refused
   std::uint32_t chunk = 0;
   NodeId accused;  // root of the chunk (sanity), the neighbour (bad_bytes), the signer (not_finite)
   Signature signature;

@@ -1,15 +1,15 @@
 // Reduction: the contributions of an agreed set become one result, chunk by chunk.
 //
-//   a chunk at one node     event                                        next        effect
-//   ---------------------   ------------------------------------------   --------- ----------------
-//   waiting                 inside the window                            measuring   ExponentsJob
-//   measuring               own and all children's exponents are known   raising     Exponents up
-//   (root: down) raising                 everybody's exponents came from above        summing
-//   Exponents down summing                 all children's sums are here                 adding
-//   SumJob (root: DivideJob) adding                  sum packed lowering    Sum up adding (root)
-//   divided, written, hashed                     done        ResultChunk down lowering ResultChunk
-//   came from above                  storing     StoreJob storing                 stored done
-//   ResultChunk down
+//   a chunk     event                                  next        effect
+//   ---------   ------------------------------------   ---------   ---------------------------
+//   waiting     it came into the window                measuring   ExponentsJob
+//   measuring   own and all children's exponents       raising     Exponents up (root: down)
+//   raising     everybody's exponents, from above      summing     Exponents down
+//   summing     all children's sums                    adding      SumJob (root: DivideJob)
+//   adding      packed                                 lowering    Sum up
+//   adding      divided, written, hashed (root)        done        ResultChunk down
+//   lowering    ResultChunk from above                 storing     StoreJob
+//   storing     stored                                 done        ResultChunk down
 //
 // With the median rule `summing` sends the own values up (PackJob), hands on those of others, and
 // the root collects all of them (MedianJob).
@@ -126,7 +126,6 @@ class Reduction {
   void spread_exponents(std::uint32_t chunk, const Work& work);
   void add_up(std::uint32_t chunk, Work& work);
   void add_up_median(std::uint32_t chunk, Work& work);
-  void spread_result(std::uint32_t chunk, const SharedBytes& values);
   void finish(std::uint32_t chunk);
   void fault(RefusalReason reason, std::uint32_t chunk, const NodeId& accused, std::string detail);
   void on_done(std::uint32_t chunk, const ExponentsFound& done);

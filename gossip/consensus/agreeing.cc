@@ -1,0 +1,257 @@
+// FinalConsensus, first part: who takes part (design section 8, step 1).
+#include "gossip/consensus/final_consensus.h"
+
+#include <algorithm>
+
+namespace starling::gossip::consensus {
+namespace {
+
+// Own P must be this share of the budget for another node's Finish by budget to be joined.
+constexpr double kNearBudget = 0.98;
+
+}  // namespace
+
+Duration FinalConsensus::agree_deadline() const {
+  Duration deadline = options_.first_deadline;
+  for (std::uint64_t epoch = 1; epoch < epoch_.value && deadline < options_.longest_deadline;
+       ++epoch)
+    deadline *= 2;
+  return std::min(deadline, options_.longest_deadline);
+}
+
+// Whether the message is reason enough to leave idle at all.
+bool FinalConsensus::may_order(const Finish& message) const {
+  if (message.reason == FinishReason::budget || options_.commanders.empty()) return true;
+  return std::ranges::find(options_.commanders, message.signer) != options_.commanders.end();
+}
+
+// Whether this node takes part with its own replica in what the message says.
+bool FinalConsensus::may_join(const Finish& message) const {
+  if (message.round.epoch.value > 1) return false;  // late (rulings 35)
+  if (message.reason == FinishReason::command) return true;
+  return budget_ > 0 && static_cast<double>(samples_) >= kNearBudget * static_cast<double>(budget_);
+}
+
+void FinalConsensus::join(Epoch epoch, FinishReason reason, Role role) {
+  reason_ = reason;
+  role_ = role;
+  enter_epoch(epoch, {});
+}
+
+// A follower whose standing or progress got better before anybody closed the set takes part.
+void FinalConsensus::reconsider_role() {
+  const bool may_change = phase_ == Phase::following && epoch_.value == 1 && !withdrawn_ &&
+                          ledger_.participants().empty() && standing_ == Role::participant;
+  const bool near = reason_ == FinishReason::command ||
+                    static_cast<double>(samples_) >= kNearBudget * static_cast<double>(budget_);
+  if (may_change && near) {
+    role_ = Role::participant;
+    phase_ = Phase::collecting;
+    considered_ = false;
+    restate();
+  } else if (phase_ == Phase::collecting && epoch_.value == 1 && role_ == Role::participant &&
+             standing_ == Role::follower) {
+    follow("this node stopped being fit to contribute");
+    restate();
+  }
+}
+
+void FinalConsensus::enter_epoch(Epoch epoch, std::string why) {
+  if (certificate_ || over()) return;
+  if (!why.empty()) why_ = std::move(why);
+  if (epoch.value > options_.max_epoch) {
+    const bool merge = options_.run.kind == RunKind::merge;
+    return end_failed({merge ? Errc::cancelled : Errc::timed_out,
+                       merge ? Doing::merging : Doing::agreeing, why_});
+  }
+  epoch_ = epoch;
+  ledger_.enter(epoch);
+  agreed_.reset();
+  reduction_.reset();
+  own_hash_.reset();
+  away_.clear();
+  entered_ = last_heard_ = last_progress_ = now_;
+  revision_ = 0;
+  dialled_ = considered_ = false;
+  if (withdrawn_ || ledger_.is_excluded(self_)) role_ = Role::follower;
+  phase_ = role_ == Role::participant ? Phase::collecting : Phase::following;
+  state_finish();
+}
+
+// Signs who this node is and with whom it has sessions, and tells everybody.
+void FinalConsensus::state_finish() {
+  Finish finish{.round = {options_.run, epoch_},
+                .revision = revision_,
+                .signer = self_,
+                .fingerprint = options_.fingerprint,
+                .reason = reason_,
+                .role = role_,
+                .rule = rule_,
+                .weight = options_.weight,
+                .samples = samples_,
+                .sessions = {},
+                .signature = {}};
+  for (const auto& peer : sessions_) {
+    if (finish.sessions.size() == kMaxListedSessions) break;
+    finish.sessions.push_back(peer);
+  }
+  sign(finish, signer_, options_.fingerprint);
+  ledger_.add(finish);
+  flood(finish, std::nullopt);
+  last_heard_ = now_;
+  considered_ = false;
+}
+
+// The same with a higher revision, where something that the statement says has changed.
+void FinalConsensus::restate() {
+  if (revision_ >= kMaxRevision) return;
+  ++revision_;
+  state_finish();
+}
+
+void FinalConsensus::follow(std::string why) {
+  role_ = Role::follower;
+  why_ = std::move(why);
+  phase_ = Phase::following;
+  agreed_.reset();
+  reduction_.reset();
+  last_progress_ = now_;
+}
+
+bool FinalConsensus::is_member(const NodeId& id) const {
+  return agreed_ && agreed_->find_index(id).has_value();
+}
+
+// Everybody whom a statement names as a session has made a statement too: nobody is missing.
+bool FinalConsensus::is_closed() const {
+  const auto& finishes = ledger_.finishes();
+  for (const auto& [id, finish] : finishes)
+    for (const auto& peer : finish.sessions)
+      if (!finishes.contains(peer) && !gone_.contains(peer)) return false;
+  return true;
+}
+
+std::vector<const Finish*> FinalConsensus::candidates() const {
+  std::vector<const Finish*> statements;
+  for (const auto& [id, finish] : ledger_.finishes())
+    if (finish.role == Role::participant && ledger_.may_take_part(id))
+      statements.push_back(&finish);
+  return statements;
+}
+
+void FinalConsensus::advance_collecting() {
+  const bool late = now_ >= entered_ + agree_deadline();
+  if (!late && (considered_ || now_ < last_heard_ + options_.settle)) return;
+  considered_ = true;
+  if (!ledger_.may_take_part(self_)) return follow("this node came too late to take part");
+  if (!late && !is_closed()) return;
+  const auto statements = candidates();
+  auto agreed = make_agreed({options_.run, epoch_}, statements);
+  const auto part = largest_part(agreed);
+  if (part.size() == agreed.members.size()) return close_set(std::move(agreed));
+  if (!late) {
+    const auto next = cycle_successor(agreed, {options_.run, epoch_}, self_);
+    if (!dialled_ && next && !sessions_.contains(*next)) out_.dial.push_back(*next);
+    dialled_ = true;
+    return;
+  }
+  std::vector<const Finish*> connected;
+  for (const auto* finish : statements)
+    if (std::ranges::binary_search(part, finish->signer)) connected.push_back(finish);
+  close_set(make_agreed({options_.run, epoch_}, connected));
+}
+
+void FinalConsensus::close_set(Agreed agreed) {
+  if (!agreed.find_index(self_))
+    return follow("no sessions connect this node with the other participants");
+  if (agreed.members.size() > kMaxParticipants)
+    return end_failed(
+        {Errc::too_many, Doing::agreeing, std::to_string(agreed.members.size()) + " participants"});
+  if (agreed.rule == Rule::median && agreed.members.size() > kMaxMedianParticipants)
+    return end_failed({Errc::replicas_differ, Doing::certifying,
+                       "a participant refused the mean, and " +
+                           std::to_string(agreed.members.size()) + " are too many for a median"});
+  rule_ = agreed.rule;
+  agreed_ = std::move(agreed);
+  phase_ = Phase::confirming;
+  closed_ = last_progress_ = now_;
+  reduction_.emplace(ReductionTerms{.round = {options_.run, epoch_},
+                                    .self = self_,
+                                    .fingerprint = options_.fingerprint,
+                                    .agreed = *agreed_,
+                                    .window = options_.window},
+                     plan_, store_, signer_, verifier_);
+  Participants statement{.round = {options_.run, epoch_},
+                         .signer = self_,
+                         .count = static_cast<std::uint32_t>(agreed_->members.size()),
+                         .set = agreed_->set,
+                         .graph = agreed_->graph,
+                         .signature = {}};
+  sign(statement, signer_, options_.fingerprint);
+  ledger_.add(statement);
+  flood(statement, std::nullopt);
+}
+
+void FinalConsensus::advance_confirming() {
+  const auto& signed_by = ledger_.participants();
+  bool all_here = true;
+  bool all_equal = true;
+  std::optional<Participants> other;  // what the first of the others signed
+  bool others_equal = true;
+  for (const auto& member : agreed_->members) {
+    const auto at = signed_by.find(member.id);
+    if (at == signed_by.end()) {
+      all_here = false;
+      continue;
+    }
+    const auto& statement = at->second;
+    if (statement.set != agreed_->set || statement.graph != agreed_->graph) all_equal = false;
+    if (member.id == self_) continue;
+    if (other && (other->set != statement.set || other->graph != statement.graph))
+      others_equal = false;
+    if (!other) other = statement;
+  }
+  if (!all_here && now_ < closed_ + agree_deadline()) return;
+  if (all_here && all_equal) {
+    phase_ = Phase::freezing;
+    last_progress_ = now_;
+    if (!freeze_asked_) out_.freeze = options_.run.kind;
+    freeze_asked_ = true;
+    return;
+  }
+  // The others agree, on a set without this node: it was late, and follows.
+  if (other && others_equal) {
+    std::vector<const Finish*> without;
+    for (const auto* finish : candidates())
+      if (finish->signer != self_ && is_member(finish->signer)) without.push_back(finish);
+    const auto agreed = make_agreed({options_.run, epoch_}, without);
+    if (agreed.set == other->set && agreed.graph == other->graph) {
+      follow("this node was too late for the set");
+      return restate();
+    }
+  }
+  enter_epoch(epoch_.next(), all_here ? "participants saw different sets"
+                                      : "a participant did not confirm the set in time");
+}
+
+// A member that vanished or was excluded ends the epoch (rulings 36: not once there is a
+// certificate).
+void FinalConsensus::check_members() {
+  if (!reduction_ || certificate_ || phase_ < Phase::confirming || phase_ > Phase::certifying)
+    return;
+  for (const auto& [peer, since] : away_)
+    if (now_ >= since + options_.reconnect_grace && reduction_->uses(peer))
+      return enter_epoch(epoch_.next(), "the session with " + short_form(peer) + " is gone");
+  for (const auto& member : agreed_->members) {
+    if (gone_.contains(member.id) && !sessions_.contains(member.id))
+      return enter_epoch(epoch_.next(), short_form(member.id) + " is gone");
+    if (ledger_.is_excluded(member.id))
+      return enter_epoch(epoch_.next(), short_form(member.id) + " is excluded");
+  }
+  if (now_ >= last_progress_ + options_.stall_limit)
+    enter_epoch(epoch_.next(), "nothing went on for " +
+                                   std::to_string(static_cast<int>(seconds(options_.stall_limit))) +
+                                   " s");
+}
+
+}  // namespace starling::gossip::consensus

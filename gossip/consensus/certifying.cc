@@ -1,0 +1,291 @@
+// FinalConsensus, last part: from the reduced chunks to the certificate, and what comes after it
+// (design section 8, step 8; rulings 36 to 40).
+#include "gossip/consensus/final_consensus.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::gossip::consensus {
+
+void FinalConsensus::take(ReductionEffects effects) {
+  for (auto& [to, message] : effects.send) send(to, std::move(message));
+  for (auto& job : effects.jobs) {
+    if (const auto* load = std::get_if<LoadJob>(&job)) loads_.push_back(load->to);
+    out_.jobs.push_back(std::move(job));
+  }
+  if (reduction_ && reduction_->progress() != progress_seen_) {
+    progress_seen_ = reduction_->progress();
+    last_progress_ = now_;
+  }
+  if (!effects.fault) return;
+  auto& fault = *effects.fault;
+  if (fault.reason == RefusalReason::bad_bytes)
+    out_.misbehaved.push_back({fault.accused, fault.detail});
+  if (fault.reason == RefusalReason::not_finite) withdrawn_ = true;
+  why_ = fault.detail;
+  refuse(fault.reason, fault.chunk, fault.accused);
+}
+
+void FinalConsensus::take(FetchEffects effects) {
+  for (auto& [to, message] : effects.send) send(to, std::move(message));
+  for (auto& job : effects.jobs) out_.jobs.push_back(std::move(job));
+  for (const auto& peer : effects.misbehaved)
+    out_.misbehaved.push_back({peer, "sent a chunk that is not the certified one"});
+}
+
+void FinalConsensus::advance_reducing() {
+  if (!reduction_->complete()) return;
+  own_hash_ = model_hash(options_.manifest, reduction_->hashes());
+  phase_ = Phase::checking;
+  out_.jobs.emplace_back(CheckJob{{{options_.run, epoch_}, 0}});
+}
+
+Certificate FinalConsensus::draft() const {
+  Certificate certificate{.epoch = epoch_,
+                          .fingerprint = options_.fingerprint,
+                          .hash = *own_hash_,
+                          .set = agreed_->set,
+                          .participants = {},
+                          .signatures = {},
+                          .samples = agreed_->samples,
+                          .model = options_.model};
+  for (const auto& member : agreed_->members) certificate.participants.push_back(member.id);
+  return certificate;
+}
+
+void FinalConsensus::on_checked(const ReplicaChecked& checked) {
+  if (!(checked.worst <= 1.0)) {
+    why_ = "the result differs from the own replica by " + std::to_string(checked.worst) +
+           " times what is plausible, in tensor " + std::to_string(checked.tensor);
+    return refuse(RefusalReason::sanity, checked.chunk, reduction_->root(checked.chunk));
+  }
+  phase_ = Phase::certifying;
+  last_progress_ = now_;
+  claim_ = claim_of(draft());
+  HashSignature statement{.round = {options_.run, epoch_},
+                          .signer = self_,
+                          .claim = claim_,
+                          .hash = *own_hash_,
+                          .signature = {}};
+  sign(statement, signer_, options_.fingerprint);
+  ledger_.add(statement);
+  flood(statement, std::nullopt);
+}
+
+void FinalConsensus::refuse(RefusalReason reason, std::uint32_t chunk, const NodeId& accused) {
+  Refusal refusal{.round = {options_.run, epoch_},
+                  .signer = self_,
+                  .reason = reason,
+                  .rule = rule_,
+                  .chunk = chunk,
+                  .accused = accused,
+                  .signature = {}};
+  sign(refusal, signer_, options_.fingerprint);
+  ledger_.add(refusal);
+  flood(refusal, std::nullopt);
+  apply(refusal);
+}
+
+// What a refusal, own or heard, means for the next epoch (rulings 37).
+void FinalConsensus::apply(const Refusal& refusal) {
+  const bool of_this_set = refusal.round.epoch == epoch_ && is_member(refusal.signer);
+  if (refusal.reason == RefusalReason::sanity && refusal.rule == Rule::mean) {
+    if (ledger_.finishes().contains(refusal.signer)) rule_ = Rule::median;
+  } else if (refusal.reason != RefusalReason::bad_bytes) {
+    // Not even the median is near its replica, or its replica is broken: the others go on.
+    ledger_.exclude(refusal.signer);
+    if (refusal.signer == self_) withdrawn_ = true;
+  }
+  if (of_this_set)
+    enter_epoch(epoch_.next(), refusal.signer == self_
+                                   ? why_
+                                   : short_form(refusal.signer) + " refused the result");
+}
+
+void FinalConsensus::advance_certifying() {
+  const auto& signatures = ledger_.signatures();
+  auto certificate = draft();
+  bool all_equal = true;
+  for (const auto& id : certificate.participants) {
+    const auto at = signatures.find(id);
+    if (at == signatures.end()) return;
+    if (at->second.hash != certificate.hash || at->second.claim != claim_) all_equal = false;
+    certificate.signatures.push_back(at->second.signature);
+  }
+  if (!all_equal) {
+    if (epoch_.value == options_.max_epoch)
+      return end_failed(
+          {Errc::replicas_differ, Doing::certifying, "participants signed different hashes"});
+    return enter_epoch(epoch_.next(), "participants signed different hashes");
+  }
+  if (options_.run.kind == RunKind::merge) {
+    phase_ = Phase::done;
+    out_.merged = Merged{certificate.participants, certificate.samples};
+    return;
+  }
+  certified_ = reduction_->hashes();
+  certificate_ = std::move(certificate);
+  // Participants make their own from the same signatures; the others have to be shown.
+  for (const auto& peer : sessions_)
+    if (!is_member(peer) && shown_.insert(peer).second) show_certificate(peer);
+  phase_ = Phase::fetching;
+  last_progress_ = now_;
+  fetch_.begin(certified_);
+}
+
+void FinalConsensus::show_certificate(const NodeId& peer) {
+  send(peer, CertificateMessage{*certificate_, options_.manifest, certified_});
+}
+
+void FinalConsensus::handle(const CertificateMessage& message) {
+  if (options_.run.kind == RunKind::merge || phase_ == Phase::failed) return;
+  const auto& theirs = message.certificate;
+  if (certificate_ && certificate_->hash == theirs.hash) {
+    if (phase_ == Phase::fetching) {
+      fetch_.add_source(from_);
+      take(fetch_.on_tick(now_));
+    }
+    return;
+  }
+  if (theirs.fingerprint != options_.fingerprint) return;
+  if (message.manifest != options_.manifest || message.chunks.size() != plan_.count()) {
+    out_.misbehaved.push_back({from_, "showed a certificate of another model"});
+    return;
+  }
+  if (const auto genuine = verify(message, options_.fingerprint, verifier_); !genuine) {
+    out_.misbehaved.push_back({from_, "showed a false certificate: " + genuine.error().detail});
+    return;
+  }
+  if (certificate_) {
+    out_.conflicting = theirs;
+    const bool own = std::ranges::binary_search(certificate_->participants, self_);
+    const bool larger = theirs.participants.size() > certificate_->participants.size();
+    // Followers take the larger one while they still can; what is finished stays.
+    if (own || !larger || phase_ != Phase::fetching) return;
+  }
+  accept(message);
+}
+
+// Shown a certificate: the own epoch is dropped, what is missing is fetched by hash.
+void FinalConsensus::accept(const CertificateMessage& message) {
+  certificate_ = message.certificate;
+  certified_ = message.chunks;
+  agreed_.reset();
+  reduction_.reset();
+  if (!std::ranges::binary_search(certificate_->participants, self_)) role_ = Role::follower;
+  phase_ = Phase::fetching;
+  last_progress_ = now_;
+  shown_ = sessions_;
+  flood(message, from_);
+  fetch_.begin(certified_);
+  fetch_.add_source(from_);
+  take(fetch_.on_tick(now_));
+}
+
+void FinalConsensus::advance_fetching() {
+  if (fetch_.complete()) return finish();
+  if (now_ >= last_progress_ + following_limit())
+    end_failed({Errc::timed_out, Doing::transferring_state,
+                "nobody sends the " + std::to_string(fetch_.missing()) +
+                    " missing chunks of the certified model"});
+}
+
+void FinalConsensus::advance_following() {
+  if (now_ < last_progress_ + following_limit()) return;
+  if (frozen_ || options_.run.kind == RunKind::merge)
+    return end_failed({Errc::timed_out, Doing::agreeing, "no certificate came: " + why_});
+  // The others vanished before anything came of it, and this node still trains: as if it had never
+  // heard of them.
+  phase_ = Phase::idle;
+  epoch_ = {};
+  ledger_ = Ledger{};
+  role_ = standing_;
+  revision_ = 0;
+}
+
+void FinalConsensus::finish() {
+  const bool own = std::ranges::binary_search(certificate_->participants, self_);
+  own_hash_ = certificate_->hash;
+  phase_ = Phase::lingering;
+  finished_at_ = now_;
+  out_.finished = Finished{*certificate_, own ? Role::participant : Role::follower};
+  Acknowledge statement{.round = {options_.run, certificate_->epoch},
+                        .signer = self_,
+                        .hash = certificate_->hash,
+                        .signature = {}};
+  sign(statement, signer_, options_.fingerprint);
+  ledger_.add(statement);
+  flood(statement, std::nullopt);
+}
+
+Duration FinalConsensus::following_limit() const {
+  return 2 * options_.longest_deadline + options_.stall_limit;
+}
+
+// Who has neither acknowledged nor is known to be gone.
+bool FinalConsensus::is_awaited(const NodeId& id) const {
+  if (id == self_ || gone_.contains(id) || ledger_.is_excluded(id)) return false;
+  if (const auto at = away_.find(id);
+      at != away_.end() && now_ >= at->second + options_.reconnect_grace)
+    return false;
+  return !ledger_.acknowledged().contains(id);
+}
+
+bool FinalConsensus::everybody_acknowledged() const {
+  const auto missing = [&](const NodeId& id) {
+    return id != self_ && !ledger_.acknowledged().contains(id);
+  };
+  if (std::ranges::any_of(certificate_->participants, missing)) return false;
+  for (const auto& [id, finish] : ledger_.finishes())
+    if (finish.role == Role::follower && missing(id) && !gone_.contains(id)) return false;
+  return true;
+}
+
+void FinalConsensus::advance_lingering() {
+  const bool waiting = std::ranges::any_of(certificate_->participants,
+                                           [&](const NodeId& id) { return is_awaited(id); });
+  if (waiting && now_ < finished_at_ + options_.longest_deadline) {
+    settled_at_.reset();
+    return;
+  }
+  if (!settled_at_) settled_at_ = now_;
+  if (!everybody_acknowledged() && now_ < *settled_at_ + options_.linger) return;
+  phase_ = Phase::done;
+  out_.may_exit = certificate_->epoch;
+}
+
+TimePoint FinalConsensus::linger_deadline() const {
+  if (settled_at_) return *settled_at_ + options_.linger;
+  TimePoint next = finished_at_ + options_.longest_deadline;
+  for (const auto& [peer, since] : away_) {
+    const auto due = since + options_.reconnect_grace;
+    if (due > now_) next = std::min(next, due);
+  }
+  return next;
+}
+
+void FinalConsensus::end_failed(Error error) {
+  phase_ = Phase::failed;
+  why_ = error.detail;
+  agreed_.reset();
+  reduction_.reset();
+  out_.failed = std::move(error);
+}
+
+Result<void> FinalConsensus::restore(const CertificateMessage& held) {
+  if (phase_ != Phase::idle)
+    return fail(Errc::bad_argument, Doing::certifying, "the consensus has begun already");
+  if (held.manifest != options_.manifest || held.chunks.size() != plan_.count())
+    return fail(Errc::corrupt, Doing::certifying, "the stored certificate is of another model");
+  TRY_VOID(verify(held, options_.fingerprint, verifier_));
+  certificate_ = held.certificate;
+  certified_ = held.chunks;
+  own_hash_ = certificate_->hash;
+  for (std::uint32_t chunk = 0; chunk < plan_.count(); ++chunk)
+    store_.set(chunk, certified_[chunk]);
+  if (!std::ranges::binary_search(certificate_->participants, self_)) role_ = Role::follower;
+  phase_ = Phase::done;
+  return {};
+}
+
+}  // namespace starling::gossip::consensus

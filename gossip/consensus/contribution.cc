@@ -1,0 +1,303 @@
+#include "gossip/consensus/contribution.h"
+
+#include "gossip/consensus/arithmetic.h"
+#include "node/base/check.h"
+#include "node/base/hash.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace starling::gossip::consensus {
+namespace {
+
+constexpr unsigned kContributionBits = 1U + static_cast<unsigned>(kFractionBits);
+constexpr std::int64_t kLargestFixed = (std::int64_t{1} << kFractionBits) - 1;
+
+// One job at work: the chunk, its plan and the memory.
+class Runner {
+ public:
+  Runner(const JobTarget& target, const ChunkPlan& plan, const JobMemory& memory)
+      : chunk_(target.chunk), plan_(plan), memory_(memory), kind_(plan.kind(target.chunk)) {}
+
+  Result<JobDone> run(const ExponentsJob&) {
+    const auto own = own_values();
+    Bytes exponents;
+    exponents.reserve(plan_.exponents(chunk_));
+    for (std::size_t at = 0; at < own.size(); at += block()) {
+      const auto exponent = block_exponent(own.subspan(at, std::min(block(), own.size() - at)));
+      if (exponent == 255)
+        return fail(
+            Errc::diverged, Doing::reducing,
+            "the own replica holds a value that is not finite, in chunk " + std::to_string(chunk_));
+      exponents.push_back(static_cast<std::byte>(exponent));
+    }
+    return ExponentsFound{share(std::move(exponents))};
+  }
+
+  Result<JobDone> run(const SumJob& job) {
+    TRY(const auto sum, total(job));
+    return SumPacked{share(pack(sum, sum_bits(kind_, job.total_weight)))};
+  }
+
+  Result<JobDone> run(const DivideJob& job) {
+    TRY(auto sum, total(job.sum));
+    if (kind_ != ChunkKind::counters)
+      for (auto& value : sum) value = divide_rounded(value, job.sum.total_weight);
+    return write_fixed(sum, *job.sum.exponents);
+  }
+
+  Result<JobDone> run(const PackJob& job) {
+    std::vector<std::int64_t> fixed(plan_.values(chunk_));
+    add_own(1, *job.exponents, fixed);
+    return SumPacked{share(pack(fixed, kContributionBits))};
+  }
+
+  Result<JobDone> run(const MedianJob& job) {
+    std::vector<std::int64_t> own(plan_.values(chunk_));
+    add_own(1, *job.exponents, own);
+    const std::size_t total_bytes = packed_bytes(own.size(), kContributionBits);
+    for (const auto& other : job.others)
+      if (other.packed->size() != total_bytes)
+        return blame(other.child, "a contribution of " + std::to_string(other.packed->size()) +
+                                      " bytes where " + std::to_string(total_bytes) + " belong");
+    // Slice by slice, so that no contribution is ever unpacked whole: 4,096 values of 31 bits end
+    // on a byte.
+    static_assert(kBlockValues * kContributionBits % 8 == 0);
+    const std::size_t members = job.others.size() + 1;
+    std::vector<std::int64_t> columns(members * kBlockValues);
+    for (std::size_t at = 0; at < own.size(); at += kBlockValues) {
+      const std::size_t count = std::min(kBlockValues, own.size() - at);
+      std::fill(columns.begin(), columns.end(), 0);
+      const auto mine = std::span(columns).first(count);
+      std::copy_n(own.begin() + static_cast<std::ptrdiff_t>(at), count, mine.begin());
+      for (std::size_t k = 0; k < job.others.size(); ++k) {
+        const auto slice =
+            ByteView(*job.others[k].packed)
+                .subspan(at * kContributionBits / 8, packed_bytes(count, kContributionBits));
+        auto added = add_packed(slice, kContributionBits, kLargestFixed,
+                                std::span(columns).subspan((k + 1) * kBlockValues, count));
+        if (!added) return blame(job.others[k].child, added.error().detail);
+      }
+      std::vector<std::int64_t> row(members);
+      for (std::size_t v = 0; v < count; ++v) {
+        for (std::size_t m = 0; m < members; ++m) row[m] = columns[m * kBlockValues + v];
+        own[at + v] = median_of(row);
+      }
+    }
+    return write_fixed(own, *job.exponents);
+  }
+
+  Result<JobDone> run(const StoreJob& job) {
+    const ByteView bytes = *job.bytes;
+    if (bytes.size() != plan_.result_bytes(chunk_))
+      return blame(job.from, std::to_string(bytes.size()) + " bytes of a chunk of " +
+                                 std::to_string(plan_.result_bytes(chunk_)));
+    if (hash_of(bytes) != job.hash) return blame(job.from, "a chunk with another hash");
+    if (!well_formed(bytes)) return blame(job.from, "a chunk with a value that is not finite");
+    std::memcpy(result().data(), bytes.data(), bytes.size());
+    return ChunkStored{job.hash, job.bytes};
+  }
+
+  Result<JobDone> run(const LoadJob& job) {
+    const auto bytes = result();
+    auto copy = share(Bytes(bytes.begin(), bytes.end()));
+    if (hash_of(*copy) != job.hash)
+      return fail(Errc::corrupt, Doing::transferring_state,
+                  "chunk " + std::to_string(chunk_) + " is no longer the one that was asked for");
+    return ChunkLoaded{job.to, job.hash, std::move(copy)};
+  }
+
+  Result<JobDone> run(const CheckJob&) {
+    ReplicaChecked checked;
+    if (memory_.parameters.empty()) return checked;
+    STARLING_CHECK_OP(memory_.parameters.size(), ==, memory_.result_parameters.size());
+    for (std::size_t t = 0; t < memory_.tensors.size(); ++t) check_tensor(t, checked);
+    return checked;
+  }
+
+  [[nodiscard]] std::optional<NodeId> culprit() const { return culprit_; }
+
+ private:
+  [[nodiscard]] std::size_t block() const { return plan_.block_values(chunk_); }
+
+  std::unexpected<Error> blame(const NodeId& peer, std::string detail) {
+    culprit_ = peer;
+    return fail(Errc::bad_message, Doing::reducing, std::move(detail));
+  }
+
+  // The own values of this chunk; for second moments about the common mean computed here.
+  std::span<const float> own_values() {
+    const auto count = plan_.values(chunk_);
+    switch (kind_) {
+      case ChunkKind::parameters:
+        STARLING_CHECK_OP(memory_.parameters.size(), ==, plan_.shape().parameters);
+        return memory_.parameters.subspan(plan_.first(chunk_), count);
+      case ChunkKind::mean:
+        STARLING_CHECK_OP(memory_.mean.size(), ==, count);
+        return memory_.mean;
+      case ChunkKind::variance:
+        STARLING_CHECK_OP(memory_.mean.size(), ==, count);
+        STARLING_CHECK_OP(memory_.variance.size(), ==, count);
+        moments_.resize(count);
+        for (std::size_t k = 0; k < count; ++k)
+          moments_[k] = moment_about(memory_.mean[k], memory_.variance[k], memory_.result_mean[k]);
+        return moments_;
+      case ChunkKind::counters:
+        return {};
+    }
+    return {};
+  }
+
+  void add_own(std::uint32_t weight, const Bytes& exponents, std::span<std::int64_t> sum) {
+    if (kind_ == ChunkKind::counters) {
+      STARLING_CHECK_OP(memory_.counters.size(), ==, sum.size());
+      for (std::size_t k = 0; k < sum.size(); ++k)
+        sum[k] += std::clamp<std::int64_t>(memory_.counters[k], 0, kMaxCounter);
+      return;
+    }
+    const auto own = own_values();
+    STARLING_CHECK_OP(exponents.size(), ==, plan_.exponents(chunk_));
+    for (std::size_t b = 0; b < exponents.size(); ++b) {
+      const auto at = b * block();
+      const auto count = std::min(block(), own.size() - at);
+      add_quantized(own.subspan(at, count), static_cast<std::uint8_t>(exponents[b]), weight,
+                    sum.subspan(at, count));
+    }
+  }
+
+  Result<std::vector<std::int64_t>> total(const SumJob& job) {
+    std::vector<std::int64_t> sum(plan_.values(chunk_));
+    add_own(job.own_weight, *job.exponents, sum);
+    for (const auto& child : job.children) {
+      const auto largest = kind_ == ChunkKind::counters
+                               ? static_cast<std::int64_t>(child.members) * kMaxCounter
+                               : static_cast<std::int64_t>(child.weight) * kLargestFixed;
+      auto added = add_packed(*child.packed, sum_bits(kind_, job.total_weight), largest, sum);
+      if (!added) return blame(child.child, added.error().detail);
+    }
+    return sum;
+  }
+
+  // Bytes of this chunk in the result buffer.
+  [[nodiscard]] std::span<std::byte> result() const {
+    const auto count = plan_.values(chunk_);
+    switch (kind_) {
+      case ChunkKind::parameters:
+        STARLING_CHECK_OP(memory_.result_parameters.size(), ==, plan_.shape().parameters);
+        return std::as_writable_bytes(
+            memory_.result_parameters.subspan(plan_.first(chunk_), count));
+      case ChunkKind::mean:
+        STARLING_CHECK_OP(memory_.result_mean.size(), ==, count);
+        return std::as_writable_bytes(memory_.result_mean);
+      case ChunkKind::variance:
+        STARLING_CHECK_OP(memory_.result_variance.size(), ==, count);
+        return std::as_writable_bytes(memory_.result_variance);
+      case ChunkKind::counters:
+        STARLING_CHECK_OP(memory_.result_counters.size(), ==, count);
+        return std::as_writable_bytes(memory_.result_counters);
+    }
+    return {};
+  }
+
+  Result<JobDone> write_fixed(std::span<const std::int64_t> fixed, const Bytes& exponents) {
+    Bytes bytes(plan_.result_bytes(chunk_));
+    if (kind_ == ChunkKind::counters) {
+      std::memcpy(bytes.data(), fixed.data(), bytes.size());
+    } else {
+      for (std::size_t k = 0; k < fixed.size(); ++k) {
+        const float value = dequantize(fixed[k], static_cast<std::uint8_t>(exponents[k / block()]));
+        std::memcpy(bytes.data() + k * sizeof(float), &value, sizeof(float));
+      }
+    }
+    std::memcpy(result().data(), bytes.data(), bytes.size());
+    const auto hash = hash_of(bytes);
+    return ChunkDivided{share(std::move(bytes)), hash};
+  }
+
+  [[nodiscard]] bool well_formed(ByteView bytes) const {
+    if (kind_ == ChunkKind::counters) {
+      for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int64_t)) {
+        std::int64_t value = 0;
+        std::memcpy(&value, bytes.data() + at, sizeof(value));
+        if (value < 0) return false;
+      }
+      return true;
+    }
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, bytes.data() + at, sizeof(value));
+      if (!std::isfinite(value)) return false;
+    }
+    return true;
+  }
+
+  void check_tensor(std::size_t index, ReplicaChecked& checked) const {
+    const auto& tensor = memory_.tensors[index];
+    const double measured = static_cast<double>(tensor.largest_disagreement);
+    if (!std::isfinite(measured) || measured <= 0) return;
+    double energy = 0;
+    double own_energy = 0;
+    double largest_part = -1;
+    std::uint32_t largest_chunk = 0;
+    for (std::size_t at = tensor.first; at < tensor.first + tensor.values;) {
+      const std::uint32_t chunk = plan_.chunk_of(at);
+      const std::size_t end = std::min<std::size_t>(plan_.first(chunk) + plan_.values(chunk),
+                                                    tensor.first + tensor.values);
+      double part = 0;
+      for (; at < end; ++at) {
+        const double own = static_cast<double>(memory_.parameters[at]);
+        const double away = static_cast<double>(memory_.result_parameters[at]) - own;
+        part += away * away;
+        own_energy += own * own;
+      }
+      energy += part;
+      if (part > largest_part) {
+        largest_part = part;
+        largest_chunk = chunk;
+      }
+    }
+    // Even equal replicas differ from the result by its rounding to fp32, 2^-24 of each value, and
+    // by the fixed point, 2^-31 of a block's largest: 2^-20 of the norm covers both.
+    const double limit = kSanityFactor * measured + std::sqrt(own_energy) * 0x1.0p-20;
+    const double ratio = std::sqrt(energy) / limit;
+    if (!(ratio > checked.worst)) return;
+    checked = {.worst = ratio, .tensor = index, .chunk = largest_chunk};
+  }
+
+  std::uint32_t chunk_;
+  const ChunkPlan& plan_;
+  const JobMemory& memory_;
+  ChunkKind kind_;
+  std::vector<float> moments_;
+  std::optional<NodeId> culprit_;
+};
+
+const JobTarget& target_of(const ConsensusJob& job) {
+  return std::visit(
+      [](const auto& j) -> const JobTarget& {
+        if constexpr (requires { j.target; }) {
+          return j.target;
+        } else {
+          return j.sum.target;
+        }
+      },
+      job);
+}
+
+}  // namespace
+
+JobOutcome run_job(const ConsensusJob& job, const ChunkPlan& plan, const JobMemory& memory) {
+  const auto& target = target_of(job);
+  Runner runner(target, plan, memory);
+  auto result = std::visit([&](const auto& j) { return runner.run(j); }, job);
+  return {.target = target,
+          .kind = kind_of(job),
+          .result = std::move(result),
+          .culprit = runner.culprit()};
+}
+
+}  // namespace starling::gossip::consensus

@@ -1,0 +1,129 @@
+#include "gossip/consensus/ledger.h"
+
+#include <utility>
+
+namespace starling::gossip::consensus {
+namespace {
+
+// What matters of a statement; two signatures over the same statement are no contradiction.
+bool says_the_same(const Participants& a, const Participants& b) {
+  return a.count == b.count && a.set == b.set && a.graph == b.graph;
+}
+bool says_the_same(const HashSignature& a, const HashSignature& b) {
+  return a.claim == b.claim && a.hash == b.hash;
+}
+
+// For the kinds of which a node signs one in an epoch.
+template <class Message>
+Novelty look(const std::map<NodeId, Message>& held, const Message& message, Epoch epoch,
+             const std::set<NodeId>& excluded) {
+  if (message.round.epoch != epoch) return Novelty::unusable;
+  const auto at = held.find(message.signer);
+  if (at == held.end()) return held.size() < kMaxStatements ? Novelty::fresh : Novelty::unusable;
+  if (says_the_same(at->second, message) || excluded.contains(message.signer))
+    return Novelty::known;
+  return Novelty::conflicting;
+}
+
+}  // namespace
+
+void Ledger::enter(Epoch epoch) {
+  if (epoch == epoch_) return;
+  epoch_ = epoch;
+  finishes_.clear();
+  participants_.clear();
+  signatures_.clear();
+}
+
+Novelty Ledger::look_at(const Finish& message) const {
+  if (message.round.epoch > epoch_) return Novelty::unusable;
+  if (message.round.epoch < epoch_) {
+    if (message.role != Role::participant) return Novelty::known;
+    const auto at = first_part_.find(message.signer);
+    if (at == first_part_.end())
+      return first_part_.size() < kMaxStatements ? Novelty::fresh : Novelty::unusable;
+    return message.round.epoch < at->second.round.epoch ? Novelty::fresh : Novelty::known;
+  }
+  const auto at = finishes_.find(message.signer);
+  if (at == finishes_.end())
+    return finishes_.size() < kMaxStatements ? Novelty::fresh : Novelty::unusable;
+  return message.revision > at->second.revision ? Novelty::fresh : Novelty::known;
+}
+
+Novelty Ledger::look_at(const Participants& message) const {
+  return look(participants_, message, epoch_, excluded_);
+}
+
+Novelty Ledger::look_at(const HashSignature& message) const {
+  return look(signatures_, message, epoch_, excluded_);
+}
+
+Novelty Ledger::look_at(const Refusal& message) const {
+  if (message.round.epoch > epoch_) return Novelty::unusable;
+  const auto at = refusals_.find(message.signer);
+  if (at == refusals_.end())
+    return refusals_.size() < kMaxStatements ? Novelty::fresh : Novelty::unusable;
+  return message.round.epoch > at->second.round.epoch ? Novelty::fresh : Novelty::known;
+}
+
+Novelty Ledger::look_at(const Acknowledge& message) const {
+  const auto at = acknowledged_.find(message.signer);
+  if (at == acknowledged_.end())
+    return acknowledged_.size() < kMaxStatements ? Novelty::fresh : Novelty::unusable;
+  return Novelty::known;
+}
+
+void Ledger::add(const Finish& message) {
+  if (message.role == Role::participant) {
+    const auto [at, is_new] = first_part_.try_emplace(message.signer, message);
+    if (!is_new && message.round.epoch < at->second.round.epoch) at->second = message;
+  }
+  if (message.round.epoch == epoch_) finishes_.insert_or_assign(message.signer, message);
+}
+
+void Ledger::add(const Participants& message) {
+  const auto [at, is_new] = participants_.try_emplace(message.signer, message);
+  if (is_new) return;
+  keep_evidence(at->second, message);
+  exclude(message.signer);
+}
+
+void Ledger::add(const HashSignature& message) {
+  const auto [at, is_new] = signatures_.try_emplace(message.signer, message);
+  if (is_new) return;
+  keep_evidence(at->second, message);
+  exclude(message.signer);
+}
+
+void Ledger::add(const Refusal& message) { refusals_.insert_or_assign(message.signer, message); }
+
+void Ledger::add(const Acknowledge& message) { acknowledged_.try_emplace(message.signer, message); }
+
+bool Ledger::may_take_part(const NodeId& id) const {
+  if (is_excluded(id)) return false;
+  if (epoch_.value <= 1) return true;
+  const auto at = first_part_.find(id);
+  return at != first_part_.end() && at->second.round.epoch < epoch_;
+}
+
+std::vector<ConsensusMessage> Ledger::everything() const {
+  std::vector<ConsensusMessage> all;
+  // The current epoch comes first: a node that hears of it for the first time must not take an
+  // older Finish for an invitation.
+  for (const auto& [id, message] : finishes_) all.emplace_back(message);
+  for (const auto& [id, message] : first_part_)
+    if (message.round.epoch < epoch_) all.emplace_back(message);
+  for (const auto& message : evidence_) all.push_back(message);
+  for (const auto& [id, message] : refusals_) all.emplace_back(message);
+  for (const auto& [id, message] : participants_) all.emplace_back(message);
+  for (const auto& [id, message] : signatures_) all.emplace_back(message);
+  for (const auto& [id, message] : acknowledged_) all.emplace_back(message);
+  return all;
+}
+
+void Ledger::keep_evidence(ConsensusMessage first, ConsensusMessage second) {
+  evidence_.push_back(std::move(first));
+  evidence_.push_back(std::move(second));
+}
+
+}  // namespace starling::gossip::consensus

@@ -1,0 +1,476 @@
+#include "gossip/consensus/message_codec.h"
+
+// clang-format off: the first of the two adds what headers of Cap'n Proto need to compile.
+#include "transport/capnp_message.h"
+#include "gossip/consensus/messages.capnp.h"
+// clang-format on
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace starling::gossip::consensus {
+namespace {
+
+using transport::data_of;
+using transport::view_of;
+
+std::unexpected<Error> refuse(std::string detail) {
+  return fail(Errc::bad_message, Doing::reading_message, std::move(detail));
+}
+
+// Out.
+
+void write(wire::Round::Builder out, const RoundId& round) {
+  out.setKind(static_cast<std::uint8_t>(round.run.kind));
+  out.setNumber(round.run.number);
+  out.setEpoch(round.epoch.value);
+}
+
+Bytes joined(const std::vector<NodeId>& ids) {
+  Bytes bytes;
+  bytes.reserve(ids.size() * 32);
+  for (const auto& id : ids) bytes.insert(bytes.end(), id.bytes.begin(), id.bytes.end());
+  return bytes;
+}
+
+void write(wire::Finish::Builder out, const Finish& m) {
+  write(out.initRound(), m.round);
+  out.setRevision(m.revision);
+  out.setSigner(data_of(m.signer.view()));
+  out.setFingerprint(data_of(m.fingerprint.view()));
+  out.setReason(static_cast<std::uint8_t>(m.reason));
+  out.setRole(static_cast<std::uint8_t>(m.role));
+  out.setRule(static_cast<std::uint8_t>(m.rule));
+  out.setWeight(m.weight);
+  out.setSamples(m.samples);
+  out.setSessions(data_of(joined(m.sessions)));
+  out.setSignature(data_of(m.signature.view()));
+}
+
+void write(wire::Participants::Builder out, const Participants& m) {
+  write(out.initRound(), m.round);
+  out.setSigner(data_of(m.signer.view()));
+  out.setCount(m.count);
+  out.setSet(data_of(m.set.view()));
+  out.setGraph(data_of(m.graph.view()));
+  out.setSignature(data_of(m.signature.view()));
+}
+
+void write(wire::Exponents::Builder out, const Exponents& m) {
+  write(out.initRound(), m.round);
+  out.setChunk(m.chunk);
+  out.setDirection(static_cast<std::uint8_t>(m.direction));
+}
+
+void write(wire::Sum::Builder out, const Sum& m) {
+  write(out.initRound(), m.round);
+  out.setChunk(m.chunk);
+}
+
+void write(wire::Contribution::Builder out, const Contribution& m) {
+  write(out.initRound(), m.round);
+  out.setChunk(m.chunk);
+  out.setOrigin(data_of(m.origin.view()));
+}
+
+void write(wire::ResultChunk::Builder out, const ResultChunk& m) {
+  write(out.initRound(), m.round);
+  out.setChunk(m.chunk);
+  out.setHash(data_of(m.hash.view()));
+  out.setSignature(data_of(m.signature.view()));
+}
+
+void write(wire::HashSignature::Builder out, const HashSignature& m) {
+  write(out.initRound(), m.round);
+  out.setSigner(data_of(m.signer.view()));
+  out.setClaim(data_of(m.claim.view()));
+  out.setHash(data_of(m.hash.view()));
+  out.setSignature(data_of(m.signature.view()));
+}
+
+void write(wire::Refusal::Builder out, const Refusal& m) {
+  write(out.initRound(), m.round);
+  out.setSigner(data_of(m.signer.view()));
+  out.setReason(static_cast<std::uint8_t>(m.reason));
+  out.setRule(static_cast<std::uint8_t>(m.rule));
+  out.setChunk(m.chunk);
+  out.setAccused(data_of(m.accused.view()));
+  out.setSignature(data_of(m.signature.view()));
+}
+
+void write(wire::CertificateMessage::Builder out, const CertificateMessage& m) {
+  const auto& certificate = m.certificate;
+  out.setEpoch(certificate.epoch.value);
+  out.setFingerprint(data_of(certificate.fingerprint.view()));
+  out.setHash(data_of(certificate.hash.view()));
+  out.setSet(data_of(certificate.set.view()));
+  out.setParticipants(static_cast<std::uint32_t>(certificate.participants.size()));
+  out.setSamples(certificate.samples);
+  out.setModel(data_of(as_bytes(certificate.model)));
+  out.setManifest(data_of(m.manifest.view()));
+  out.setChunks(static_cast<std::uint32_t>(m.chunks.size()));
+}
+
+void write(wire::ChunkRequest::Builder out, const ChunkRequest& m) {
+  write(out.initRound(), m.round);
+  out.setChunk(m.chunk);
+  out.setHash(data_of(m.hash.view()));
+}
+
+void write(wire::Chunk::Builder out, const Chunk& m) {
+  out.setChunk(m.chunk);
+  out.setHash(data_of(m.hash.view()));
+}
+
+void write(wire::Acknowledge::Builder out, const Acknowledge& m) {
+  write(out.initRound(), m.round);
+  out.setSigner(data_of(m.signer.view()));
+  out.setHash(data_of(m.hash.view()));
+  out.setSignature(data_of(m.signature.view()));
+}
+
+void write(wire::MergeRequest::Builder out, const MergeRequest& m) {
+  out.setNumber(m.number);
+  out.setSigner(data_of(m.signer.view()));
+  out.setSignature(data_of(m.signature.view()));
+}
+
+void write(wire::MergeAbort::Builder out, const MergeAbort& m) {
+  out.setNumber(m.number);
+  out.setSigner(data_of(m.signer.view()));
+  out.setReason(data_of(as_bytes(m.reason)));
+  out.setSignature(data_of(m.signature.view()));
+}
+
+SharedBytes attachment_of(const CertificateMessage& m) {
+  Bytes bytes;
+  ByteWriter writer(bytes);
+  for (const auto& id : m.certificate.participants) writer.append(id.view());
+  for (const auto& signature : m.certificate.signatures) writer.append(signature.view());
+  for (const auto& hash : m.chunks) writer.append(hash.view());
+  return share(std::move(bytes));
+}
+
+template <class Schema, class M>
+transport::Message made(MessageType type, const M& message) {
+  transport::Message out;
+  out.type = static_cast<std::uint16_t>(type);
+  out.body = transport::write_capnp<Schema>([&](auto builder) { write(builder, message); });
+  if constexpr (requires { message.values; }) {
+    if (message.values && !message.values->empty()) out.attachment = message.values;
+  } else if constexpr (std::is_same_v<M, CertificateMessage>) {
+    out.attachment = attachment_of(message);
+  }
+  return out;
+}
+
+// In. Fields read by copy(); the first wrong one is named.
+
+template <class Id>
+Result<Id> read_id(::capnp::Data::Reader data, const char* field) {
+  const auto id = Id::from(view_of(data));
+  if (!id) return refuse(std::string(field) + " of " + std::to_string(data.size()) + " bytes");
+  return *id;
+}
+
+template <class Enum>
+Result<Enum> read_enum(std::uint8_t raw, Enum last, const char* field) {
+  if (raw > static_cast<std::uint8_t>(last))
+    return refuse(std::string(field) + " " + std::to_string(raw) + " is not known");
+  return static_cast<Enum>(raw);
+}
+
+Result<std::uint64_t> read_number(std::uint64_t value, std::uint64_t least, std::uint64_t most,
+                                  const char* field) {
+  if (value < least || value > most)
+    return refuse(std::string(field) + " " + std::to_string(value) + " is not in " +
+                  std::to_string(least) + " to " + std::to_string(most));
+  return value;
+}
+
+Result<RoundId> read_round(wire::Round::Reader in) {
+  RoundId round;
+  TRY(round.run.kind, read_enum(in.getKind(), RunKind::merge, "kind of run"));
+  round.run.number = in.getNumber();
+  if ((round.run.kind == RunKind::finish) != (round.run.number == 0))
+    return refuse("run number " + std::to_string(round.run.number) + " does not fit its kind");
+  TRY(round.epoch.value, read_number(in.getEpoch(), 1, kMaxEpoch, "epoch"));
+  return round;
+}
+
+Result<std::uint32_t> read_chunk(std::uint32_t chunk) {
+  TRY(const auto value, read_number(chunk, 0, kMaxChunks - 1, "chunk"));
+  return static_cast<std::uint32_t>(value);
+}
+
+// Ids one after the other, strictly ascending.
+Result<std::vector<NodeId>> read_ids(ByteView raw, std::size_t most, const char* field) {
+  if (raw.size() % 32 != 0 || raw.size() / 32 > most)
+    return refuse(std::string(field) + " of " + std::to_string(raw.size()) + " bytes");
+  std::vector<NodeId> ids;
+  ids.reserve(raw.size() / 32);
+  for (std::size_t at = 0; at < raw.size(); at += 32) {
+    ids.push_back(*NodeId::from(raw.subspan(at, 32)));
+    if (ids.size() > 1 && !(ids[ids.size() - 2] < ids.back()))
+      return refuse(std::string(field) + " are not in ascending order");
+  }
+  return ids;
+}
+
+// Text for people: printable ASCII, so that no log or terminal has to trust it.
+Result<std::string> read_text(ByteView raw, std::size_t most, const char* field) {
+  if (raw.size() > most)
+    return refuse(std::string(field) + " of " + std::to_string(raw.size()) + " bytes");
+  const auto text = as_text(raw);
+  if (!std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; }))
+    return refuse(std::string(field) + " is not printable ASCII");
+  return std::string(text);
+}
+
+Result<Finish> copy(wire::Finish::Reader in, const transport::Message&) {
+  Finish m;
+  TRY(m.round, read_round(in.getRound()));
+  TRY(const auto revision, read_number(in.getRevision(), 0, kMaxRevision, "revision"));
+  m.revision = static_cast<std::uint32_t>(revision);
+  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY(m.fingerprint, read_id<Hash>(in.getFingerprint(), "fingerprint"));
+  TRY(m.reason, read_enum(in.getReason(), FinishReason::command, "reason"));
+  TRY(m.role, read_enum(in.getRole(), Role::follower, "role"));
+  TRY(m.rule, read_enum(in.getRule(), Rule::median, "rule"));
+  TRY(const auto weight, read_number(in.getWeight(), 1, kMaxWeight, "weight"));
+  m.weight = static_cast<std::uint32_t>(weight);
+  m.samples = in.getSamples();
+  TRY(m.sessions, read_ids(view_of(in.getSessions()), kMaxListedSessions, "sessions"));
+  if (std::binary_search(m.sessions.begin(), m.sessions.end(), m.signer))
+    return refuse("a session of the signer with itself");
+  TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
+  return m;
+}
+
+Result<Participants> copy(wire::Participants::Reader in, const transport::Message&) {
+  Participants m;
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY(const auto count, read_number(in.getCount(), 1, kMaxParticipants, "count"));
+  m.count = static_cast<std::uint32_t>(count);
+  TRY(m.set, read_id<Hash>(in.getSet(), "set"));
+  TRY(m.graph, read_id<Hash>(in.getGraph(), "graph"));
+  TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
+  return m;
+}
+
+SharedBytes attached(const transport::Message& message) {
+  return message.attachment ? message.attachment : share({});
+}
+
+Result<Exponents> copy(wire::Exponents::Reader in, const transport::Message& message) {
+  Exponents m;
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY(m.direction, read_enum(in.getDirection(), Direction::down, "direction"));
+  m.values = attached(message);
+  const auto bad = std::byte{255};
+  if (std::find(m.values->begin(), m.values->end(), bad) != m.values->end())
+    return refuse("an exponent byte of 255");
+  return m;
+}
+
+Result<Sum> copy(wire::Sum::Reader in, const transport::Message& message) {
+  Sum m;
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.chunk, read_chunk(in.getChunk()));
+  m.values = attached(message);
+  return m;
+}
+
+Result<Contribution> copy(wire::Contribution::Reader in, const transport::Message& message) {
+  Contribution m;
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY(m.origin, read_id<NodeId>(in.getOrigin(), "origin"));
+  m.values = attached(message);
+  return m;
+}
+
+Result<ResultChunk> copy(wire::ResultChunk::Reader in, const transport::Message& message) {
+  ResultChunk m;
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY(m.hash, read_id<Hash>(in.getHash(), "hash"));
+  TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
+  m.values = attached(message);
+  return m;
+}
+
+Result<HashSignature> copy(wire::HashSignature::Reader in, const transport::Message&) {
+  HashSignature m;
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY(m.claim, read_id<Hash>(in.getClaim(), "claim"));
+  TRY(m.hash, read_id<Hash>(in.getHash(), "hash"));
+  TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
+  return m;
+}
+
+Result<Refusal> copy(wire::Refusal::Reader in, const transport::Message&) {
+  Refusal m;
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY(m.reason, read_enum(in.getReason(), RefusalReason::bad_bytes, "reason"));
+  TRY(m.rule, read_enum(in.getRule(), Rule::median, "rule"));
+  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY(m.accused, read_id<NodeId>(in.getAccused(), "accused"));
+  TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
+  return m;
+}
+
+Result<CertificateMessage> copy(wire::CertificateMessage::Reader in,
+                                const transport::Message& message) {
+  CertificateMessage m;
+  auto& certificate = m.certificate;
+  TRY(certificate.epoch.value, read_number(in.getEpoch(), 1, kMaxEpoch, "epoch"));
+  TRY(certificate.fingerprint, read_id<Hash>(in.getFingerprint(), "fingerprint"));
+  TRY(certificate.hash, read_id<Hash>(in.getHash(), "hash"));
+  TRY(certificate.set, read_id<Hash>(in.getSet(), "set"));
+  TRY(const auto members, read_number(in.getParticipants(), 1, kMaxParticipants, "participants"));
+  certificate.samples = in.getSamples();
+  TRY(certificate.model, read_text(view_of(in.getModel()), kMaxModelName, "model"));
+  TRY(m.manifest, read_id<Hash>(in.getManifest(), "manifest"));
+  TRY(const auto chunks, read_number(in.getChunks(), 0, kMaxChunks, "chunks"));
+  const auto raw = message.attached();
+  if (raw.size() != members * 96 + chunks * 32)
+    return refuse("a certificate of " + std::to_string(members) + " participants and " +
+                  std::to_string(chunks) + " chunks with " + std::to_string(raw.size()) + " bytes");
+  TRY(certificate.participants, read_ids(raw.first(members * 32), members, "participants"));
+  certificate.signatures.reserve(members);
+  for (std::size_t at = members * 32; at < members * 96; at += 64)
+    certificate.signatures.push_back(*Signature::from(raw.subspan(at, 64)));
+  m.chunks.reserve(chunks);
+  for (std::size_t at = members * 96; at < raw.size(); at += 32)
+    m.chunks.push_back(*Hash::from(raw.subspan(at, 32)));
+  return m;
+}
+
+Result<ChunkRequest> copy(wire::ChunkRequest::Reader in, const transport::Message&) {
+  ChunkRequest m;
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY(m.hash, read_id<Hash>(in.getHash(), "hash"));
+  return m;
+}
+
+Result<Chunk> copy(wire::Chunk::Reader in, const transport::Message& message) {
+  Chunk m;
+  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY(m.hash, read_id<Hash>(in.getHash(), "hash"));
+  m.values = attached(message);
+  return m;
+}
+
+Result<Acknowledge> copy(wire::Acknowledge::Reader in, const transport::Message&) {
+  Acknowledge m;
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY(m.hash, read_id<Hash>(in.getHash(), "hash"));
+  TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
+  return m;
+}
+
+Result<MergeRequest> copy(wire::MergeRequest::Reader in, const transport::Message&) {
+  MergeRequest m;
+  TRY(m.number, read_number(in.getNumber(), 1, UINT64_MAX, "number"));
+  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
+  return m;
+}
+
+Result<MergeAbort> copy(wire::MergeAbort::Reader in, const transport::Message&) {
+  MergeAbort m;
+  TRY(m.number, read_number(in.getNumber(), 1, UINT64_MAX, "number"));
+  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY(m.reason, read_text(view_of(in.getReason()), kMaxAbortReason, "reason"));
+  TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
+  return m;
+}
+
+template <class Schema, class M>
+Result<ConsensusMessage> read(const transport::Message& message) {
+  constexpr bool kBulk = std::is_same_v<M, CertificateMessage> || requires(M m) { m.values; };
+  if (!kBulk && !message.attached().empty()) return refuse("an attachment where none belongs");
+  TRY(auto value, (transport::read_capnp<Schema, M>(
+                      message.body, kMaxConsensusBody,
+                      [&](auto reader) -> Result<M> { return copy(reader, message); })));
+  return ConsensusMessage(std::move(value));
+}
+
+template <class... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+}  // namespace
+
+transport::Message encode(const ConsensusMessage& message) {
+  using T = MessageType;
+  return std::visit(
+      Overloaded{
+          [](const Finish& m) { return made<wire::Finish>(T::finish, m); },
+          [](const Participants& m) { return made<wire::Participants>(T::participants, m); },
+          [](const Exponents& m) { return made<wire::Exponents>(T::exponents, m); },
+          [](const Sum& m) { return made<wire::Sum>(T::sum, m); },
+          [](const Contribution& m) { return made<wire::Contribution>(T::contribution, m); },
+          [](const ResultChunk& m) { return made<wire::ResultChunk>(T::result_chunk, m); },
+          [](const HashSignature& m) { return made<wire::HashSignature>(T::hash_signature, m); },
+          [](const Refusal& m) { return made<wire::Refusal>(T::refusal, m); },
+          [](const CertificateMessage& m) {
+            return made<wire::CertificateMessage>(T::certificate, m);
+          },
+          [](const ChunkRequest& m) { return made<wire::ChunkRequest>(T::chunk_request, m); },
+          [](const Chunk& m) { return made<wire::Chunk>(T::chunk, m); },
+          [](const Acknowledge& m) { return made<wire::Acknowledge>(T::acknowledge, m); },
+          [](const MergeRequest& m) { return made<wire::MergeRequest>(T::merge_request, m); },
+          [](const MergeAbort& m) { return made<wire::MergeAbort>(T::merge_abort, m); },
+      },
+      message);
+}
+
+Result<ConsensusMessage> decode(const transport::Message& message) {
+  if (message.attached().size() > kMaxConsensusAttachment)
+    return fail(Errc::too_large, Doing::reading_message,
+                "an attachment of " + std::to_string(message.attached().size()) + " bytes");
+  switch (static_cast<MessageType>(message.type)) {
+    case MessageType::finish:
+      return read<wire::Finish, Finish>(message);
+    case MessageType::participants:
+      return read<wire::Participants, Participants>(message);
+    case MessageType::exponents:
+      return read<wire::Exponents, Exponents>(message);
+    case MessageType::sum:
+      return read<wire::Sum, Sum>(message);
+    case MessageType::contribution:
+      return read<wire::Contribution, Contribution>(message);
+    case MessageType::result_chunk:
+      return read<wire::ResultChunk, ResultChunk>(message);
+    case MessageType::hash_signature:
+      return read<wire::HashSignature, HashSignature>(message);
+    case MessageType::refusal:
+      return read<wire::Refusal, Refusal>(message);
+    case MessageType::certificate:
+      return read<wire::CertificateMessage, CertificateMessage>(message);
+    case MessageType::chunk_request:
+      return read<wire::ChunkRequest, ChunkRequest>(message);
+    case MessageType::chunk:
+      return read<wire::Chunk, Chunk>(message);
+    case MessageType::acknowledge:
+      return read<wire::Acknowledge, Acknowledge>(message);
+    case MessageType::merge_request:
+      return read<wire::MergeRequest, MergeRequest>(message);
+    case MessageType::merge_abort:
+      return read<wire::MergeAbort, MergeAbort>(message);
+  }
+  return refuse("type " + std::to_string(message.type) + " is no message of the consensus");
+}
+
+}  // namespace starling::gossip::consensus
