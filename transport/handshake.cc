@@ -156,15 +156,14 @@ Result<void> Handshake::feed(TimePoint now, ByteView bytes) {
   // Byte counts of single steps are bounded, so `input_` holds at most one handshake message;
   // everything behind the handshake is records and goes to the outcome.
   while (!bytes.empty() && step_ != Step::done) {
-    const auto want = needed();
-    if (want > limits::kMaxHandshakeMessage + 2) {
-      step_ = Step::failed;
-      return fail(Errc::too_large, kDoing,
-                  "a handshake message of " + std::to_string(want - 2) + " bytes");
-    }
-    const auto part = bytes.first(std::min(bytes.size(), want - input_.size()));
+    const auto part = bytes.first(std::min(bytes.size(), needed() - input_.size()));
     input_.insert(input_.end(), part.begin(), part.end());
     bytes = bytes.subspan(part.size());
+    if (needed() > limits::kMaxHandshakeMessage + 2) {
+      step_ = Step::failed;
+      return fail(Errc::too_large, kDoing,
+                  "a handshake message of " + std::to_string(needed() - 2) + " bytes");
+    }
     if (input_.size() < needed()) continue;
     const auto unit = std::exchange(input_, {});
     if (auto stepped = step(now, unit); !stepped) {

@@ -1,0 +1,104 @@
+#include "transport/admission.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace starling::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr TimePoint kNow{std::chrono::seconds(10)};
+
+asio::ip::address v4(std::uint32_t number) {
+  return asio::ip::make_address_v4(0x0a000000U + number);
+}
+
+TEST_SUITE("transport/admission") {
+  TEST_CASE("one address has eight places, its neighbour has eight more") {
+    Admission admission(1e6);
+    for (int i = 0; i < 8; ++i)
+      CHECK(admission.admit(kNow, v4(1), false).refusal == AdmissionRefusal::none);
+    CHECK(admission.admit(kNow, v4(1), false).refusal == AdmissionRefusal::address_crowded);
+    const auto other = admission.admit(kNow, v4(2), false);
+    CHECK(other.refusal == AdmissionRefusal::none);
+    admission.end(other.ticket);
+    admission.end(other.ticket);  // a second time is harmless
+    CHECK(admission.size() == 8);
+  }
+
+  TEST_CASE("IPv6 addresses of one /56 share their places, mapped IPv4 counts as IPv4") {
+    const auto address = [](const char* text) { return group_of(asio::ip::make_address(text)); };
+    CHECK(address("2001:db8:0:1200::1") == address("2001:db8:0:12ff:9::9"));
+    CHECK(address("2001:db8:0:1200::1") != address("2001:db8:0:1300::1"));
+    CHECK(address("::ffff:10.0.0.1") == address("10.0.0.1"));
+    CHECK(address("10.0.0.1") != address("10.0.0.2"));
+  }
+
+  TEST_CASE("a full house clears the oldest of the most crowded address") {
+    Admission admission(1e6);
+    const auto first_crowded = admission.admit(kNow, v4(500), false).ticket;
+    (void)admission.admit(kNow, v4(500), false);
+    for (std::uint32_t i = 0; i < 94; ++i) {
+      const auto at = kNow + i * 10ms;
+      REQUIRE(admission.admit(at, v4(i), false).refusal == AdmissionRefusal::none);
+    }
+    CHECK(admission.size() == limits::kMaxUnauthenticated - limits::kUnauthenticatedReserve);
+    const auto verdict = admission.admit(kNow + 2s, v4(600), false);
+    CHECK(verdict.refusal == AdmissionRefusal::none);
+    CHECK(verdict.evict == first_crowded);
+    CHECK(admission.admit(kNow + 2s, v4(601), false).refusal == AdmissionRefusal::full);
+    CHECK(admission.admit(kNow + 2s, v4(602), true).refusal == AdmissionRefusal::none);
+  }
+
+  TEST_CASE("an address that starts too many handshakes waits, loopback does not") {
+    Admission admission(20);
+    int admitted = 0;
+    for (int i = 0; i < 100; ++i) {
+      const auto verdict = admission.admit(kNow, v4(1), false);
+      if (verdict.refusal == AdmissionRefusal::none) {
+        ++admitted;
+        admission.end(verdict.ticket);
+      }
+    }
+    CHECK(admitted == 40);
+    const auto later = admission.admit(kNow + 100ms, v4(1), false);
+    CHECK(later.refusal == AdmissionRefusal::none);
+    for (int i = 0; i < 1000; ++i) {
+      const auto verdict = admission.admit(kNow, asio::ip::address_v4::loopback(), false);
+      REQUIRE(verdict.refusal == AdmissionRefusal::none);
+      admission.end(verdict.ticket);
+    }
+  }
+
+  TEST_CASE("all addresses together start at most 200 handshakes a second") {
+    Admission admission(1e6);
+    std::size_t admitted = 0;
+    for (std::uint32_t i = 0; i < 20'000; ++i) {
+      const auto verdict = admission.admit(kNow, v4(i), false);
+      if (verdict.refusal != AdmissionRefusal::none) continue;
+      ++admitted;
+      admission.end(verdict.ticket);
+    }
+    CHECK(admitted == 200);
+  }
+}
+
+TEST_SUITE("transport/rate") {
+  TEST_CASE("a bucket gives its burst at once and its rate over time") {
+    TokenBucket bucket(10, 5);
+    int taken = 0;
+    while (bucket.try_take(kNow)) ++taken;
+    CHECK(taken == 5);
+    CHECK_FALSE(bucket.try_take(kNow + 50ms));
+    CHECK(bucket.try_take(kNow + 100ms));
+    CHECK_FALSE(bucket.try_take(kNow));  // a clock that steps back adds nothing
+    CHECK_FALSE(bucket.full(kNow + 200ms));
+    CHECK(bucket.full(kNow + 10s));
+  }
+}
+
+}  // namespace
+}  // namespace starling::transport

@@ -1,0 +1,249 @@
+#include "transport/handshake.h"
+
+#include "node/base/random.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace starling::transport {
+namespace {
+
+constexpr TimePoint kNow{std::chrono::seconds(1000)};
+
+// One node's side of handshakes.
+struct Side {
+  explicit Side(SwarmKey swarm_key, std::uint64_t instance = 1) : swarm(std::move(swarm_key)) {
+    hello.instance = {instance};
+    hello.name = "side";
+    hello.addresses = {{"192.0.2.7", 7411}, {"2001:db8::1", 7411}};
+    hello.incarnation = {5};
+  }
+  [[nodiscard]] HandshakeContext context() {
+    return {identity, noise_static, swarm, replays, hello, check};
+  }
+
+  Identity identity = Identity::generate();
+  noise::KeyPair noise_static = noise::KeyPair::generate();
+  SwarmKey swarm;
+  ReplayMemory replays;
+  Hello hello;
+  std::function<Result<void>(const Hello&)> check;
+};
+
+const SwarmSecret& shared_secret() {
+  static const auto secret = SwarmSecret::generate();
+  return secret;
+}
+
+struct Ended {
+  std::optional<Error> initiator;
+  std::optional<Error> responder;
+};
+
+// Feeds bytes in random pieces until an error or the end.
+std::optional<Error> feed_pieces(Handshake& to, const Bytes& bytes, Rng& rng) {
+  ByteView rest = bytes;
+  while (!rest.empty()) {
+    const auto size = std::min<std::size_t>(rest.size(), 1 + rng.below(60));
+    if (auto fed = to.feed(kNow, rest.first(size)); !fed) return fed.error();
+    rest = rest.subspan(size);
+  }
+  return std::nullopt;
+}
+
+// Runs a handshake; `change` may edit what the initiator (0, 2) or responder (1) sends.
+Ended run(Handshake& initiator, Handshake& responder, std::uint64_t seed,
+          const std::function<void(int, Bytes&)>& change = {}) {
+  Rng rng(seed);
+  Ended ended;
+  for (int message = 0; message < 3; ++message) {
+    auto& from = message % 2 == 0 ? initiator : responder;
+    auto& to = message % 2 == 0 ? responder : initiator;
+    auto bytes = from.take_output();
+    if (change) change(message, bytes);
+    if (auto error = feed_pieces(to, bytes, rng)) {
+      (message % 2 == 0 ? ended.responder : ended.initiator) = error;
+      break;
+    }
+  }
+  return ended;
+}
+
+TEST_SUITE("transport/handshake") {
+  TEST_CASE("both sides learn who is there, whatever the fragmentation") {
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+      CAPTURE(seed);
+      Side left(SwarmKey::of(shared_secret()), 1);
+      Side right(seed % 2 == 0 ? SwarmKey::of(shared_secret()) : SwarmKey::open("x"), 2);
+      if (seed % 2 == 1) left.swarm = SwarmKey::open("x");
+      auto initiator = Handshake::initiate(left.context(), right.identity.id());
+      auto responder = Handshake::respond(right.context());
+
+      const auto ended = run(initiator, responder, seed);
+
+      CHECK_FALSE(ended.initiator);
+      CHECK_FALSE(ended.responder);
+      REQUIRE(initiator.done());
+      REQUIRE(responder.done());
+      auto a = initiator.take_outcome();
+      auto b = responder.take_outcome();
+      CHECK(a.transcript == b.transcript);
+      CHECK(a.peer.identity == right.identity.id());
+      CHECK(b.peer.identity == left.identity.id());
+      CHECK(b.peer.addresses == left.hello.addresses);
+      CHECK(b.peer.name == "side");
+      CHECK(b.peer.incarnation == Incarnation{5});
+      Bytes sealed(4 + limits::kTag);
+      Bytes opened(4);
+      a.send.encrypt({}, as_bytes("ping"), sealed);
+      REQUIRE(b.receive.decrypt({}, sealed, opened));
+      CHECK(as_text(opened) == "ping");
+    }
+  }
+
+  TEST_CASE("bytes behind the last message are kept for the records") {
+    Side left(SwarmKey::of(shared_secret()), 1);
+    Side right(SwarmKey::of(shared_secret()), 2);
+    auto initiator = Handshake::initiate(left.context(), {});
+    auto responder = Handshake::respond(right.context());
+    REQUIRE(responder.feed(kNow, initiator.take_output()));
+    REQUIRE(initiator.feed(kNow, responder.take_output()));
+    auto last = initiator.take_output();
+    last.push_back(std::byte{42});
+    REQUIRE(responder.feed(kNow, last));
+    CHECK(responder.take_outcome().rest == Bytes{std::byte{42}});
+  }
+
+  TEST_CASE("a flipped bit anywhere ends the handshake before anybody is believed") {
+    for (int message = 0; message < 3; ++message) {
+      std::size_t size = 1;
+      for (std::size_t at = 0; at < size; ++at) {
+        Side left(SwarmKey::of(shared_secret()), 1);
+        Side right(SwarmKey::of(shared_secret()), 2);
+        auto initiator = Handshake::initiate(left.context(), {});
+        auto responder = Handshake::respond(right.context());
+        const auto flip = [&](int index, Bytes& bytes) {
+          if (index != message) return;
+          size = bytes.size();
+          bytes[at] ^= std::byte{1};
+        };
+        const auto ended = run(initiator, responder, at, flip);
+        CAPTURE(message);
+        CAPTURE(at);
+        const auto& victim = message == 1 ? initiator : responder;
+        CHECK_FALSE(victim.done());
+        // A longer length waits for more bytes, which never come; everything else is an error.
+        const auto& error = message == 1 ? ended.initiator : ended.responder;
+        const auto length = message == 0 ? limits::kPreamble : 0;
+        if (at != length && at != length + 1) CHECK(error);
+      }
+    }
+  }
+
+  TEST_CASE("another secret is met with silence, and the dialler says what that means") {
+    Side left(SwarmKey::of(SwarmSecret::generate()), 1);
+    Side right(SwarmKey::of(shared_secret()), 2);
+    auto initiator = Handshake::initiate(left.context(), {});
+    auto responder = Handshake::respond(right.context());
+    const auto fed = responder.feed(kNow, initiator.take_output());
+    REQUIRE_FALSE(fed);
+    CHECK(fed.error().code == Errc::wrong_swarm);
+    CHECK(responder.take_output().empty());
+    CHECK_FALSE(responder.answered());
+    const auto silence = initiator.on_end_of_stream();
+    CHECK(silence.code == Errc::wrong_swarm);
+    CHECK(silence.detail == "closed without a reply: wrong secret, another swarm, or busy");
+  }
+
+  TEST_CASE("a recorded message 1 gets no answer for two minutes") {
+    Side left(SwarmKey::of(shared_secret()), 1);
+    Side right(SwarmKey::of(shared_secret()), 2);
+    const auto recording = Handshake::initiate(left.context(), {}).take_output();
+    auto first = Handshake::respond(right.context());
+    REQUIRE(first.feed(kNow, recording));
+    auto second = Handshake::respond(right.context());
+    const auto fed = second.feed(kNow + std::chrono::seconds(119), recording);
+    REQUIRE_FALSE(fed);
+    CHECK(fed.error().code == Errc::already_exists);
+    CHECK(second.take_output().empty());
+  }
+
+  TEST_CASE("the memory of message 1 is bounded in time and number") {
+    ReplayMemory memory;
+    noise::Key key{};
+    CHECK(memory.remember(kNow, key));
+    CHECK_FALSE(memory.remember(kNow, key));
+    CHECK(memory.remember(kNow + std::chrono::seconds(121), key));
+    CHECK(memory.size() == 1);
+    for (int i = 0; i < 10'000; ++i) {
+      key[0] = static_cast<std::byte>(i & 0xff);
+      key[1] = static_cast<std::byte>(i >> 8);
+      key[2] = std::byte{1};
+      CHECK(memory.remember(kNow + std::chrono::seconds(122), key));
+    }
+    CHECK(memory.size() == limits::kReplayEntries);
+  }
+
+  TEST_CASE("a pinned identity, ourselves and a clone of ourselves are told apart") {
+    const std::array<std::byte, 32> seed{std::byte{1}};
+    const auto dial = [&](std::uint64_t instance, bool same_key, std::optional<NodeId> pin) {
+      Side left(SwarmKey::of(shared_secret()), 1);
+      Side right(SwarmKey::of(shared_secret()), instance);
+      left.identity = Identity::from_seed(seed);
+      if (same_key) right.identity = Identity::from_seed(seed);
+      auto initiator = Handshake::initiate(left.context(), pin);
+      auto responder = Handshake::respond(right.context());
+      return run(initiator, responder, 1).initiator.value().code;
+    };
+    CHECK(dial(2, false, NodeId{}) == Errc::wrong_identity);
+    CHECK(dial(1, true, {}) == Errc::already_exists);
+    CHECK(dial(2, true, {}) == Errc::duplicate_identity);
+  }
+
+  TEST_CASE("the dialler may refuse the peer before it says who it is itself") {
+    Side left(SwarmKey::of(shared_secret()), 1);
+    Side right(SwarmKey::of(shared_secret()), 2);
+    left.check = [](const Hello&) -> Result<void> {
+      return fail(Errc::refused, Doing::handshaking, "banned");
+    };
+    auto initiator = Handshake::initiate(left.context(), {});
+    auto responder = Handshake::respond(right.context());
+    CHECK(run(initiator, responder, 3).initiator.value().code == Errc::refused);
+    CHECK(initiator.take_output().empty());
+  }
+
+  TEST_CASE("a length above the limit ends the handshake before anything is kept") {
+    Side right(SwarmKey::open("x"), 2);
+    auto responder = Handshake::respond(right.context());
+    Preamble preamble;
+    const auto clear = encode_preamble(preamble);
+    Bytes bytes(clear.begin(), clear.end());
+    bytes.push_back(std::byte{0x08});
+    bytes.push_back(std::byte{0x01});
+    const auto fed = responder.feed(kNow, bytes);
+    REQUIRE_FALSE(fed);
+    CHECK(fed.error().code == Errc::too_large);
+  }
+
+  TEST_CASE("preambles of other versions, modes and protocols are refused") {
+    const auto good = encode_preamble({});
+    CHECK(decode_preamble(good).value() == Preamble{});
+    for (const std::size_t at : {0U, 4U, 5U, 6U, 7U, 8U}) {
+      auto bad = good;
+      bad[at] ^= std::byte{0x40};
+      CAPTURE(at);
+      CHECK_FALSE(decode_preamble(bad));
+    }
+    auto other_version = good;
+    other_version[4] = std::byte{2};
+    CHECK(decode_preamble(other_version).error().code == Errc::version_mismatch);
+  }
+}
+
+}  // namespace
+}  // namespace starling::transport

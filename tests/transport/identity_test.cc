@@ -1,0 +1,82 @@
+#include "transport/identity.h"
+
+#include "tests/transport/temp_folder.h"
+#include "transport/private_file.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <fstream>
+
+namespace starling::transport {
+namespace {
+
+TEST_SUITE("transport/identity") {
+  TEST_CASE("a signature counts for its bytes, its domain and its signer alone") {
+    const auto identity = Identity::generate();
+    const auto other = Identity::generate();
+    const Ed25519Verifier verifier;
+    const auto message = as_bytes("a record");
+    const auto signature = identity.sign("starling/test/1", message);
+
+    CHECK(verifier.verify(identity.id(), "starling/test/1", message, signature) == Verdict::valid);
+    CHECK(verifier.verify(identity.id(), "starling/test/2", message, signature) ==
+          Verdict::invalid);
+    CHECK(verifier.verify(other.id(), "starling/test/1", message, signature) == Verdict::invalid);
+    CHECK(verifier.verify(identity.id(), "starling/test/1", as_bytes("a recorD"), signature) ==
+          Verdict::invalid);
+    // Moving bytes between domain and message makes another statement.
+    CHECK(verifier.verify(identity.id(), "starling/test/1a", as_bytes(" record"), signature) ==
+          Verdict::invalid);
+    CHECK(verifier.verify(NodeId{}, "starling/test/1", message, signature) == Verdict::invalid);
+  }
+
+  TEST_CASE("a key file is made once, private, and found again") {
+    const TempFolder folder;
+    const auto path = folder.path() / "identity";
+    CHECK(Identity::load(path).error().code == Errc::not_found);
+    const auto made = Identity::load_or_create(path).value().id();
+    CHECK(Identity::load_or_create(path).value().id() == made);
+    CHECK(Identity::create(path).error().code == Errc::already_exists);
+    struct stat info{};
+    REQUIRE(::stat(path.c_str(), &info) == 0);
+    CHECK((info.st_mode & 0777U) == 0600U);
+  }
+
+  TEST_CASE("a key file that others can read is refused, with the command that mends it") {
+    const TempFolder folder;
+    const auto path = folder.path() / "identity";
+    REQUIRE(Identity::create(path));
+    for (const mode_t mode : {0640U, 0604U, 0660U, 0644U}) {
+      REQUIRE(::chmod(path.c_str(), mode) == 0);
+      const auto loaded = Identity::load(path);
+      REQUIRE_FALSE(loaded);
+      CHECK(loaded.error().code == Errc::permission);
+      CHECK(loaded.error().detail.find("chmod 600") != std::string::npos);
+    }
+  }
+
+  TEST_CASE("a file that is no key, is too long, or is a folder is refused") {
+    const TempFolder folder;
+    const auto path = folder.path() / "identity";
+    REQUIRE(create_private_file(path, "starling-identity 1\nAAAA\n"));
+    CHECK(Identity::load(path).error().code == Errc::corrupt);
+    const auto longer = folder.path() / "longer";
+    REQUIRE(create_private_file(longer, std::string(5000, 'x')));
+    CHECK(Identity::load(longer).error().code == Errc::too_large);
+    CHECK(Identity::load(folder.path()).error().code == Errc::permission);
+    CHECK(create_private_file(folder.path() / "no" / "such", "x").error().code == Errc::not_found);
+  }
+
+  TEST_CASE("a seed gives the key pair of RFC 8032, test 1") {
+    const auto seed =
+        from_hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").value();
+    const auto identity = Identity::from_seed(std::span<const std::byte, 32>(seed.data(), 32));
+    CHECK(to_hex(identity.id().view()) ==
+          "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
+  }
+}
+
+}  // namespace
+}  // namespace starling::transport
