@@ -20,11 +20,11 @@ Values draw(const Layout& layout, fuzzing::Input& input) {
   const bool with_reference = input.byte() % 2 == 1;
   while (!input.empty()) pool.push_back(input.value());
   if (pool.empty()) return values;
-  for (std::size_t i = 0; i < layout.size(); ++i) {
-    if (!layout.is_real(i / kBlock, i % kBlock)) continue;
-    values.x[i] = pool[i * stride % pool.size()];
-    if (with_reference) values.r[i] = pool[(i + 1) * stride % pool.size()];
-  }
+  for (const TensorPlace& tensor : layout.tensors())
+    for (std::size_t i = tensor.offset; i < tensor.offset + tensor.count; ++i) {
+      values.x[i] = pool[i * stride % pool.size()];
+      if (with_reference) values.r[i] = pool[(i + 1) * stride % pool.size()];
+    }
   return values;
 }
 
@@ -65,11 +65,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::vector<float> q = fuzzing::decode_everywhere(*view);
   double before = 0;
   double after = 0;
-  for (std::size_t i = 0; i < q.size(); ++i) {
-    const auto d = static_cast<double>(values.x[i] - values.r[i]);
-    before += d * d;
-    after += (d - static_cast<double>(q[i])) * (d - static_cast<double>(q[i]));
-  }
+  for (const TensorPlace& tensor : layout.tensors())
+    for (std::size_t i = tensor.offset; i < tensor.offset + tensor.count; ++i) {
+      const auto d = static_cast<double>(values.x[i] - values.r[i]);
+      before += d * d;
+      after += (d - static_cast<double>(q[i])) * (d - static_cast<double>(q[i]));
+    }
   // bf16 has too few bits where d is denormal; elsewhere it costs 2^-16 of a group's energy
   STARLING_CHECK(before < 1e-70 || after <= before * 1.001);
   return 0;

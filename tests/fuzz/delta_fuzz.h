@@ -66,10 +66,12 @@ inline std::vector<float> decode_everywhere(const DeltaView& view) {
     if (isa == Isa::scalar) result = q;
     STARLING_CHECK(std::memcmp(result.data(), q.data(), q.size() * sizeof(float)) == 0);
   }
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    STARLING_CHECK(std::isfinite(result[i]));
-    STARLING_CHECK(layout.is_real(i / kBlock, i % kBlock) || result[i] == 0);
-  }
+  for (std::size_t block = 0; block < layout.blocks(); ++block)
+    for (std::size_t i = 0; i < layout.width(block); ++i) {
+      const float value = result[block * kBlock + i];
+      STARLING_CHECK(std::isfinite(value));
+      STARLING_CHECK(layout.is_real(block, i) || value == 0);
+    }
   return result;
 }
 
