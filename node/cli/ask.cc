@@ -1,0 +1,101 @@
+// `starling join`, `leave`, `finish`, `merge`, `log-level`: ask the running node to do something.
+#include "node/cli/exit_code.h"
+#include "node/cli/verb_list.h"
+#include "node/config/values.h"
+#include "node/control/caller.h"
+#include "node/printable.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ostream>
+
+namespace starling::node::verbs {
+
+namespace {
+
+// Answers come when the work is done; a node that works shows signs of life between.
+constexpr Duration kPatience = std::chrono::minutes(10);
+
+// The sentence of an answer, or its fields where it has none.
+std::string sentence_of(const std::string& body) {
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  if (!json.is_object()) return {};
+  if (const auto found = json.find("message"); found != json.end() && found->is_string())
+    return printable(found->get_ref<const std::string&>());
+  std::string text;
+  for (const auto& [key, value] : json.items())
+    text += fmt::format("{}{}={}", text.empty() ? "" : "  ", printable(key),
+                        printable(value.is_string() ? value.get<std::string>() : value.dump()));
+  return text;
+}
+
+int ask(const Arguments& arguments, const Surroundings& surroundings,
+        const ControlRequest& request) {
+  const auto& terminal = surroundings.terminal;
+  const auto on_progress = [&](const std::string& body) {
+    terminal.err << sentence_of(body) << '\n' << std::flush;
+  };
+  const auto answer = ask_node(arguments.config.node.dir, request, kPatience, on_progress);
+  if (!answer) return report(verb_of(request), answer.error(), terminal);
+  terminal.out << (arguments.has("--json") ? *answer : sentence_of(*answer)) << '\n';
+  return number_of(ExitCode::good);
+}
+
+// The verb's own words go through the parser of requests, so that both sides agree on what is
+// right.
+int ask_checked(const Arguments& arguments, const Surroundings& surroundings,
+                const nlohmann::json& request) {
+  const auto parsed = parse_request(request.dump());
+  if (!parsed)
+    return report(request.at("verb").get<std::string>(), parsed.error(), surroundings.terminal);
+  return ask(arguments, surroundings, *parsed);
+}
+
+}  // namespace
+
+int join(const Arguments& arguments, const Surroundings& surroundings) {
+  return ask_checked(arguments, surroundings,
+                     {{"verb", "join"}, {"args", {{"addresses", arguments.words}}}});
+}
+
+int leave(const Arguments& arguments, const Surroundings& surroundings) {
+  LeaveRequest request;
+  if (const auto given = arguments.given.find("--timeout"); given != arguments.given.end()) {
+    const auto timeout = parse_duration(given->second);
+    if (!timeout)
+      return report(
+          "leave",
+          {Errc::bad_argument, Doing::parsing_arguments,
+           fmt::format("--timeout {} needs {}", escape_value(given->second), timeout.error())},
+          surroundings.terminal);
+    request.timeout = *timeout;
+  }
+  return ask(arguments, surroundings, request);
+}
+
+int finish(const Arguments& arguments, const Surroundings& surroundings) {
+  return ask(arguments, surroundings, FinishRequest{});
+}
+
+int merge(const Arguments& arguments, const Surroundings& surroundings) {
+  return ask(arguments, surroundings, MergeRequest{});
+}
+
+int log_level(const Arguments& arguments, const Surroundings& surroundings) {
+  return ask_checked(arguments, surroundings,
+                     {{"verb", "log-level"}, {"args", {{"level", arguments.words.front()}}}});
+}
+
+int eval(const Arguments& arguments, const Surroundings& surroundings) {
+  if (arguments.words.empty()) return ask(arguments, surroundings, EvalRequest{});
+  if (arguments.config.data.train.empty() && arguments.config.data.val.empty())
+    return report("eval",
+                  {Errc::bad_argument, Doing::parsing_arguments,
+                   "needs --data SPEC: what to evaluate the model on"},
+                  surroundings.terminal);
+  return surroundings.hooks.eval(
+      arguments.config, {arguments.words.front(), arguments.has("--json")}, surroundings.terminal);
+}
+
+}  // namespace starling::node::verbs

@@ -1,0 +1,289 @@
+// `starling demo`: several real nodes on loopback, to the final consensus.
+#include "node/base/clock.h"
+#include "node/cli/demo_nodes.h"
+#include "node/cli/demo_report.h"
+#include "node/cli/exit_code.h"
+#include "node/cli/verb_list.h"
+#include "node/config/keys.h"
+#include "node/control/caller.h"
+#include "node/printable.h"
+#include "node/state_dir.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+#include <thread>
+
+namespace starling::node {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kDefaultNodes = 4;
+constexpr std::uint64_t kMaxNodes = 32;
+constexpr std::string_view kDefaultUntil = "samples=240000";
+constexpr std::string_view kFashionMnist = "/usr/share/datasets/fashion-mnist";
+constexpr Duration kStartLimit = std::chrono::seconds(120);
+constexpr Duration kAskEvery = std::chrono::seconds(2);
+constexpr Duration kTellEvery = std::chrono::seconds(10);
+constexpr Duration kPatience = std::chrono::seconds(2);
+constexpr Duration kLeaveLimit = std::chrono::seconds(20);
+constexpr int kPollMs = 200;
+
+// Keys that the demo decides for each node.
+bool decided_here(std::string_view key) {
+  return key == "node.dir" || key == "node.name" || key == "node.ui" || key == "net.listen" ||
+         key == "net.peers" || key == "net.advertise" || key == "http.listen" ||
+         key == "swarm.secret_file" || key == "swarm.invite";
+}
+
+// One demo from start to end. Lives for one call of the verb; one thread.
+class Demo {
+ public:
+  Demo(const Arguments& arguments, const Terminal& terminal)
+      : arguments_(arguments), terminal_(terminal) {}
+
+  Result<int> run(std::uint64_t count);
+
+ private:
+  Result<void> choose_folder();
+  void choose_words(std::uint64_t count);
+  Result<void> start(std::uint64_t number);
+  Result<std::string> wait_for_address();
+  // One round: output, signals, ends, and what is due. False when every node has ended.
+  bool turn();
+  void on_stop_signals();
+  void ask_all();
+  void tell(std::string_view name, std::string_view line);
+  [[nodiscard]] std::vector<DemoEnd> ends() const;
+
+  const Arguments& arguments_;
+  const Terminal& terminal_;
+  SteadyClock clock_;
+  StopSignals signals_;
+  fs::path dir_;
+  std::vector<std::string> words_;  // of every node
+  std::vector<std::unique_ptr<DemoNode>> nodes_;
+  std::vector<std::string> statuses_;    // the last answer of each node
+  std::vector<std::string> last_words_;  // the last line that each node printed
+  TimePoint ask_at_;
+  TimePoint tell_at_;
+  TimePoint kill_at_ = kNever;
+  int stops_ = 0;
+};
+
+Result<void> Demo::choose_folder() {
+  if (arguments_.config.forced("node.dir")) {
+    dir_ = arguments_.config.node.dir;
+    std::error_code error;
+    if (fs::exists(dir_ / "node-1", error))
+      return fail(Errc::bad_argument, Doing::starting,
+                  fmt::format("{} holds a demo already: choose a fresh --dir, or remove it",
+                              dir_.string()));
+    fs::create_directories(dir_, error);
+    if (error)
+      return fail(Errc::permission, Doing::starting,
+                  fmt::format("{}: {}", dir_.string(), error.message()));
+    return {};
+  }
+  std::error_code error;
+  auto pattern = (fs::temp_directory_path(error) / "starling-demo-XXXXXX").string();
+  if (error || ::mkdtemp(pattern.data()) == nullptr)
+    return fail(Errc::permission, Doing::starting,
+                fmt::format("{}: cannot be made; give --dir", pattern));
+  dir_ = pattern;
+  return {};
+}
+
+void Demo::choose_words(std::uint64_t count) {
+  const auto& config = arguments_.config;
+  const auto set = [&](std::string_view key, std::string_view value) {
+    words_.push_back("--set");
+    words_.push_back(fmt::format("{}={}", key, value));
+  };
+  // What was said to the demo, wherever, goes to the nodes as flags.
+  for (const auto& key : all_keys())
+    if (config.forced(key.name) && !decided_here(key.name)) set(key.name, show_value(key, config));
+  std::string data = config.data.train;
+  if (data.empty()) {
+    std::error_code error;
+    data = fs::exists(fs::path(kFashionMnist), error) ? "fashion-mnist" : "synthetic";
+    set("data.train", data);
+    if (data == "synthetic")
+      terminal_.err << "Fashion-MNIST is not installed (Debian package dataset-fashion-mnist): "
+                       "training on synthetic images\n";
+  }
+  if (!config.forced("train.model")) set("train.model", "small");
+  if (!config.forced("train.until")) set("train.until", kDefaultUntil);
+  if (!config.forced("node.threads")) {
+    const auto cores = std::max(1U, std::thread::hardware_concurrency());
+    set("node.threads", std::to_string(std::max<std::uint64_t>(1, cores / count)));
+  }
+  terminal_.err << fmt::format("{} nodes, data {}, folder {}\n", count, printable(data),
+                               dir_.string());
+}
+
+Result<void> Demo::start(std::uint64_t number) {
+  const auto name = fmt::format("node-{}", number);
+  std::vector<std::string> words{"run",         "--dir",       (dir_ / name).string(),
+                                 "--listen",    "127.0.0.1:0", "--http",
+                                 "127.0.0.1:0", "--ui",        "plain"};
+  if (number > 1) {
+    TRY(const auto address, wait_for_address());
+    words.insert(words.end(),
+                 {"--peer", address, "--secret-file", (nodes_.front()->dir() / "secret").string()});
+  }
+  words.insert(words.end(), words_.begin(), words_.end());
+  TRY(auto node, DemoNode::start(name, dir_ / name, words));
+  nodes_.push_back(std::move(node));
+  statuses_.emplace_back();
+  last_words_.emplace_back();
+  return {};
+}
+
+Result<std::string> Demo::wait_for_address() {
+  const auto file = nodes_.front()->dir() / "address";
+  const auto limit = clock_.now() + kStartLimit;
+  while (clock_.now() < limit && stops_ == 0) {
+    if (const auto text = read_whole(file, 512); text && text->ends_with('\n'))
+      return text->substr(0, text->size() - 1);
+    if (!turn()) break;
+  }
+  return fail(stops_ > 0 ? Errc::cancelled : Errc::timed_out, Doing::starting,
+              "the first node did not start");
+}
+
+void Demo::tell(std::string_view name, std::string_view line) {
+  terminal_.err << fmt::format("{:<7} | {}\n", name, printable(line)) << std::flush;
+}
+
+bool Demo::turn() {
+  std::vector<pollfd> waiting{{signals_.descriptor(), POLLIN, 0}};
+  for (const auto& node : nodes_)
+    if (node->output() >= 0) waiting.push_back({node->output(), POLLIN, 0});
+  (void)::poll(waiting.data(), waiting.size(), kPollMs);
+  on_stop_signals();
+  bool running = false;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    auto& node = *nodes_[i];
+    const bool alive = node.running();  // before the last read, so that no last line is missed
+    node.read_lines([&](const std::string& line) {
+      tell(node.name(), line);
+      if (!line.empty()) last_words_[i] = line;
+    });
+    running = running || alive;
+  }
+  const auto now = clock_.now();
+  if (running && now >= ask_at_) {
+    ask_all();
+    ask_at_ = now + kAskEvery;
+    if (now >= tell_at_) {
+      if (const auto line = demo_progress_line(statuses_)) tell("demo", *line);
+      tell_at_ = now + kTellEvery;
+    }
+  }
+  return running;
+}
+
+void Demo::on_stop_signals() {
+  const int came = signals_.take();
+  if (came > 0) {
+    stops_ += came;
+    kill_at_ = std::min(kill_at_, clock_.now() + kLeaveLimit);
+    if (stops_ == came) tell("demo", "stopping the nodes; once more ends them at once");
+    for (const auto& node : nodes_) node->signal(stops_ > came || came > 1 ? SIGKILL : SIGTERM);
+  }
+  if (clock_.now() < kill_at_) return;
+  kill_at_ = kNever;
+  for (const auto& node : nodes_) node->signal(SIGKILL);
+}
+
+void Demo::ask_all() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i]->exit_status()) continue;
+    if (auto answer = ask_node(nodes_[i]->dir(), StatusRequest{}, kPatience))
+      statuses_[i] = std::move(*answer);
+  }
+}
+
+std::vector<DemoEnd> Demo::ends() const {
+  std::vector<DemoEnd> all;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const auto& node = *nodes_[i];
+    DemoEnd end{node.name(), node.exit_status().value_or(1), statuses_[i], "", ""};
+    // The status that the node left behind is newer than the last one it was asked for.
+    if (auto last = read_whole(node.dir() / "status.json", kMaxControlReply)) end.status = *last;
+    if (const auto text = read_whole(node.dir() / "final" / "certificate.json", kMaxControlReply)) {
+      const auto certificate = nlohmann::json::parse(*text, nullptr, false);
+      if (certificate.is_object() && certificate.contains("hash") &&
+          certificate["hash"].is_string())
+        end.hash = certificate["hash"].get<std::string>();
+    }
+    if (end.exit_status != 0) end.reason = printable(last_words_[i]);
+    all.push_back(std::move(end));
+  }
+  return all;
+}
+
+Result<int> Demo::run(std::uint64_t count) {
+  TRY_VOID(choose_folder());
+  choose_words(count);
+  tell_at_ = clock_.now() + kTellEvery;
+  ask_at_ = clock_.now() + kAskEvery;
+  for (std::uint64_t k = 1; k <= count && stops_ == 0; ++k) {
+    const auto started = start(k);
+    if (started) continue;
+    // A node that ended says best itself why the demo cannot go on.
+    if (const auto status = nodes_.empty() ? std::nullopt : nodes_.front()->exit_status()) {
+      terminal_.err << fmt::format("starling demo: {} ended with exit {}: {}\n",
+                                   nodes_.front()->name(), *status, printable(last_words_.front()));
+      return *status != 0 ? *status : number_of(ExitCode::internal);
+    }
+    if (started.error().code != Errc::cancelled) return fail(started.error());
+  }
+  while (turn()) {
+  }
+  const auto all = ends();
+  terminal_.err << '\n' << demo_summary(all) << std::flush;
+  if (stops_ > 0) return number_of(ExitCode::second_interrupt);
+  const auto verdict = demo_verdict(all);
+  if (!verdict.line.empty()) terminal_.out << verdict.line << '\n' << std::flush;
+  if (verdict.line.empty())
+    terminal_.err << "starling demo: no node reached the final consensus\n";
+  else
+    terminal_.err << fmt::format("model: {}\n",
+                                 (dir_ / "node-1" / "final" / "model.safetensors").string());
+  return verdict.exit_code;
+}
+
+}  // namespace
+
+namespace verbs {
+
+int demo(const Arguments& arguments, const Surroundings& surroundings) {
+  const auto& terminal = surroundings.terminal;
+  std::uint64_t count = kDefaultNodes;
+  if (const auto given = arguments.given.find("--nodes"); given != arguments.given.end()) {
+    const auto parsed = parse_count(given->second, 1, kMaxNodes);
+    if (!parsed)
+      return report(
+          "demo",
+          {Errc::bad_argument, Doing::parsing_arguments,
+           fmt::format("--nodes {} needs {}", escape_value(given->second), parsed.error())},
+          terminal);
+    count = *parsed;
+  }
+  const auto ended = Demo(arguments, terminal).run(count);
+  return ended ? *ended : report("demo", ended.error(), terminal);
+}
+
+}  // namespace verbs
+
+}  // namespace starling::node

@@ -1,0 +1,72 @@
+// The processes of `starling demo`: started, listened to, stopped, waited for.
+#pragma once
+
+#include "node/base/clock.h"
+#include "node/base/result.h"
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace starling::node {
+
+// One child process that runs this very binary with other words. It is in a process group of its
+// own, so that Ctrl-C reaches the demo alone, and it dies with the demo.
+//
+// Owned by the demo; the destructor kills what still runs. One thread.
+class DemoNode {
+ public:
+  // Errors:  io_failed.
+  [[nodiscard]] static Result<std::unique_ptr<DemoNode>> start(
+      std::string name, std::filesystem::path dir, const std::vector<std::string>& words);
+  ~DemoNode();
+  DemoNode(const DemoNode&) = delete;
+  DemoNode& operator=(const DemoNode&) = delete;
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::filesystem::path& dir() const { return dir_; }
+  // Descriptor of what it prints; -1 after it closed.
+  [[nodiscard]] int output() const { return output_; }
+
+  // Reads what is there without waiting, and calls `on_line` with each whole line.
+  void read_lines(const std::function<void(const std::string&)>& on_line);
+  void signal(int number) const;
+  // Looks whether it ended.
+  [[nodiscard]] bool running();
+  // Its exit status, or 128 + the signal that ended it; nothing while it runs.
+  [[nodiscard]] std::optional<int> exit_status() const { return exit_status_; }
+
+ private:
+  DemoNode(std::string name, std::filesystem::path dir)
+      : name_(std::move(name)), dir_(std::move(dir)) {}
+
+  std::string name_;
+  std::filesystem::path dir_;
+  pid_t pid_ = -1;
+  int output_ = -1;
+  std::string partial_;
+  std::optional<int> exit_status_;
+};
+
+// SIGINT and SIGTERM as something to poll; restored by the destructor.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  // The signals that came since the last look.
+  [[nodiscard]] int take();
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace starling::node

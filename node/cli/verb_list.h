@@ -1,0 +1,24 @@
+// What each verb does; the table in verb_table.cc names them.
+#pragma once
+
+#include "node/cli/arguments.h"
+
+namespace starling::node::verbs {
+
+int run(const Arguments& arguments, const Surroundings& surroundings);
+int demo(const Arguments& arguments, const Surroundings& surroundings);
+int status(const Arguments& arguments, const Surroundings& surroundings);
+int members(const Arguments& arguments, const Surroundings& surroundings);
+int neighbours(const Arguments& arguments, const Surroundings& surroundings);
+int join(const Arguments& arguments, const Surroundings& surroundings);
+int leave(const Arguments& arguments, const Surroundings& surroundings);
+int finish(const Arguments& arguments, const Surroundings& surroundings);
+int merge(const Arguments& arguments, const Surroundings& surroundings);
+int eval(const Arguments& arguments, const Surroundings& surroundings);
+int log_level(const Arguments& arguments, const Surroundings& surroundings);
+int config(const Arguments& arguments, const Surroundings& surroundings);
+int completion(const Arguments& arguments, const Surroundings& surroundings);
+int version(const Arguments& arguments, const Surroundings& surroundings);
+int help(const Arguments& arguments, const Surroundings& surroundings);
+
+}  // namespace starling::node::verbs

@@ -1,0 +1,122 @@
+// The table of verbs, and the way from a command line to one of them.
+#include "node/cli/exit_code.h"
+#include "node/cli/verb_list.h"
+#include "node/config/values.h"
+#include "node/control/request.h"
+#include "node/printable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <ostream>
+
+namespace starling::node {
+
+namespace {
+
+constexpr VerbFlag kJson{"--json", "", "Print one JSON object instead of text."};
+constexpr std::array<VerbFlag, 1> kJsonOnly{kJson};
+constexpr std::array<VerbFlag, 2> kStatusFlags{
+    {kJson, {"--quiet", "", "Print nothing; the exit code says it (0 healthy, 1 not)."}}};
+constexpr std::array<VerbFlag, 1> kRunFlags{
+    {{"--dry-run", "", "Check everything that can be checked, print the plan, start nothing."}}};
+constexpr std::array<VerbFlag, 1> kDemoFlags{{{"--nodes", "N", "How many nodes (1 to 32)."}}};
+constexpr std::array<VerbFlag, 2> kLeaveFlags{
+    {kJson, {"--timeout", "D", "Time for the last exchange and the checkpoint."}}};
+constexpr std::array<VerbFlag, 1> kConfigFlags{
+    {{"--origin", "", "Show where each value comes from, and what it shadows."}}};
+
+constexpr std::size_t kAny = kMaxJoinAddresses;
+
+constexpr std::array kVerbs{
+    Verb{"demo", "", "Train with several nodes on this machine, to the final consensus.",
+         KeyFlags::all, kDemoFlags, 0, 0, &verbs::demo},
+    Verb{"run", "", "Run a node in the foreground.", KeyFlags::all, kRunFlags, 0, 0, &verbs::run},
+    Verb{"status", "", "Show the running node; exit 0 when it is healthy, 1 otherwise.",
+         KeyFlags::folder, kStatusFlags, 0, 0, &verbs::status},
+    Verb{"members", "", "List the members of the swarm as the running node sees them.",
+         KeyFlags::folder, kJsonOnly, 0, 0, &verbs::members},
+    Verb{"neighbours", "", "List the edges of the running node.", KeyFlags::folder, kJsonOnly, 0, 0,
+         &verbs::neighbours},
+    Verb{"join", "ADDR...", "Let the running node contact these addresses as well.",
+         KeyFlags::folder, kJsonOnly, 1, kAny, &verbs::join},
+    Verb{"leave", "", "Let the running node leave: last exchange, checkpoint, goodbye.",
+         KeyFlags::folder, kLeaveFlags, 0, 0, &verbs::leave},
+    Verb{"finish", "", "Ask the swarm for the final consensus now.", KeyFlags::folder, kJsonOnly, 0,
+         0, &verbs::finish},
+    Verb{"merge", "", "Average all replicas once, in the middle of the run.", KeyFlags::folder,
+         kJsonOnly, 0, 0, &verbs::merge},
+    Verb{"eval", "[MODEL.safetensors]",
+         "Evaluate a model file on --data; without one, the running node's replica.", KeyFlags::all,
+         kJsonOnly, 0, 1, &verbs::eval},
+    Verb{"log-level",
+         "LEVEL",
+         "Change how much the running node logs.",
+         KeyFlags::folder,
+         {},
+         1,
+         1,
+         &verbs::log_level},
+    Verb{"config", "show|default|check", "Show the effective configuration, or the defaults.",
+         KeyFlags::all, kConfigFlags, 1, 1, &verbs::config},
+    Verb{"completion",
+         "bash",
+         "Print a completion script for the shell.",
+         KeyFlags::none,
+         {},
+         1,
+         1,
+         &verbs::completion},
+    Verb{"version", "", "Print the versions of this program and of its libraries.", KeyFlags::none,
+         kJsonOnly, 0, 0, &verbs::version},
+    Verb{"help", "[VERB]", "Explain a verb and its flags.", KeyFlags::none, {}, 0, 1, &verbs::help},
+};
+
+}  // namespace
+
+std::span<const Verb> all_verbs() { return kVerbs; }
+
+const Verb* find_verb(std::string_view name) {
+  const auto found = std::ranges::find(kVerbs, name, &Verb::name);
+  return found == kVerbs.end() ? nullptr : &*found;
+}
+
+int run_command_line(std::span<const std::string> words, const Surroundings& surroundings) {
+  const auto& terminal = surroundings.terminal;
+  if (words.empty()) {
+    terminal.err << help_text();
+    return number_of(ExitCode::usage);
+  }
+  const auto& first = words.front();
+  if (first == "--help" || first == "-h") {
+    terminal.out << help_text();
+    return number_of(ExitCode::good);
+  }
+  const auto* verb = find_verb(first == "--version" ? std::string_view("version") : first);
+  if (verb == nullptr) {
+    std::array<std::string_view, kVerbs.size()> names;
+    std::ranges::transform(kVerbs, names.begin(), &Verb::name);
+    const auto near = nearest(first, names);
+    terminal.err << "starling: unknown verb " << escape_value(first.substr(0, 80));
+    if (!near.empty()) terminal.err << "; did you mean " << near << '?';
+    terminal.err << "\nsee `starling help`\n";
+    return number_of(ExitCode::usage);
+  }
+  const auto rest = words.subspan(1);
+  if (std::ranges::any_of(rest, [](const auto& w) { return w == "--help" || w == "-h"; })) {
+    terminal.out << help_text(*verb);
+    return number_of(ExitCode::good);
+  }
+  const auto arguments = parse_arguments(*verb, rest, surroundings);
+  if (!arguments) {
+    (void)report(verb->name, arguments.error(), terminal);
+    // A configuration file that is missing is a wrong argument, not a broken machine.
+    return number_of(ExitCode::usage);
+  }
+  for (const auto& notice : arguments->config.notices)
+    terminal.err << "starling " << verb->name << ": " << printable(notice) << '\n';
+  return verb->carry_out(*arguments, surroundings);
+}
+
+}  // namespace starling::node

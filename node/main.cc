@@ -1,0 +1,39 @@
+// starling: reads the command line and carries out its verb.
+#include "node/cli/verbs.h"
+#include "node/config/load.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#ifndef STARLING_TORCH_VERSION
+#define STARLING_TORCH_VERSION ""
+#endif
+
+int main(int argc, char** argv) {
+  using namespace starling::node;
+  // Keys and secrets are in memory: no core dumps. A peer that closes is an error code, not a
+  // signal.
+  const rlimit none{0, 0};
+  (void)::setrlimit(RLIMIT_CORE, &none);
+  (void)::signal(SIGPIPE, SIG_IGN);
+  // Every session is a descriptor, and the soft limit is often 1,024.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &files);
+  }
+
+  const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
+  const Surroundings surroundings{
+      process_environment(),
+      Terminal{std::cout, std::cerr, ::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1},
+      VerbHooks{&run_verb, &eval_verb, STARLING_TORCH_VERSION}};
+  const int code = run_command_line(words, surroundings);
+  std::cout << std::flush;
+  return code;
+}
