@@ -102,13 +102,13 @@ Progress::News Progress::on_report(TimePoint now, const ProgressReport& report) 
     median_millirate_ = find_median();
     median_at_ = now;
   }
-  const Duration since = first || counter.at == TimePoint{} ? run_age(now) : now - counter.at;
+  // A first report may cover the whole run; an interval more, since nobody's clock is exact.
+  const bool unseen = first || counter.at == TimePoint{};
+  const Duration since = unseen ? run_age(now) + report_interval() : now - counter.at;
+  const double limit =
+      static_cast<double>(median_millirate_) * static_cast<double>(options_.liar_factor);
   const std::uint64_t allowed =
-      median_millirate_ == 0
-          ? kMaxSamples
-          : saturating_add(counter.counted, grown(static_cast<double>(median_millirate_) *
-                                                      static_cast<double>(options_.liar_factor),
-                                                  since + report_interval()));
+      median_millirate_ == 0 ? kMaxSamples : saturating_add(counter.counted, grown(limit, since));
   counter.counted = std::max(counter.counted, std::min(counter.claimed, allowed));
   counter.at = now;
   return News::fresh;

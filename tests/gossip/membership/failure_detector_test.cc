@@ -1,0 +1,99 @@
+#include "gossip/membership/failure_detector.h"
+
+#include <doctest/doctest.h>
+
+using namespace starling;
+using namespace starling::gossip;
+using namespace std::chrono_literals;
+
+namespace {
+const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
+}
+
+TEST_SUITE("gossip/failure_detector") {
+  TEST_CASE("a deadline follows the measured round trip between its floor and its ceiling") {
+    const DetectorOptions options;
+    AnswerDeadline near(options);
+    AnswerDeadline far(options);
+    for (int i = 0; i < 50; ++i) {
+      near.on_answer(1ms);
+      far.on_answer(Duration(600ms) + (i % 2 == 0 ? 50ms : -50ms));
+    }
+    CHECK(near.wait() == options.min_deadline);
+    CHECK(far.wait() > 600ms);
+    CHECK(far.wait() < 1200ms);
+    for (int i = 0; i < 50; ++i) far.on_answer(60s);
+    CHECK(far.wait() == options.max_deadline);
+    far.on_answer(-5s);  // a clock that stepped counts as zero
+    CHECK(far.wait() <= options.max_deadline);
+  }
+
+  TEST_CASE("the quorum of death grows from one to three accusers") {
+    for (const auto& [members, quorum] :
+         {std::pair{1, 1}, {2, 1}, {3, 1}, {4, 2}, {5, 3}, {6, 3}, {1000, 3}})
+      CHECK(death_quorum(static_cast<std::size_t>(members)) == static_cast<std::size_t>(quorum));
+  }
+
+  TEST_CASE("every further accuser shortens a suspicion, down to its minimum") {
+    const DetectorOptions options;
+    CHECK(suspicion_time(1, 3, options) == options.max_suspicion);
+    CHECK(suspicion_time(2, 3, options) < suspicion_time(1, 3, options));
+    CHECK(suspicion_time(3, 3, options) < suspicion_time(2, 3, options));
+    CHECK(suspicion_time(4, 3, options) == options.min_suspicion);
+    CHECK(suspicion_time(40, 3, options) == options.min_suspicion);
+    // Nobody can confirm in a swarm of two or three.
+    CHECK(suspicion_time(1, 1, options) == 3s);
+  }
+
+  TEST_CASE("a heartbeat goes out every interval, and one only after a pause") {
+    HeartbeatWatch watch(kStart, {});
+    CHECK(watch.take_due(kStart).has_value());
+    CHECK(!watch.take_due(kStart + 499ms).has_value());
+    CHECK(watch.take_due(kStart + 500ms).has_value());
+    int sent = 0;
+    for (int i = 0; i < 20; ++i) sent += watch.take_due(kStart + 60s + std::chrono::milliseconds(i)) ? 1 : 0;
+    CHECK(sent == 1);
+  }
+
+  TEST_CASE("silence is an unanswered heartbeat past its deadline, and any message ends it") {
+    HeartbeatWatch watch(kStart, {});
+    const LocalHealth health;
+    const auto seq = watch.take_due(kStart);
+    watch.on_answer(kStart + 2ms, *seq);
+    CHECK(!watch.silent(kStart + 10s, health));
+    (void)watch.take_due(kStart + 500ms);
+    CHECK(!watch.silent(kStart + 700ms, health));
+    CHECK(watch.silent(kStart + 800ms, health));
+    CHECK(watch.next_deadline(health) <= kStart + 800ms);
+    watch.on_heard(kStart + 790ms);
+    CHECK(!watch.silent(kStart + 800ms, health));
+    CHECK(watch.silent(kStart + 1200ms, health));
+    watch.forgive(kStart + 1200ms);
+    CHECK(!watch.silent(kStart + 5s, health));
+  }
+
+  TEST_CASE("answers with invented numbers teach nothing") {
+    HeartbeatWatch watch(kStart, {});
+    (void)watch.take_due(kStart);
+    watch.on_answer(kStart + 1ms, 999);
+    CHECK(watch.round_trip() == Duration{0});
+  }
+
+  TEST_CASE("a node that ran late waits longer before it accuses, and recovers slowly") {
+    LocalHealth health;
+    CHECK(health.stretch(1s) == 1s);
+    health.on_late_tick();
+    CHECK(health.stretch(1s) == 3s);
+    for (int i = 0; i < 100; ++i) health.on_late_tick();
+    CHECK(health.score() == LocalHealth::kMax);
+    for (int i = 0; i < 2 * LocalHealth::kMax; ++i) health.on_good_interval();
+    CHECK(health.score() == 0);
+  }
+
+  TEST_CASE("what is outstanding on a dead session stays bounded") {
+    HeartbeatWatch watch(kStart, {});
+    for (int i = 0; i < 1000; ++i) (void)watch.take_due(kStart + i * 500ms);
+    // The first one is still the one whose deadline counts.
+    CHECK(watch.silent(kStart + 500s, {}));
+  }
+}

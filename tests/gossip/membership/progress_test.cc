@@ -1,0 +1,143 @@
+#include "gossip/membership/progress.h"
+
+#include "tests/gossip/membership/test_swarm.h"
+
+#include <doctest/doctest.h>
+
+using namespace starling;
+using namespace starling::gossip;
+using namespace starling::gossip::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
+
+ProgressReport report_of(std::uint64_t node, std::uint64_t samples, std::uint64_t rate,
+                         Duration age = 0s) {
+  ProgressReport report;
+  report.id = test_id(node);
+  report.incarnation = {1};
+  report.samples = samples;
+  report.rate_millisamples = rate * 1000;
+  report.run_age_ms = static_cast<std::uint64_t>(age.count() / 1000);
+  return report;
+}
+
+// Trains at `rate` for `time` from `from` on, told once a second.
+void train(Progress& progress, TimePoint from, Duration time, std::uint64_t rate) {
+  for (Duration at{0}; at <= time; at += 1s)
+    progress.on_local_samples(from + at, rate * static_cast<std::uint64_t>(at / 1s));
+}
+
+}  // namespace
+
+TEST_SUITE("gossip/progress") {
+  TEST_CASE("P is the sum of the counters, by maximum, in any order of reports") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 1h);
+    train(progress, kStart, 10s, 100);
+    progress.on_report(kStart + 10s, report_of(1, 900, 100));
+    progress.on_report(kStart + 10s, report_of(2, 700, 100));
+    CHECK(progress.on_report(kStart + 10s, report_of(1, 800, 100)) == Progress::News::known);
+    CHECK(progress.total(kStart + 10s) == 1000 + 900 + 700);
+    CHECK(progress.samples_of(test_id(1)) == 900);
+  }
+
+  TEST_CASE("between reports a counter is extrapolated, for two intervals and no longer") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 1h);
+    train(progress, kStart, 10s, 100);
+    const TimePoint reported = kStart + 10s;
+    progress.on_report(reported, report_of(1, 1000, 100));
+    CHECK(progress.total(reported + 1s) == 1000 + 1100);
+    CHECK(progress.total(reported + 2s) == 1000 + 1200);
+    CHECK(progress.total(reported + 60s) == 1000 + 1200);
+  }
+
+  TEST_CASE("P never decreases, and the counters of those who left stay in it") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 1h);
+    progress.on_report(kStart, report_of(1, 1000, 100));
+    const auto before = progress.total(kStart + 2s);
+    progress.on_departed(kStart + 3s, test_id(1));
+    CHECK(progress.total(kStart + 10s) == before);
+    CHECK(progress.rate() == 0);
+    CHECK(progress.saved() == std::vector<SavedCounter>{{test_id(1), 1000}});
+  }
+
+  TEST_CASE("a liar counts at most sixteen times the median rate") {
+    Progress progress(test_id(0));
+    TimePoint now = kStart;
+    for (std::uint64_t second = 1; second <= 100; ++second) {
+      now = kStart + std::chrono::seconds(second);
+      progress.on_local_samples(now, 100 * second);
+      progress.on_report(now, report_of(1, 100 * second, 100));
+      progress.on_report(now, report_of(2, 100 * second, 100));
+      progress.on_report(now, report_of(3, ~std::uint64_t{0} - 1000 + second, ~std::uint64_t{0}));
+    }
+    progress.merge_age(now, 0s);
+    const auto honest = std::uint64_t{300} * 100;
+    CHECK(progress.total(now) >= honest);
+    CHECK(progress.total(now) <= honest + 16 * 100 * 103 + 4 * 100);
+  }
+
+  TEST_CASE("a slow node beside a fast one is no liar, and neither is the fast one of two") {
+    Progress slow(test_id(0));
+    for (std::uint64_t second = 1; second <= 60; ++second) {
+      const TimePoint now = kStart + std::chrono::seconds(second);
+      slow.on_local_samples(now, 10 * second);
+      slow.on_report(now, report_of(1, 3000 * second, 3000));
+    }
+    CHECK(slow.total(kStart + 60s) >= 60 * 3010 - 3000);
+  }
+
+  TEST_CASE("at a join the counter continues from what the swarm holds for this identity") {
+    Progress progress(test_id(0));
+    progress.on_local_samples(kStart, 500);  // the checkpoint knew this much
+    progress.merge(kStart, {{test_id(0), 800}, {test_id(1), 50}});
+    CHECK(progress.own_samples() == 800);
+    progress.on_local_samples(kStart + 1s, 560);
+    CHECK(progress.own_samples() == 860);
+    CHECK(progress.total(kStart + 1s) == 910);
+    progress.merge(kStart, {{test_id(0), 700}});
+    CHECK(progress.own_samples() == 860);
+    CHECK(progress.rate() < 100);  // what an earlier process did is no speed of this one
+  }
+
+  TEST_CASE("reports are due once an interval, and only when there is something new") {
+    Progress progress(test_id(0));
+    CHECK(!progress.take_due_report(kStart, {1}).has_value());
+    progress.on_local_samples(kStart, 10);
+    CHECK(progress.take_due_report(kStart, {1}).has_value());
+    progress.on_local_samples(kStart + 500ms, 20);
+    CHECK(!progress.take_due_report(kStart + 500ms, {1}).has_value());
+    CHECK(progress.take_due_report(kStart + 1s, {1})->samples == 20);
+    CHECK(!progress.take_due_report(kStart + 9s, {1}).has_value());
+    progress.set_members(6400);
+    CHECK(progress.report_interval() == 100s);
+  }
+
+  TEST_CASE("the age of a run is the oldest that two members know, so one liar ages nobody") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 10s);
+    CHECK(progress.run_age(kStart + 5s) == 15s);
+    progress.on_report(kStart, report_of(1, 10, 1, 60s));
+    CHECK(progress.run_age(kStart) == 60s);  // of one other, its word is all there is
+    progress.on_report(kStart, report_of(2, 10, 1, 60s));
+    progress.on_report(kStart, report_of(3, 10, 1, 1000h));
+    CHECK(progress.run_age(kStart) == 60s);
+    CHECK(progress.run_age(kStart + 7s) == 67s);
+  }
+
+  TEST_CASE("the number of counters is bounded") {
+    ProgressOptions options;
+    options.max_ids = 10;
+    Progress progress(test_id(0), options);
+    for (std::uint64_t i = 1; i <= 10; ++i) progress.on_report(kStart, report_of(i, 10, 1));
+    CHECK(!progress.is_news(report_of(11, 10, 1)));
+    CHECK(progress.on_report(kStart, report_of(11, 10, 1)) != Progress::News::fresh);
+    progress.merge(kStart, {{test_id(99), 5}});
+    CHECK(progress.saved().size() == 10);
+  }
+}

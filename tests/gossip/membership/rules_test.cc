@@ -1,0 +1,308 @@
+// Single rules of Membership, one node against hand-made peers.
+#include "tests/gossip/membership/test_swarm.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+using namespace starling;
+using namespace starling::gossip;
+using namespace starling::gossip::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
+
+// One real membership; every other node is played by the test.
+struct Stage {
+  TestSigner signer{test_id(0)};
+  TestVerifier verifier;
+  Membership node;
+
+  explicit Stage(MembershipOptions options = {}, SelfDescription self = {})
+      : node(kStart, SwarmId{}, prepared(std::move(self)), options, signer, verifier, Rng(1)) {
+    (void)node.set_state(kStart, RecordState::alive);
+  }
+  static SelfDescription prepared(SelfDescription self) {
+    self.name = "here";
+    self.addresses = {"10.0.0.1:7700"};
+    self.instance = {42};
+    return self;
+  }
+};
+
+MemberRecord record_of(std::uint64_t number, std::uint64_t incarnation = 1,
+                       RecordState state = RecordState::alive) {
+  const TestSigner signer(test_id(number));
+  MemberRecord record;
+  record.id = test_id(number);
+  record.name = "node";
+  record.addresses = {"10.0.0.9:7700"};
+  record.capabilities = capability::kDialable;
+  record.incarnation = {incarnation};
+  record.instance = {number};
+  record.state = state;
+  sign_record(record, SwarmId{}, signer);
+  return record;
+}
+
+Accusation accusation_of(std::uint64_t subject, std::uint64_t accuser, AccusationKind kind,
+                         std::uint64_t incarnation = 1) {
+  Accusation accusation;
+  accusation.subject = test_id(subject);
+  accusation.incarnation = {incarnation};
+  accusation.accuser = test_id(accuser);
+  accusation.kind = kind;
+  sign_accusation(accusation, SwarmId{}, TestSigner(test_id(accuser)));
+  return accusation;
+}
+
+Facts facts_of(std::vector<MemberRecord> records, std::vector<Accusation> accusations = {}) {
+  Facts facts;
+  for (auto& record : records) facts.records.push_back({std::move(record), 0});
+  facts.accusations = std::move(accusations);
+  return facts;
+}
+
+Hash test_hash_like(std::uint8_t number) {
+  Hash hash;
+  hash.bytes[0] = std::byte{number};
+  return hash;
+}
+
+template <class T>
+std::size_t count_sent(const MembershipEffects& effects) {
+  return static_cast<std::size_t>(std::ranges::count_if(effects.send, [](const auto& outgoing) {
+    return std::holds_alternative<T>(outgoing.message);
+  }));
+}
+
+}  // namespace
+
+TEST_SUITE("gossip/membership_rules") {
+  TEST_CASE("a session begins with the own record and a digest") {
+    Stage stage;
+    const auto effects = stage.node.on_session_up(kStart, test_id(1));
+    REQUIRE(effects.send.size() == 2);
+    const auto* facts = std::get_if<Facts>(&effects.send[0].message);
+    REQUIRE(facts != nullptr);
+    CHECK(facts->records.at(0).record == stage.node.self());
+    CHECK(std::holds_alternative<Digest>(effects.send[1].message));
+  }
+
+  TEST_CASE("a record with a wrong signature is an offence and changes nothing") {
+    Stage stage;
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    auto forged = record_of(2);
+    forged.addresses = {"6.6.6.6:666"};
+    const auto effects = stage.node.on_message(kStart, test_id(1), facts_of({forged}));
+    CHECK(effects.offences.size() == 1);
+    CHECK(!stage.node.state_of(test_id(2)).has_value());
+  }
+
+  TEST_CASE("old and equal incarnations are ignored, a newer one is taken and passed on once") {
+    Stage stage;
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    (void)stage.node.on_session_up(kStart, test_id(2));
+    (void)stage.node.on_message(kStart, test_id(1), facts_of({record_of(1), record_of(2)}));
+    const auto fresh = stage.node.on_message(kStart, test_id(1), facts_of({record_of(3, 5)}));
+    REQUIRE(count_sent<Facts>(fresh) == 1);
+    CHECK(fresh.send[0].to == test_id(2));
+    CHECK(fresh.changes.size() == 1);
+    for (const std::uint64_t incarnation : {1U, 4U, 5U}) {
+      const auto again =
+          stage.node.on_message(kStart, test_id(2), facts_of({record_of(3, incarnation)}));
+      CHECK(again.send.empty());
+      CHECK(again.changes.empty());
+    }
+  }
+
+  TEST_CASE("a direct session that answers outweighs every accusation") {
+    Stage stage;
+    std::vector<MemberRecord> all;
+    for (std::uint64_t i = 1; i <= 6; ++i) {
+      (void)stage.node.on_session_up(kStart, test_id(i));
+      all.push_back(record_of(i));
+    }
+    (void)stage.node.on_message(kStart, test_id(1), facts_of(all));
+    std::vector<Accusation> lies;
+    for (std::uint64_t accuser = 2; accuser <= 6; ++accuser)
+      lies.push_back(accusation_of(1, accuser, AccusationKind::dead));
+    const auto effects = stage.node.on_message(kStart, test_id(2), facts_of({}, lies));
+    CHECK(stage.node.state_of(test_id(1)) == MemberState::alive);
+    // The accused hears of it, so that it can refute.
+    const auto told = std::ranges::find(effects.send, test_id(1), &MembershipOutgoing::to);
+    REQUIRE(told != effects.send.end());
+    CHECK(std::get<Facts>(told->message).accusations.size() == 5);
+  }
+
+  TEST_CASE("without a session two accusers of seven are too few, three are enough") {
+    Stage stage;
+    std::vector<MemberRecord> all;
+    for (std::uint64_t i = 1; i <= 6; ++i) all.push_back(record_of(i));
+    (void)stage.node.on_session_up(kStart, test_id(2));
+    (void)stage.node.on_message(kStart, test_id(2), facts_of(all));
+    TimePoint now = kStart;
+    const auto wait = [&](Duration time) {
+      for (const TimePoint end = now + time; now < end; now += 50ms) {
+        (void)stage.node.on_message(now, test_id(2), Heartbeat{1});
+        (void)stage.node.on_tick(now);
+      }
+    };
+    const auto say = [&](std::uint64_t accuser) {
+      (void)stage.node.on_message(now, test_id(2),
+                                  facts_of({}, {accusation_of(1, accuser, AccusationKind::dead)}));
+    };
+    say(3);
+    say(4);
+    say(4);
+    wait(900ms);
+    CHECK(stage.node.state_of(test_id(1)) == MemberState::suspect);
+    say(5);
+    CHECK(stage.node.state_of(test_id(1)) == MemberState::suspect);  // it may refute yet
+    wait(1s);
+    CHECK(stage.node.state_of(test_id(1)) == MemberState::dead);
+    // A higher incarnation brings it back, an old accusation does not kill it again.
+    (void)stage.node.on_message(now, test_id(2), facts_of({record_of(1, 2)}));
+    CHECK(stage.node.state_of(test_id(1)) == MemberState::alive);
+    say(6);
+    CHECK(stage.node.state_of(test_id(1)) == MemberState::alive);
+  }
+
+  TEST_CASE("strangers, the dead and the departed accuse in vain") {
+    Stage stage;
+    (void)stage.node.on_session_up(kStart, test_id(2));
+    (void)stage.node.on_message(
+        kStart, test_id(2),
+        facts_of({record_of(1), record_of(2), record_of(3, 1, RecordState::left)}));
+    (void)stage.node.on_message(kStart, test_id(2),
+                                facts_of({}, {accusation_of(1, 3, AccusationKind::suspect),
+                                              accusation_of(1, 99, AccusationKind::suspect)}));
+    CHECK(stage.node.state_of(test_id(1)) == MemberState::alive);
+  }
+
+  TEST_CASE("an accused node refutes with its next incarnation, but not in a flood") {
+    Stage stage;
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    (void)stage.node.on_message(kStart, test_id(1), facts_of({record_of(1)}));
+    TimePoint now = kStart + 1s;
+    std::size_t refutations = 0;
+    for (int i = 0; i < 100; ++i, now += 10ms) {
+      const auto before = stage.node.self().incarnation;
+      (void)stage.node.on_message(
+          now, test_id(1), facts_of({}, {accusation_of(0, 1, AccusationKind::dead, before.value)}));
+      (void)stage.node.on_tick(now);
+      refutations += stage.node.self().incarnation > before ? 1 : 0;
+    }
+    CHECK(refutations >= 4);
+    CHECK(refutations <= 6);
+  }
+
+  TEST_CASE("a new ceiling is asked for before incarnations run out, and never overtaken") {
+    SelfDescription self;
+    self.first = {100};
+    self.ceiling = {103};
+    Stage stage({}, self);
+    (void)stage.node.set_data_set(kStart, test_hash_like(1));
+    (void)stage.node.set_data_set(kStart, test_hash_like(2));
+    (void)stage.node.set_data_set(kStart, test_hash_like(3));
+    const auto starved = stage.node.set_data_set(kStart, test_hash_like(4));
+    CHECK(stage.node.self().incarnation.value == 102);
+    CHECK(std::ranges::count(starved.notices, Notice::incarnations_spent) == 1);
+    (void)stage.node.on_incarnations_persisted(kStart, {1103});
+    CHECK(stage.node.self().incarnation.value == 103);
+    CHECK(stage.node.self().data_set == test_hash_like(4));
+  }
+
+  TEST_CASE("a node that lost its state outbids the record that the swarm still holds of it") {
+    Stage stage;
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    auto old = record_of(0, 500);
+    (void)stage.node.on_message(kStart + 1s, test_id(1), facts_of({old}));
+    CHECK(stage.node.self().incarnation.value == 501);
+  }
+
+  TEST_CASE("another process with this identity is noticed") {
+    Stage stage;
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    const auto twin = record_of(0, stage.node.self().incarnation.value);
+    const auto effects = stage.node.on_message(kStart + 1s, test_id(1), facts_of({twin}));
+    CHECK(std::ranges::count(effects.notices, Notice::clone_seen) == 1);
+  }
+
+  TEST_CASE("a flood of signed records fills neither the table nor the day") {
+    MembershipOptions options;
+    options.table.max_records = 500;
+    options.spread.fact_burst = 300;
+    Stage stage(options);
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    std::size_t passed_on = 0;
+    for (std::uint64_t i = 0; i < 2000; ++i) {
+      const auto effects = stage.node.on_message(kStart + milliseconds(i), test_id(1),
+                                                 facts_of({record_of(i + 1000)}));
+      passed_on += effects.changes.size();
+    }
+    CHECK(passed_on <= 300 + 2 * 10 + 1);
+  }
+
+  TEST_CASE("a whole view is loaded bucket by bucket, at the asker's pace") {
+    Stage full;
+    (void)full.node.on_session_up(kStart, test_id(1));
+    for (std::uint64_t i = 1; i <= 900; ++i)
+      (void)full.node.on_message(kStart, test_id(1), facts_of({record_of(i)}));
+    SelfDescription self;
+    TestSigner signer(test_id(5000));
+    TestVerifier verifier;
+    Membership newcomer(kStart, SwarmId{}, Stage::prepared(self), {}, signer, verifier, Rng(2));
+    const TimePoint now = kStart + 1s;
+    auto to_new = full.node.on_session_up(now, test_id(5000)).send;
+    auto to_full = newcomer.on_session_up(now, test_id(0)).send;
+    std::size_t rounds = 0;
+    while ((!to_new.empty() || !to_full.empty()) && ++rounds < 500) {
+      std::vector<MembershipOutgoing> next_new;
+      std::vector<MembershipOutgoing> next_full;
+      for (const auto& outgoing : to_new) {
+        if (outgoing.to != test_id(5000)) continue;
+        CHECK(encode(outgoing.message).body.size() <= kMaxMembershipBody);
+        for (auto& reply : newcomer.on_message(now, test_id(0), outgoing.message).send)
+          next_full.push_back(std::move(reply));
+      }
+      for (const auto& outgoing : to_full)
+        for (auto& reply : full.node.on_message(now, test_id(5000), outgoing.message).send)
+          next_new.push_back(std::move(reply));
+      to_new = std::move(next_new);
+      to_full = std::move(next_full);
+    }
+    CHECK(rounds < 200);
+    CHECK(newcomer.members(now).size() == 901);
+  }
+
+  TEST_CASE("a refused dial after a lost session is a verdict at once") {
+    Stage stage;
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    (void)stage.node.on_message(kStart, test_id(1), facts_of({record_of(1)}));
+    const auto lost = stage.node.on_session_down(kStart + 1s, test_id(1), SessionEnd::reset);
+    REQUIRE(lost.wanted_sessions.size() == 1);
+    CHECK(lost.wanted_sessions[0].purpose == DialPurpose::verify);
+    CHECK(stage.node.state_of(test_id(1)) == MemberState::alive);
+    const auto refused = stage.node.on_dial_refused(kStart + 1s, test_id(1));
+    REQUIRE(refused.changes.size() == 1);
+    CHECK(refused.changes[0].after == MemberState::dead);
+    CHECK(refused.changes[0].evidence == Evidence::connection_refused);
+    CHECK(describe(refused.changes[0]).find("connection refused") != std::string::npos);
+  }
+
+  TEST_CASE("a record that nobody refreshes expires, an own one is refreshed in time") {
+    Stage stage;
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    (void)stage.node.on_message(kStart, test_id(1), facts_of({record_of(1), record_of(2)}));
+    const auto first = stage.node.self().incarnation;
+    for (TimePoint now = kStart; now < kStart + 70min; now += 250ms) {
+      (void)stage.node.on_message(now, test_id(1), Heartbeat{1});
+      (void)stage.node.on_tick(now);
+    }
+    CHECK(!stage.node.state_of(test_id(2)).has_value());
+    CHECK(stage.node.self().incarnation.value >= first.value + 3);
+  }
+}
