@@ -1,0 +1,484 @@
+#include "gossip/exchange/mixer.h"
+
+#include "tests/gossip/exchange/pair.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+TEST_SUITE_BEGIN("gossip/exchange/mixer");
+
+namespace starling::gossip {
+namespace {
+
+using namespace std::chrono_literals;
+
+// One mixer against peers that the test plays; jobs are done by a made-up codec.
+struct Bench {
+  explicit Bench(const MixerOptions& options = {}, std::uint8_t self = 10)
+      : mixer(node_named(self), options, 3, Rng(1)), codec(node_named(self), node_named(99)) {}
+
+  void take(ExchangeEffects effects) {
+    for (auto& each : effects.send) sent.push_back(std::move(each));
+    for (auto& each : effects.jobs) jobs.push_back(std::move(each));
+    for (auto& each : effects.events) events.push_back(std::move(each));
+  }
+  void finish_jobs() {
+    while (!jobs.empty()) {
+      const CodecJob job = jobs.front();
+      jobs.erase(jobs.begin());
+      const auto ends = std::visit(
+          [](const auto& one) {
+            if constexpr (requires { one.terms; }) {
+              return one.terms.edge;
+            } else {
+              return one.edge;
+            }
+          },
+          job);
+      take(mixer.on_job_done(now, {ends, codec.done_by_codec(job)}));
+    }
+  }
+  void message(std::uint8_t from, ExchangeMessage message) {
+    take(mixer.on_message(now, node_named(from), std::move(message)));
+  }
+  // The last message of this kind to a peer.
+  template <class Message>
+  const Message* to(std::uint8_t peer) const {
+    const Message* found = nullptr;
+    for (const auto& each : sent)
+      if (each.to == node_named(peer))
+        if (const auto* one = std::get_if<Message>(&each.message)) found = one;
+    return found;
+  }
+  template <class Message>
+  std::size_t count() const {
+    return static_cast<std::size_t>(std::count_if(sent.begin(), sent.end(), [](const auto& each) {
+      return std::holds_alternative<Message>(each.message);
+    }));
+  }
+  // An open edge with a peer of a higher id: this end proposes.
+  void open(std::uint8_t peer) {
+    wanted.push_back(node_named(peer));
+    take(mixer.on_neighbours(now, wanted));
+    take(mixer.on_session_up(now, node_named(peer), {peer}));
+    finish_jobs();
+    const auto* proposal = to<EdgeOpen>(peer);
+    REQUIRE(proposal != nullptr);
+    message(peer, EdgeOpenAck{proposal->generation, proposal->reference, age});
+    REQUIRE(mixer.find_edge(node_named(peer))->state() == EdgeState::open);
+  }
+  // An edge that a peer opens although nobody here asked for it.
+  void accept(std::uint8_t peer, Generation generation = {1}) {
+    take(mixer.on_session_up(now, node_named(peer), {peer}));
+    EdgeOpen proposal;
+    proposal.generation = generation;
+    proposal.reference = hash_of(as_bytes("genesis"));
+    message(peer, proposal);
+    finish_jobs();
+  }
+  void steps(std::uint64_t count) {
+    training.steps += count;
+    training.samples += 32 * count;
+    training.step_time = 100ms;
+    now += count * training.step_time;
+    take(mixer.on_steps(now, training));
+  }
+  // Lets the peer answer the offer that it got.
+  void answer(std::uint8_t peer) {
+    const Offer* offer = to<Offer>(peer);
+    REQUIRE(offer != nullptr);
+    Answer reply{offer->generation,
+                 offer->seq,
+                 offer->chain8,
+                 {64},
+                 {},
+                 {Level::l2, offer->payload.statistics, some_bytes("a")}};
+    reply.figures.age = age;
+    message(peer, reply);
+    finish_jobs();
+  }
+  // The peer to which an own offer is out; 0: none.
+  [[nodiscard]] std::uint8_t offered_to() const {
+    for (const std::uint8_t peer :
+         std::initializer_list<std::uint8_t>{20, 21, 22, 23, 24, 25, 26, 27, 28})
+      if (const Edge* edge = mixer.find_edge(node_named(peer)))
+        if (edge->blocks_node()) return peer;
+    return 0;
+  }
+
+  Mixer mixer;
+  End codec;
+  TimePoint now = TimePoint{} + 1h;
+  TrainingState training;
+  double age = 0;
+  std::vector<NodeId> wanted;
+  std::vector<OutgoingExchange> sent;
+  std::vector<CodecJob> jobs;
+  std::vector<ExchangeEvent> events;
+};
+
+TEST_CASE("a node offers every tau steps, one offer at a time") {
+  Bench bench;
+  bench.open(20);
+  bench.open(21);
+
+  bench.steps(1);
+  CHECK(bench.count<Offer>() == 0);
+  CHECK(bench.jobs.empty());
+  bench.steps(1);
+  bench.finish_jobs();
+  CHECK(bench.count<Offer>() == 1);
+  bench.steps(2);
+  CHECK(bench.jobs.empty());
+
+  const auto first = bench.offered_to();
+  bench.answer(first);
+  bench.finish_jobs();
+
+  CHECK(bench.count<Offer>() == 2);
+  CHECK(bench.offered_to() != first);
+}
+
+TEST_CASE("the least recently synced edge is next") {
+  Bench bench;
+  for (const std::uint8_t peer : std::initializer_list<std::uint8_t>{20, 21, 22}) bench.open(peer);
+  std::vector<std::uint8_t> order;
+  for (int i = 0; i < 9; ++i) {
+    bench.steps(2);
+    bench.finish_jobs();
+    order.push_back(bench.offered_to());
+    bench.answer(order.back());
+  }
+
+  CHECK(std::is_permutation(order.begin(), order.begin() + 3, std::vector{20, 21, 22}.begin()));
+  for (std::size_t i = 3; i < order.size(); ++i) CHECK(order[i] == order[i - 3]);
+}
+
+TEST_CASE("a parked offer lets the node go on with another edge") {
+  Bench bench;
+  bench.open(20);
+  bench.open(21);
+  bench.steps(2);
+  bench.finish_jobs();
+  const auto silent = bench.offered_to();
+  CHECK(bench.mixer.next_deadline() == bench.now + 1s);
+
+  bench.now += 1s;
+  bench.take(bench.mixer.on_tick(bench.now));
+  bench.steps(2);
+  bench.finish_jobs();
+
+  CHECK(bench.offered_to() != 0);
+  CHECK(bench.offered_to() != silent);
+  const auto views = bench.mixer.neighbours();
+  CHECK(std::count_if(views.begin(), views.end(), [](const auto& v) { return v.parked; }) == 1);
+}
+
+TEST_CASE("a slow neighbour is chosen less often") {
+  Bench bench;
+  for (const std::uint8_t peer : std::initializer_list<std::uint8_t>{20, 21, 22}) bench.open(peer);
+  std::map<std::uint8_t, int> chosen;
+  for (int i = 0; i < 120; ++i) {
+    bench.steps(2);
+    bench.finish_jobs();
+    const auto peer = bench.offered_to();
+    REQUIRE(peer != 0);
+    ++chosen[peer];
+    bench.now += peer == 22 ? 500ms : 50ms;
+    bench.answer(peer);
+  }
+
+  CHECK(chosen[22] * 3 < chosen[20]);
+  CHECK(chosen[22] > 0);
+}
+
+TEST_CASE("degree and two more edges are accepted, the next one is refused") {
+  MixerOptions options;
+  options.degree = 2;
+  Bench bench(options, 200);
+  for (const std::uint8_t peer : std::initializer_list<std::uint8_t>{20, 21, 22, 23})
+    bench.accept(peer);
+  CHECK(bench.count<EdgeOpenAck>() == 4);
+
+  bench.accept(24);
+
+  REQUIRE(bench.to<EdgeClose>(24) != nullptr);
+  CHECK(bench.to<EdgeClose>(24)->reason == CloseReason::full);
+}
+
+TEST_CASE("a neighbour of the topology gets the place of one that fell out of it") {
+  MixerOptions options;
+  options.degree = 2;
+  Bench bench(options, 200);
+  for (const std::uint8_t peer : std::initializer_list<std::uint8_t>{20, 21, 22, 23})
+    bench.accept(peer);
+  bench.take(bench.mixer.on_neighbours(bench.now, {node_named(24)}));
+
+  bench.accept(24);
+
+  CHECK(bench.to<EdgeOpenAck>(24) != nullptr);
+  CHECK(bench.count<EdgeClose>() == 1);
+}
+
+TEST_CASE("an edge outside the topology lives for its lease") {
+  MixerOptions options;
+  options.lease = 5;
+  Bench bench(options);
+  bench.open(20);
+  bench.take(bench.mixer.on_neighbours(bench.now, {}));
+  for (int i = 0; i < 5; ++i) {
+    CHECK(bench.mixer.find_edge(node_named(20))->state() == EdgeState::open);
+    bench.steps(2);
+    bench.finish_jobs();
+    bench.answer(20);
+  }
+
+  CHECK(bench.mixer.find_edge(node_named(20))->state() == EdgeState::closed);
+  CHECK(bench.to<EdgeClose>(20)->reason == CloseReason::not_wanted);
+}
+
+TEST_CASE("the higher id waits a moment for the lower one to open") {
+  Bench bench({}, 200);
+  bench.take(bench.mixer.on_neighbours(bench.now, {node_named(20)}));
+  bench.take(bench.mixer.on_session_up(bench.now, node_named(20), {1}));
+  CHECK(bench.jobs.empty());
+  CHECK(bench.mixer.next_deadline() == bench.now + 2s);
+
+  bench.now += 2s;
+  bench.take(bench.mixer.on_tick(bench.now));
+  bench.finish_jobs();
+
+  CHECK(bench.to<EdgeOpen>(20) != nullptr);
+}
+
+TEST_CASE("a refused opening is tried again later and later") {
+  Bench bench;
+  bench.take(bench.mixer.on_neighbours(bench.now, {node_named(20)}));
+  bench.take(bench.mixer.on_session_up(bench.now, node_named(20), {1}));
+  Duration last{};
+  for (std::uint64_t round = 1; round <= 4; ++round) {
+    bench.finish_jobs();
+    REQUIRE(bench.count<EdgeOpen>() == round);
+    bench.message(20, EdgeClose{bench.to<EdgeOpen>(20)->generation, CloseReason::full});
+    bench.finish_jobs();
+    const Duration wait = bench.mixer.next_deadline() - bench.now;
+    CHECK(wait > last);
+    last = wait;
+    bench.now += wait;
+    bench.take(bench.mixer.on_tick(bench.now));
+  }
+}
+
+TEST_CASE("eight offers may wait for their answer, the ninth is Busy") {
+  MixerOptions options;
+  options.degree = 8;
+  Bench bench(options, 200);
+  const std::vector<std::uint8_t> peers{20, 21, 22, 23, 24, 25, 26, 27, 28};
+  for (const auto peer : peers) bench.accept(peer);
+  for (const auto peer : peers) {
+    const Edge* edge = bench.mixer.find_edge(node_named(peer));
+    Offer offer;
+    offer.generation = edge->generation();
+    offer.chain8 = first_u64(edge->chain());
+    offer.payload.bytes = some_bytes("q");
+    bench.message(peer, offer);
+  }
+
+  CHECK(bench.jobs.size() == 8);
+  CHECK(bench.count<Busy>() == 1);
+  bench.finish_jobs();
+  CHECK(bench.count<Answer>() == 8);
+}
+
+TEST_CASE("a level that leaves too much unsent is changed with its reason") {
+  Bench bench;
+  bench.open(20);
+  bench.steps(2);
+  REQUIRE(bench.jobs.size() == 1);
+  OfferDone done{{Level::l2, Statistics::without, some_bytes("q")}, {0, {}}, {}};
+  done.figures.difference_energy = 4;
+  done.figures.unsent_share = {1, 1, 0.9F, 0.8F, 0.3F, 0.1F, 0};
+  bench.jobs.clear();
+  bench.take(bench.mixer.on_job_done(
+      bench.now, {EdgeEnds::of(node_named(10), node_named(20)), CodecDone(done)}));
+  bench.answer(20);
+
+  const auto view = bench.mixer.neighbours().front();
+  CHECK(view.level == Level::l4);
+  CHECK(view.level_reason == LevelReason::enough);
+  CHECK(view.disagreement_ratio == doctest::Approx(0.5));
+  CHECK(view.exchanges == 1);
+}
+
+TEST_CASE("a line that carries nothing makes the period longer") {
+  Bench bench;
+  bench.open(20);
+  bench.mixer.on_goodput(node_named(20), 100);
+  for (int i = 0; i < 3; ++i) {
+    bench.steps(64);
+    bench.finish_jobs();
+    // The made-up payloads are tiny: the sizes of the table are put back by a large one.
+    bench.answer(20);
+  }
+
+  CHECK(bench.mixer.tau() == 2);
+  bench.mixer.on_goodput(node_named(20), 1e-3);
+  for (int i = 0; i < 3; ++i) {
+    bench.steps(64);
+    bench.finish_jobs();
+    bench.answer(20);
+  }
+  CHECK(bench.mixer.tau() == 16);
+  CHECK(bench.mixer.period().reason == PeriodReason::nothing_fits);
+}
+
+TEST_CASE("a node far below the median of its neighbours is to join again") {
+  Bench bench;
+  bench.age = 900;
+  bench.open(20);
+  CHECK_FALSE(bench.mixer.lag().far_behind);
+  bench.age = 5000;
+  bench.open(21);
+  CHECK(bench.mixer.lag().median_age == 2950);
+  CHECK(bench.mixer.lag().far_behind);
+  bench.steps(4);
+  CHECK(bench.jobs.empty());  // its exchanges would pull the others back
+
+  bench.take(bench.mixer.adopt_replica(bench.now, 4990));
+  CHECK_FALSE(bench.mixer.lag().far_behind);
+  CHECK(bench.mixer.age() == 4990);
+  CHECK(bench.mixer.newcomer());
+  CHECK(bench.to<EdgeClose>(20)->reason == CloseReason::replica_changed);
+}
+
+TEST_CASE("a node that nobody takes in again averages after its patience") {
+  Bench bench;
+  bench.age = 3000;
+  bench.open(20);
+  bench.steps(4);
+  CHECK(bench.jobs.empty());
+
+  bench.now += 60s;
+  bench.take(bench.mixer.on_tick(bench.now));
+
+  CHECK(bench.jobs.size() == 1);
+}
+
+TEST_CASE("a thousand steps of lag heal by averaging") {
+  Bench bench;
+  bench.age = 1000;
+  bench.open(20);
+  bench.open(21);
+
+  CHECK_FALSE(bench.mixer.lag().far_behind);
+}
+
+TEST_CASE("a drain without anything under way is over at once and ends") {
+  Bench bench;
+  bench.open(20);
+
+  bench.take(bench.mixer.begin_drain(bench.now, bench.now + 5s));
+  CHECK(bench.mixer.drained());
+  bench.steps(10);
+  CHECK(bench.jobs.empty());
+
+  bench.take(bench.mixer.end_drain(bench.now));
+  CHECK_FALSE(bench.mixer.drained());
+  CHECK(bench.jobs.size() == 1);
+}
+
+TEST_CASE("a drain gives up an unanswered offer at its deadline") {
+  Bench bench;
+  bench.open(20);
+  bench.steps(2);
+  bench.finish_jobs();
+
+  bench.take(bench.mixer.begin_drain(bench.now, bench.now + 5s));
+  CHECK_FALSE(bench.mixer.drained());
+  CHECK(bench.mixer.next_deadline() <= bench.now + 5s);
+  bench.now += 5s;
+  bench.take(bench.mixer.on_tick(bench.now));
+
+  CHECK(bench.mixer.drained());
+}
+
+TEST_CASE("a drain gives up an offer whose session is gone at once") {
+  Bench bench;
+  bench.open(20);
+  bench.steps(2);
+  bench.finish_jobs();
+  bench.take(bench.mixer.on_session_down(bench.now, node_named(20)));
+
+  bench.take(bench.mixer.begin_drain(bench.now, bench.now + 5s));
+
+  CHECK(bench.mixer.drained());
+}
+
+TEST_CASE("a leave pushes once to the fastest neighbour and closes every edge") {
+  Bench bench;
+  bench.open(20);
+  bench.open(21);
+  bench.mixer.on_goodput(node_named(20), 1e5);
+  bench.mixer.on_goodput(node_named(21), 1e8);
+
+  bench.take(bench.mixer.begin_leave(bench.now, bench.now + 8s));
+  REQUIRE(bench.jobs.size() == 1);
+  CHECK(std::get<OfferJob>(bench.jobs.front()).level == Level::l5);
+  bench.finish_jobs();
+  REQUIRE(bench.to<Offer>(21) != nullptr);
+  CHECK(bench.to<Offer>(21)->purpose == Purpose::leave);
+  CHECK_FALSE(bench.mixer.drained());
+  bench.answer(21);
+
+  CHECK(bench.mixer.drained());
+  CHECK(bench.to<EdgeClose>(20)->reason == CloseReason::leaving);
+  CHECK(bench.to<EdgeClose>(21)->reason == CloseReason::leaving);
+}
+
+TEST_CASE("a leave is over at its deadline although nobody answers") {
+  Bench bench;
+  bench.open(20);
+  bench.take(bench.mixer.begin_leave(bench.now, bench.now + 8s));
+  bench.finish_jobs();
+
+  bench.now += 8s;
+  bench.take(bench.mixer.on_tick(bench.now));
+  bench.finish_jobs();
+
+  CHECK(bench.mixer.drained());
+}
+
+TEST_CASE("a leave without neighbours is over at once") {
+  Bench bench;
+  bench.take(bench.mixer.begin_leave(bench.now, bench.now + 8s));
+  CHECK(bench.mixer.drained());
+}
+
+TEST_CASE("messages of a peer without a session are ignored") {
+  Bench bench;
+  bench.message(20, EdgeOpen{});
+  CHECK(bench.sent.empty());
+  CHECK(bench.jobs.empty());
+}
+
+TEST_CASE("the own record travels with an opening and theirs comes out as an effect") {
+  Bench bench;
+  bench.mixer.set_record(to_bytes(as_bytes("mine")));
+  bench.open(20);
+  CHECK(bench.to<EdgeOpen>(20)->record == to_bytes(as_bytes("mine")));
+
+  bench.take(bench.mixer.on_session_up(bench.now, node_named(5), {1}));
+  EdgeOpen open;
+  open.generation = {1};
+  open.record = to_bytes(as_bytes("theirs"));
+  const auto effects = bench.mixer.on_message(bench.now, node_named(5), open);
+  REQUIRE(effects.records.size() == 1);
+  CHECK(effects.records.front().record == to_bytes(as_bytes("theirs")));
+}
+
+}  // namespace
+}  // namespace starling::gossip
+
+TEST_SUITE_END();
