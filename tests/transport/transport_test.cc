@@ -1,6 +1,7 @@
 #include "transport/transport.h"
 
 #include "tests/transport/harness.h"
+#include "tests/transport/relay.h"
 #include "transport/handshake.h"
 
 #include <asio/connect.hpp>
@@ -292,6 +293,51 @@ TEST_SUITE("transport/transport") {
     pair.left.transport->dial({{"127.0.0.1", free_port}, {}});
     REQUIRE(pair.world.run_until([&] { return !pair.left.events.dial_failed.empty(); }));
     CHECK(pair.left.events.dial_failed[0].code == Errc::connect_failed);
+  }
+
+  TEST_CASE("a byte that is changed on the way ends that session, names why, and no other") {
+    assert_io_thread();
+    Pair pair;
+    auto& third = pair.world.add();
+    Relay relay(pair.world.io(), pair.right.transport->listen(kAnyPort).value());
+    third.transport->dial({relay.endpoint(), {}});
+    REQUIRE(pair.world.run_until([&] { return pair.right.events.up.size() == 2; }));
+    REQUIRE(pair.world.run_until([&] { return !third.events.up.empty(); }));
+    relay.flip_next();
+    REQUIRE(third.transport->send(pair.right.id(), bulk_message(0x0202, 100'000)));
+    REQUIRE(pair.world.run_until(
+        [&] { return !third.events.down.empty() && !pair.right.events.down.empty(); }));
+    relay.stop();
+    CHECK(pair.right.events.down[0].first == third.id());
+    CHECK(pair.right.events.down[0].second.code == Errc::bad_message);
+    CHECK(third.events.down[0].second.code == Errc::bad_message);
+    CHECK(pair.right.transport->totals().bad_records == 1);
+    CHECK(pair.right.events.messages.empty());
+    CHECK(pair.left.events.down.empty());
+    CHECK(pair.right.transport->has_session(pair.left.id()));
+    CHECK(pair.right.transport->totals().reserved_bytes == 0);
+  }
+
+  TEST_CASE("a connection that ends without a goodbye is a truncation, and may come back") {
+    assert_io_thread();
+    TestWorld world;
+    auto& left = world.add();
+    auto& right = world.add();
+    const auto port = right.transport->listen(kAnyPort).value();
+    for (std::size_t round = 1; round <= 2; ++round) {
+      Relay relay(world.io(), port);
+      left.transport->dial({relay.endpoint(), {}});
+      REQUIRE(world.run_until(
+          [&] { return left.events.up.size() == round && right.events.up.size() == round; }));
+      relay.stop();
+      REQUIRE(world.run_until(
+          [&] { return left.events.down.size() == round && right.events.down.size() == round; }));
+    }
+    CHECK(right.events.down[0].second.code == Errc::closed);
+    CHECK(right.transport->totals().truncations == 2);
+    CHECK(right.transport->totals().bad_records == 0);
+    CHECK(right.transport->totals().sessions_opened == 2);
+    CHECK(right.transport->totals().sessions_closed == 2);
   }
 
   TEST_CASE("an address that opens nine connections at once has one turned away") {

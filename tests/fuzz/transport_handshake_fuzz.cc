@@ -1,0 +1,28 @@
+// A responder in each mode, and an initiator, against any bytes in any pieces: the first byte
+// chooses.
+#include "tests/fuzz/transport_keys.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace starling;
+  using namespace starling::transport;
+  if (size == 0) return 0;
+  FuzzSide side(1, (data[0] & 1U) == 0);
+  auto handshake = (data[0] & 2U) == 0 ? Handshake::respond(side.context())
+                                       : Handshake::initiate(side.context(), {});
+  (void)handshake.take_output();
+  const std::size_t piece = 1U + (data[0] >> 2U);
+  auto rest = std::as_bytes(std::span(data, size)).subspan(1);
+  while (!rest.empty()) {
+    const auto part = rest.first(std::min(piece, rest.size()));
+    if (!handshake.feed(kFuzzTime, part)) return 0;
+    // Ephemeral keys are fresh in every run, so nobody can have signed our transcript.
+    if (handshake.done()) std::abort();
+    rest = rest.subspan(part.size());
+  }
+  (void)handshake.on_end_of_stream();
+  return 0;
+}
