@@ -1,0 +1,192 @@
+#include "training/checkpoint.h"
+
+#include "temporary_folder.h"
+#include "training/file_io.h"
+#include "training/genesis.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <string>
+
+using namespace starling;
+using namespace starling::training;
+namespace fs = std::filesystem;
+
+namespace {
+
+Model small_model() {
+  auto model = make_model({"small", 10, 1, 28});
+  REQUIRE(model.has_value());
+  return *std::move(model);
+}
+
+Checkpoint checkpoint_at(const Model& model, std::int64_t step) {
+  Checkpoint checkpoint;
+  checkpoint.replica = make_genesis(model, static_cast<std::uint64_t>(step)).replica;
+  checkpoint.replica.batches_tracked = step;
+  checkpoint.momenta = make_genesis(model, 99).replica.parameters;
+  checkpoint.state.step = step;
+  checkpoint.state.samples = static_cast<std::uint64_t>(step) * 64;
+  checkpoint.state.cursor = {3, 17};
+  checkpoint.state.progress_share = 0.25;
+  checkpoint.state.progress_map = "node \"a\": 12\nnode b: 34";
+  checkpoint.state.settings_fingerprint = "0123abcd";
+  return checkpoint;
+}
+
+void truncate_to_half(const fs::path& path) { fs::resize_file(path, fs::file_size(path) / 2); }
+
+void flip_last_byte(const fs::path& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const auto last = static_cast<char>(file.get() ^ 1);
+  file.seekp(-1, std::ios::end);
+  file.put(last);
+}
+
+}  // namespace
+
+TEST_SUITE("training/checkpoint") {
+  TEST_CASE("a checkpoint comes back bit for bit") {
+    const TemporaryFolder folder;
+    const Model model = small_model();
+    const CheckpointOptions options{folder.path() / "checkpoints", 3};
+    const Checkpoint checkpoint = checkpoint_at(model, 8'412);
+    NullLog log;
+
+    const auto saved = save_checkpoint(options, model, checkpoint);
+    REQUIRE(saved.has_value());
+    const auto loaded = load_checkpoint(options, model, log);
+
+    REQUIRE(loaded.has_value());
+    CHECK(loaded->state == checkpoint.state);
+    CHECK(loaded->replica == checkpoint.replica);
+    CHECK(loaded->momenta == checkpoint.momenta);
+    CHECK(saved->filename() == "step-000008412");
+    CHECK(fs::read_symlink(options.folder / "latest") == "step-000008412");
+  }
+
+  TEST_CASE("the newest is loaded, and only as many are kept as asked") {
+    const TemporaryFolder folder;
+    const Model model = small_model();
+    const CheckpointOptions options{folder.path(), 2};
+    NullLog log;
+
+    for (const std::int64_t step : {9, 10, 100, 1'000'000'000}) {
+      REQUIRE(save_checkpoint(options, model, checkpoint_at(model, step)).has_value());
+    }
+
+    CHECK(load_checkpoint(options, model, log)->state.step == 1'000'000'000);
+    CHECK(fs::exists(folder.path() / "step-000000100"));
+    CHECK_FALSE(fs::exists(folder.path() / "step-000000010"));
+    CHECK_FALSE(fs::exists(folder.path() / "step-000000009"));
+  }
+
+  TEST_CASE("any damaged file makes loading fall back to the checkpoint before") {
+    const Model model = small_model();
+    NullLog log;
+    for (const char* name : {"model.safetensors", "optim.safetensors", "state.json"}) {
+      for (int damage = 0; damage < 3; ++damage) {
+        CAPTURE(name);
+        CAPTURE(damage);
+        const TemporaryFolder folder;
+        const CheckpointOptions options{folder.path(), 3};
+        REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 1)).has_value());
+        REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 2)).has_value());
+        const fs::path victim = folder.path() / "step-000000002" / name;
+
+        if (damage == 0) truncate_to_half(victim);
+        if (damage == 1) fs::remove(victim);
+        if (damage == 2 && std::string(name) != "state.json") flip_last_byte(victim);
+        if (damage == 2 && std::string(name) == "state.json") {
+          auto text = read_whole_file(victim, 1 << 20);
+          REQUIRE(text.has_value());
+          std::string changed(as_text(*text));
+          changed.replace(changed.find("128"), 3, "129");  // the samples
+          std::ofstream(victim) << changed;
+        }
+
+        const auto loaded = load_checkpoint(options, model, log);
+        REQUIRE(loaded.has_value());
+        CHECK(loaded->state.step == 1);
+      }
+    }
+  }
+
+  TEST_CASE("when all are damaged the newest one's reason is told, and none is not_found") {
+    const TemporaryFolder folder;
+    const Model model = small_model();
+    const CheckpointOptions options{folder.path(), 3};
+    NullLog log;
+
+    CHECK(load_checkpoint(options, model, log).error().code == Errc::not_found);
+    REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 1)).has_value());
+    truncate_to_half(folder.path() / "step-000000001" / "model.safetensors");
+
+    const auto loaded = load_checkpoint(options, model, log);
+    REQUIRE_FALSE(loaded.has_value());
+    CHECK(loaded.error().code == Errc::corrupt);
+  }
+
+  TEST_CASE("what a crash left is removed by the next checkpoint and never loaded") {
+    const TemporaryFolder folder;
+    const Model model = small_model();
+    const CheckpointOptions options{folder.path(), 3};
+    NullLog log;
+    fs::create_directory(folder.path() / "tmp-step-000000009");
+    std::ofstream(folder.path() / "tmp-step-000000009" / "model.safetensors") << "half";
+
+    CHECK_FALSE(load_checkpoint(options, model, log).has_value());
+    REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 1)).has_value());
+
+    CHECK_FALSE(fs::exists(folder.path() / "tmp-step-000000009"));
+    CHECK(load_checkpoint(options, model, log)->state.step == 1);
+  }
+
+  TEST_CASE("saving the same step again replaces it") {
+    const TemporaryFolder folder;
+    const Model model = small_model();
+    const CheckpointOptions options{folder.path(), 3};
+    NullLog log;
+    Checkpoint checkpoint = checkpoint_at(model, 4);
+    REQUIRE(save_checkpoint(options, model, checkpoint).has_value());
+    checkpoint.state.samples = 5;
+
+    REQUIRE(save_checkpoint(options, model, checkpoint).has_value());
+
+    CHECK(load_checkpoint(options, model, log)->state.samples == 5);
+  }
+
+  TEST_CASE("a full disk is reported as such and the old checkpoints stay") {
+    const Model model = small_model();
+    if (!fs::exists("/dev/full")) return;
+
+    // /dev/full says ENOSPC to every write, as a full disk does.
+    const auto written = write_whole_file("/dev/full", "x");
+
+    REQUIRE_FALSE(written.has_value());
+    CHECK(written.error().code == Errc::disk_full);
+  }
+
+  TEST_CASE("a folder that cannot be made is an error, not a crash") {
+    const TemporaryFolder folder;
+    const Model model = small_model();
+    std::ofstream(folder.path() / "file") << "x";
+
+    const auto saved = save_checkpoint({folder.path() / "file" / "checkpoints", 3}, model,
+                                       checkpoint_at(model, 1));
+
+    CHECK_FALSE(saved.has_value());
+  }
+
+  TEST_CASE("a progress map that is not text does not cost the checkpoint") {
+    StateFile file;
+    file.state.progress_map = "ok \xff\xfe broken";
+
+    const auto parsed = parse_state(format_state(file));
+
+    REQUIRE(parsed.has_value());
+    CHECK(parsed->state.progress_map.starts_with("ok "));
+  }
+}

@@ -1,0 +1,72 @@
+#include "training/evaluate.h"
+
+#include "torch_support.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+using namespace starling;
+using namespace starling::training;
+
+namespace {
+
+DeviceOptions cpu() { return {.device = "cpu"}; }
+
+}  // namespace
+
+TEST_SUITE("training/evaluate") {
+  TEST_CASE("a model that always says the same is right once in as many classes") {
+    const Model model = tiny_model();
+    Replica constant = make_genesis(model, 1).replica;
+    const gossip::TensorPlace* weight = model.layout.find("fc.weight");
+    const gossip::TensorPlace* bias = model.layout.find("fc.bias");
+    for (std::size_t i = 0; i < weight->count; ++i) constant.parameters[weight->offset + i] = 0;
+    constant.parameters[bias->offset + 2] = 1;  // class 2 always wins
+
+    const auto report = evaluate(model, constant, cpu(), quarters({.size = 50, .batches = 8}));
+
+    REQUIRE(report.has_value());
+    CHECK(report->images == 400);
+    // 400 draws of 1 in 4: 100 +- 8.7, five sigma.
+    CHECK(report->top1 == doctest::Approx(0.25).epsilon(0.44));
+    CHECK(report->top5 == 1.0);  // four classes only
+    // Cross-entropy of logits {0, 0, 1, 0} in closed form.
+    const double partition = std::log(3 + std::exp(1.0));
+    CHECK(report->loss == doctest::Approx(partition - report->top1).epsilon(1e-5));
+  }
+
+  TEST_CASE("an evaluation of no images reports zero and does not divide by it") {
+    const Model model = tiny_model();
+
+    const auto report =
+        evaluate(model, make_genesis(model, 1).replica, cpu(), quarters({.size = 4, .batches = 0}));
+
+    REQUIRE(report.has_value());
+    CHECK(report->images == 0);
+    CHECK(report->top1 == 0);
+  }
+
+  TEST_CASE("a device that this build or machine lacks is refused with the reason") {
+    const Model model = tiny_model();
+    for (const char* device : {"cuda:99", "tpu", "cuda:-1", "cuda:x"}) {
+      CAPTURE(device);
+      const auto report =
+          evaluate(model, make_genesis(model, 1).replica, {.device = device}, quarters());
+      REQUIRE_FALSE(report.has_value());
+      CHECK(fault_of(report.error().code) != Fault::peer);
+    }
+  }
+
+  TEST_CASE("precision is fp32 for small images and what was asked for otherwise") {
+    DeviceOptions options = cpu();
+    CHECK(resolve_device(options, {"small", 10, 1, 28})->precision == Precision::fp32);
+    CHECK(resolve_device(options, {"resnet50", 10, 3, 64})->precision == Precision::fp32);
+    options.precision = Precision::bf16;
+    CHECK(resolve_device(options, {"small", 10, 1, 28})->precision == Precision::bf16);
+    options.threads = 0;
+    CHECK_FALSE(resolve_device(options, {"small", 10, 1, 28}).has_value());
+    CHECK(parse_precision("bf16").value() == Precision::bf16);
+    CHECK_FALSE(parse_precision("fp8").has_value());
+  }
+}

@@ -1,0 +1,138 @@
+#include "training/stepper.h"
+
+#include "node/base/hash.h"
+#include "torch_support.h"
+
+#include <doctest/doctest.h>
+
+#include <span>
+#include <vector>
+
+using namespace starling;
+using namespace starling::training;
+
+namespace {
+
+Hash hash_after(const Model& model, Precision precision, std::uint64_t seed, int steps) {
+  at::set_num_threads(1);
+  ResolvedDevice device;
+  device.precision = precision;
+  Stepper stepper(model, device, tiny_options(), start_of(model, seed));
+  Rng rng(seed);
+  for (int step = 0; step < steps; ++step) {
+    REQUIRE(stepper.step(quarter_batch(rng, 8, 12), 0.1).has_value());
+  }
+  const Checkpoint checkpoint = stepper.checkpoint();
+  return hash_of(std::as_bytes(std::span(checkpoint.replica.parameters)));
+}
+
+}  // namespace
+
+TEST_SUITE("training/stepper") {
+  TEST_CASE("the same seed and batches give the same parameters, bit for bit") {
+    const Model model = tiny_model();
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      CAPTURE(name_of(precision));
+      const Hash first = hash_after(model, precision, 1, 5);
+
+      CHECK(hash_after(model, precision, 1, 5) == first);
+      CHECK(hash_after(model, precision, 2, 5) != first);
+    }
+  }
+
+  TEST_CASE("the loss falls on images that can be told apart, in fp32 and in bf16") {
+    const Model model = tiny_model();
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      CAPTURE(name_of(precision));
+      ResolvedDevice device;
+      device.precision = precision;
+      TrainerOptions options = tiny_options();
+      options.label_smoothing = 0;
+      Stepper stepper(model, device, options, start_of(model));
+      Rng rng(1);
+
+      double first = 0;
+      double last = 0;
+      for (int step = 0; step < 40; ++step) {
+        const auto report = stepper.step(quarter_batch(rng, 16, 12), 0.1);
+        REQUIRE(report.has_value());
+        if (step < 5) first += report->loss / 5;
+        if (step >= 35) last += report->loss / 5;
+      }
+      CHECK(first > 0.7);
+      CHECK(last < 0.3);
+    }
+  }
+
+  TEST_CASE("a batch whose loss is not finite changes nothing and is counted") {
+    const Model model = tiny_model();
+    Stepper stepper(model, {}, tiny_options(), start_of(model));
+    Rng rng(1);
+    REQUIRE(stepper.step(quarter_batch(rng, 8, 12), 0.1).has_value());
+    const Checkpoint before = stepper.checkpoint();
+
+    Batch poisoned = quarter_batch(rng, 8, 12);
+    poisoned.images.data()[3] = std::numeric_limits<float>::infinity();
+    const auto report = stepper.step(poisoned, 0.1);
+
+    REQUIRE(report.has_value());
+    CHECK(report->outcome == StepOutcome::skipped);
+    CHECK(report->bad_steps == 1);
+    const Checkpoint after = stepper.checkpoint();
+    CHECK(after.replica == before.replica);
+    CHECK(after.momenta == before.momenta);
+    CHECK(after.state.step == before.state.step);
+    const auto next = stepper.step(quarter_batch(rng, 8, 12), 0.1);
+    REQUIRE(next.has_value());
+    CHECK(next->outcome == StepOutcome::trained);
+    CHECK(std::isfinite(next->loss));
+  }
+
+  TEST_CASE("ten such batches in a row end the run as diverged, nine do not") {
+    const Model model = tiny_model();
+    Stepper stepper(model, {}, tiny_options(), start_of(model));
+    Rng rng(1);
+    Batch poisoned = quarter_batch(rng, 4, 12);
+    poisoned.images.data()[3] = std::numeric_limits<float>::quiet_NaN();
+
+    for (int i = 0; i < 9; ++i) CHECK(stepper.step(poisoned, 0.1).has_value());
+    REQUIRE(stepper.step(quarter_batch(rng, 4, 12), 0.1).has_value());
+    for (int i = 0; i < 9; ++i) CHECK(stepper.step(poisoned, 0.1).has_value());
+    const auto last = stepper.step(poisoned, 0.1);
+
+    REQUIRE_FALSE(last.has_value());
+    CHECK(last.error().code == Errc::diverged);
+  }
+
+  TEST_CASE("a label that the model has no class for is the data's fault") {
+    const Model model = tiny_model();
+    Stepper stepper(model, {}, tiny_options(), start_of(model));
+    Rng rng(1);
+    Batch batch = quarter_batch(rng, 4, 12);
+    batch.labels[2] = kClasses;
+
+    const auto report = stepper.step(batch, 0.1);
+
+    REQUIRE_FALSE(report.has_value());
+    CHECK(report.error().code == Errc::data_failed);
+  }
+
+  TEST_CASE("after an adoption the momenta are zero and the rate warms up over 200 steps") {
+    const Model model = tiny_model();
+    Stepper stepper(model, {}, tiny_options(), start_of(model));
+    Rng rng(1);
+    REQUIRE(stepper.step(quarter_batch(rng, 8, 12), 0).has_value());
+    const Replica other = make_genesis(model, 42).replica;
+
+    stepper.adopt(other);
+
+    const Checkpoint adopted = stepper.checkpoint();
+    CHECK(adopted.replica == other);
+    CHECK(adopted.momenta == std::vector<float>(model.layout.size(), 0.0F));
+    for (int step = 1; step <= 3; ++step) {
+      const auto report = stepper.step(quarter_batch(rng, 8, 12), 0);
+      REQUIRE(report.has_value());
+      CHECK(report->learning_rate == doctest::Approx(0.05 * step / 200));
+    }
+  }
+}
