@@ -176,9 +176,17 @@ bool FinalConsensus::admit(const Message& message) {
     out_.misbehaved.push_back({from_, "forwarded a statement with a wrong signature"});
     return false;
   }
+  last_progress_ = now_;
+  if constexpr (requires { ledger_.proof_with(message); }) {
+    if (novelty == Novelty::conflicting) {
+      const auto proof = ledger_.proof_with(message);
+      ledger_.add(proof);
+      flood(proof, std::nullopt);
+      return false;
+    }
+  }
   ledger_.add(message);
   flood(message, from_);
-  last_progress_ = now_;
   return true;
 }
 
@@ -231,6 +239,19 @@ void FinalConsensus::handle(const HashSignature& message) {
 void FinalConsensus::handle(const Refusal& message) {
   if (certificate_ || over()) return;
   if (admit(message)) apply(message);
+}
+
+void FinalConsensus::handle(const Equivocation& message) {
+  if (certificate_ || over() || phase_ == Phase::idle) return;
+  if (ledger_.look_at(message) != Novelty::fresh) return;
+  if (check(message, verifier_, options_.fingerprint) != Verdict::valid) {
+    out_.misbehaved.push_back({from_, "forwarded a false proof of equivocation"});
+    return;
+  }
+  ledger_.add(message);
+  flood(message, from_);
+  // The signer itself: an earlier life said something else.
+  if (message.signer() == self_) withdrawn_ = true;
 }
 
 void FinalConsensus::handle(const Acknowledge& message) {

@@ -207,6 +207,7 @@ class FinalConsensus {
   void handle(const ResultChunk& message);
   void handle(const HashSignature& message);
   void handle(const Refusal& message);
+  void handle(const Equivocation& message);
   void handle(const CertificateMessage& message);
   void handle(const ChunkRequest& message);
   void handle(const Chunk& message);

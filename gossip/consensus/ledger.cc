@@ -5,14 +5,6 @@
 namespace starling::gossip::consensus {
 namespace {
 
-// What matters of a statement; two signatures over the same statement are no contradiction.
-bool says_the_same(const Participants& a, const Participants& b) {
-  return a.count == b.count && a.set == b.set && a.graph == b.graph;
-}
-bool says_the_same(const HashSignature& a, const HashSignature& b) {
-  return a.claim == b.claim && a.hash == b.hash;
-}
-
 // For the kinds of which a node signs one in an epoch.
 template <class Message>
 Novelty look(const std::map<NodeId, Message>& held, const Message& message, Epoch epoch,
@@ -66,6 +58,11 @@ Novelty Ledger::look_at(const Refusal& message) const {
   return message.round.epoch > at->second.round.epoch ? Novelty::fresh : Novelty::known;
 }
 
+Novelty Ledger::look_at(const Equivocation& message) const {
+  if (evidence_.contains(message.signer())) return Novelty::known;
+  return evidence_.size() < kMaxStatements ? Novelty::fresh : Novelty::unusable;
+}
+
 Novelty Ledger::look_at(const Acknowledge& message) const {
   const auto at = acknowledged_.find(message.signer);
   if (at == acknowledged_.end())
@@ -82,17 +79,22 @@ void Ledger::add(const Finish& message) {
 }
 
 void Ledger::add(const Participants& message) {
-  const auto [at, is_new] = participants_.try_emplace(message.signer, message);
-  if (is_new) return;
-  keep_evidence(at->second, message);
-  exclude(message.signer);
+  participants_.try_emplace(message.signer, message);
 }
 
-void Ledger::add(const HashSignature& message) {
-  const auto [at, is_new] = signatures_.try_emplace(message.signer, message);
-  if (is_new) return;
-  keep_evidence(at->second, message);
-  exclude(message.signer);
+void Ledger::add(const HashSignature& message) { signatures_.try_emplace(message.signer, message); }
+
+void Ledger::add(const Equivocation& message) {
+  evidence_.try_emplace(message.signer(), message);
+  exclude(message.signer());
+}
+
+Equivocation Ledger::proof_with(const Participants& message) const {
+  return {message.round, std::pair(participants_.at(message.signer), message)};
+}
+
+Equivocation Ledger::proof_with(const HashSignature& message) const {
+  return {message.round, std::pair(signatures_.at(message.signer), message)};
 }
 
 void Ledger::add(const Refusal& message) { refusals_.insert_or_assign(message.signer, message); }
@@ -113,17 +115,12 @@ std::vector<ConsensusMessage> Ledger::everything() const {
   for (const auto& [id, message] : finishes_) all.emplace_back(message);
   for (const auto& [id, message] : first_part_)
     if (message.round.epoch < epoch_) all.emplace_back(message);
-  for (const auto& message : evidence_) all.push_back(message);
+  for (const auto& [id, message] : evidence_) all.emplace_back(message);
   for (const auto& [id, message] : refusals_) all.emplace_back(message);
   for (const auto& [id, message] : participants_) all.emplace_back(message);
   for (const auto& [id, message] : signatures_) all.emplace_back(message);
   for (const auto& [id, message] : acknowledged_) all.emplace_back(message);
   return all;
-}
-
-void Ledger::keep_evidence(ConsensusMessage first, ConsensusMessage second) {
-  evidence_.push_back(std::move(first));
-  evidence_.push_back(std::move(second));
 }
 
 }  // namespace starling::gossip::consensus

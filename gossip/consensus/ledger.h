@@ -12,8 +12,9 @@
 
 namespace starling::gossip::consensus {
 
-// What a statement would add. Only fresh and conflicting ones are worth a signature check, are
-// added and are forwarded: so a statement crosses each session at most once in each direction.
+// What a statement would add. Only fresh and conflicting ones are worth a signature check;
+// fresh ones are added and forwarded, conflicting ones become an Equivocation: so a statement
+// crosses each session at most once in each direction.
 enum class Novelty : std::uint8_t {
   fresh,
   known,        // the same statement, or one that a newer one replaced
@@ -37,13 +38,20 @@ class Ledger {
   [[nodiscard]] Novelty look_at(const HashSignature& message) const;
   [[nodiscard]] Novelty look_at(const Refusal& message) const;
   [[nodiscard]] Novelty look_at(const Acknowledge& message) const;
+  [[nodiscard]] Novelty look_at(const Equivocation& message) const;
 
-  // Adds a checked statement whose look_at() was fresh or conflicting.
+  // The proof that a checked, conflicting statement makes with the one held.
+  [[nodiscard]] Equivocation proof_with(const Participants& message) const;
+  [[nodiscard]] Equivocation proof_with(const HashSignature& message) const;
+
+  // Adds a checked statement whose look_at() was fresh.
   void add(const Finish& message);
   void add(const Participants& message);
   void add(const HashSignature& message);
   void add(const Refusal& message);
   void add(const Acknowledge& message);
+  // Excludes the signer.
+  void add(const Equivocation& message);
 
   // Of the current epoch, by signer.
   [[nodiscard]] const std::map<NodeId, Finish>& finishes() const { return finishes_; }
@@ -63,8 +71,6 @@ class Ledger {
   [[nodiscard]] std::vector<ConsensusMessage> everything() const;
 
  private:
-  void keep_evidence(ConsensusMessage first, ConsensusMessage second);
-
   Epoch epoch_;
   std::map<NodeId, Finish> finishes_;
   std::map<NodeId, Participants> participants_;
@@ -73,7 +79,7 @@ class Ledger {
   std::map<NodeId, Acknowledge> acknowledged_;
   std::map<NodeId, Finish> first_part_;  // the earliest Finish as a participant of each signer
   std::set<NodeId> excluded_;
-  std::vector<ConsensusMessage> evidence_;  // pairs that contradict one another
+  std::map<NodeId, Equivocation> evidence_;
 };
 
 }  // namespace starling::gossip::consensus

@@ -100,6 +100,17 @@ void write(wire::Refusal::Builder out, const Refusal& m) {
   out.setSignature(data_of(m.signature.view()));
 }
 
+void write(wire::Equivocation::Builder out, const Equivocation& m) {
+  out.setKind(static_cast<std::uint8_t>(m.proof.index()));
+  if (const auto* sets = std::get_if<0>(&m.proof)) {
+    write(out.initFirstParticipants(), sets->first);
+    write(out.initSecondParticipants(), sets->second);
+  } else if (const auto* hashes = std::get_if<1>(&m.proof)) {
+    write(out.initFirstHash(), hashes->first);
+    write(out.initSecondHash(), hashes->second);
+  }
+}
+
 void write(wire::CertificateMessage::Builder out, const CertificateMessage& m) {
   const auto& certificate = m.certificate;
   out.setEpoch(certificate.epoch.value);
@@ -326,6 +337,24 @@ Result<Refusal> copy(wire::Refusal::Reader in, const transport::Message&) {
   return m;
 }
 
+Result<Equivocation> copy(wire::Equivocation::Reader in, const transport::Message& message) {
+  Equivocation m;
+  if (in.getKind() == 0) {
+    TRY(auto first, copy(in.getFirstParticipants(), message));
+    TRY(auto second, copy(in.getSecondParticipants(), message));
+    m.round = first.round;
+    m.proof = std::pair(first, second);
+  } else if (in.getKind() == 1) {
+    TRY(auto first, copy(in.getFirstHash(), message));
+    TRY(auto second, copy(in.getSecondHash(), message));
+    m.round = first.round;
+    m.proof = std::pair(first, second);
+  } else {
+    return refuse("a proof of an unknown kind");
+  }
+  return m;
+}
+
 Result<CertificateMessage> copy(wire::CertificateMessage::Reader in,
                                 const transport::Message& message) {
   CertificateMessage m;
@@ -424,6 +453,7 @@ transport::Message encode(const ConsensusMessage& message) {
           [](const ResultChunk& m) { return made<wire::ResultChunk>(T::result_chunk, m); },
           [](const HashSignature& m) { return made<wire::HashSignature>(T::hash_signature, m); },
           [](const Refusal& m) { return made<wire::Refusal>(T::refusal, m); },
+          [](const Equivocation& m) { return made<wire::Equivocation>(T::equivocation, m); },
           [](const CertificateMessage& m) {
             return made<wire::CertificateMessage>(T::certificate, m);
           },
@@ -469,6 +499,8 @@ Result<ConsensusMessage> decode(const transport::Message& message) {
       return read<wire::MergeRequest, MergeRequest>(message);
     case MessageType::merge_abort:
       return read<wire::MergeAbort, MergeAbort>(message);
+    case MessageType::equivocation:
+      return read<wire::Equivocation, Equivocation>(message);
   }
   return refuse("type " + std::to_string(message.type) + " is no message of the consensus");
 }

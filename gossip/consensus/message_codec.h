@@ -26,6 +26,7 @@ enum class MessageType : std::uint16_t {
   acknowledge = 0x030c,
   merge_request = 0x030d,
   merge_abort = 0x030e,
+  equivocation = 0x030f,
 };
 
 inline constexpr std::size_t kMaxConsensusBody = std::size_t{64} << 10;

@@ -1,5 +1,5 @@
 @0x8344a8bc63923dce;
-# The final consensus on the wire: message types 0x0301 to 0x030e. Structs only.
+# The final consensus on the wire: message types 0x0301 to 0x030f. Structs only.
 #
 # Who speaks first: anyone whose progress reached the budget, or who was told to finish, signs a
 # Finish of epoch 1 and sends it over all its sessions.
@@ -7,7 +7,8 @@
 # Statements (Finish, Participants, HashSignature, Refusal, Acknowledge, MergeRequest, MergeAbort)
 # carry their signer and a signature. Everybody forwards a statement that is new to it, once, to all
 # its sessions but the one it came from; on a new session both sides repeat all statements of their
-# epoch. So a statement may come twice and in any order relative to those of other signers; on one
+# epoch. Two different statements of one signer, kind and epoch become an Equivocation, forwarded the same
+# way; it excludes the signer at everybody. So a statement may come twice and in any order relative to those of other signers; on one
 # session it never comes before what its signer said earlier. A signature covers a domain text, the
 # fingerprint of the swarm's settings and every field.
 #
@@ -99,6 +100,14 @@ struct Refusal {
   chunk @4 :UInt32;
   accused @5 :Data;
   signature @6 :Data;
+}
+
+struct Equivocation {
+  kind @0 :UInt8; # 0: the two participants, 1: the two hashes
+  firstParticipants @1 :Participants;
+  secondParticipants @2 :Participants;
+  firstHash @3 :HashSignature;
+  secondHash @4 :HashSignature;
 }
 
 struct CertificateMessage {

@@ -52,6 +52,28 @@ RunId run_of(const ConsensusMessage& message) {
       message);
 }
 
+bool says_the_same(const Participants& a, const Participants& b) {
+  return a.count == b.count && a.set == b.set && a.graph == b.graph;
+}
+
+bool says_the_same(const HashSignature& a, const HashSignature& b) {
+  return a.claim == b.claim && a.hash == b.hash;
+}
+
+Verdict check(const Equivocation& message, const Verifier& verifier, const Hash& fingerprint) {
+  return std::visit(
+      [&](const auto& pair) {
+        const auto& [first, second] = pair;
+        const bool contradiction = first.signer == second.signer && first.round == message.round &&
+                                   second.round == message.round && !says_the_same(first, second);
+        if (!contradiction) return Verdict::invalid;
+        if (check(first, first.signer, verifier, fingerprint) != Verdict::valid)
+          return Verdict::invalid;
+        return check(second, second.signer, verifier, fingerprint);
+      },
+      message.proof);
+}
+
 Statement statement_of(const Finish& message, const Hash& fingerprint) {
   Signed bytes(fingerprint);
   bytes.add(message.round)

@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -153,6 +155,22 @@ struct Refusal {
   Signature signature;
 };
 
+// Proof that a node signed two different things in one epoch: it is excluded by everybody who sees
+// this, whatever epoch they are in (security T18). Not signed itself: both halves are.
+struct Equivocation {
+  RoundId round;
+  std::variant<std::pair<Participants, Participants>, std::pair<HashSignature, HashSignature>>
+      proof;
+
+  [[nodiscard]] const NodeId& signer() const {
+    return std::visit([](const auto& pair) -> const NodeId& { return pair.first.signer; }, proof);
+  }
+};
+
+// What matters of a statement; two signatures over the same statement are no contradiction.
+[[nodiscard]] bool says_the_same(const Participants& a, const Participants& b);
+[[nodiscard]] bool says_the_same(const HashSignature& a, const HashSignature& b);
+
 // Proof of the result. Who holds one never enters a later epoch, and shows it to anyone.
 struct Certificate {
   Epoch epoch;
@@ -210,9 +228,10 @@ struct MergeAbort {
   Signature signature;
 };
 
-using ConsensusMessage = std::variant<Finish, Participants, Exponents, Sum, Contribution,
-                                      ResultChunk, HashSignature, Refusal, CertificateMessage,
-                                      ChunkRequest, Chunk, Acknowledge, MergeRequest, MergeAbort>;
+using ConsensusMessage =
+    std::variant<Finish, Participants, Exponents, Sum, Contribution, ResultChunk, HashSignature,
+                 Refusal, Equivocation, CertificateMessage, ChunkRequest, Chunk, Acknowledge,
+                 MergeRequest, MergeAbort>;
 
 // The run that a message belongs to; certificates and their chunks belong to the final consensus.
 [[nodiscard]] RunId run_of(const ConsensusMessage& message);
@@ -247,5 +266,10 @@ template <class Message>
   const auto statement = statement_of(message, fingerprint);
   return verifier.verify(by, statement.domain, statement.bytes, message.signature);
 }
+
+// Whether both halves are signed by one node, in the round that is named, and contradict each
+// other.
+[[nodiscard]] Verdict check(const Equivocation& message, const Verifier& verifier,
+                            const Hash& fingerprint);
 
 }  // namespace starling::gossip::consensus

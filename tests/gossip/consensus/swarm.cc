@@ -246,6 +246,7 @@ void Swarm::run(Duration limit) {
     now_ = event.at;
     event.action();
   }
+  now_ = end;
 }
 
 namespace {
