@@ -31,10 +31,11 @@ endif()
 target_include_directories(starling_options INTERFACE ${CMAKE_SOURCE_DIR})
 
 # Debian's standalone Asio sees clang's coroutines only when told; one definition for the whole build.
+# It would also decide by the order of includes, file by file, how it allocates; so it is told that too.
 add_library(starling_asio INTERFACE)
 target_compile_definitions(starling_asio INTERFACE
   ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_SEPARATE_COMPILATION ASIO_HAS_CO_AWAIT
-  ASIO_HAS_STD_COROUTINE)
+  ASIO_HAS_STD_COROUTINE ASIO_HAS_STD_ALIGNED_ALLOC)
 target_link_libraries(starling_asio INTERFACE Threads::Threads)
 
 # starling_library(NAME SOURCES ... HEADERS ... [PUBLIC targets...] [PRIVATE targets...])
