@@ -176,7 +176,10 @@ struct HttpServer::Daemon {
       *state = connection;
       return MHD_YES;
     }
-    *upload = 0;  // bodies are thrown away
+    if (*upload != 0) {  // bodies are thrown away, piece by piece
+      *upload = 0;
+      return MHD_YES;
+    }
     const auto& server = *static_cast<const HttpServer*>(context);
     const auto header = [&](const char* name) {
       return text_or_empty(MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name));

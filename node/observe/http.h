@@ -24,7 +24,7 @@ struct HttpOptions {
   std::string listen = "127.0.0.1:7780";
   PortPolicy policy = PortPolicy::exactly;
   // Required (as `Authorization: Bearer ...`) for /api when not empty.
-  std::string token;
+  std::string token = {};
 };
 
 // What the server shows; everything outlives it and may be read from its thread.

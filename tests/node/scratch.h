@@ -27,7 +27,7 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] std::filesystem::path write(std::string_view name, std::string_view text) const {
+  std::filesystem::path write(std::string_view name, std::string_view text) const {
     const auto file = path_ / name;
     std::ofstream(file, std::ios::binary) << text;
     return file;

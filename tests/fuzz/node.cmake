@@ -1,0 +1,3 @@
+starling_fuzz(node_config ${CMAKE_CURRENT_LIST_DIR}/node/config_fuzz.cc LIBRARIES starling_surface)
+starling_fuzz(node_control ${CMAKE_CURRENT_LIST_DIR}/node/control_fuzz.cc LIBRARIES starling_surface)
+starling_fuzz(node_proc ${CMAKE_CURRENT_LIST_DIR}/node/proc_fuzz.cc LIBRARIES starling_surface)

@@ -1,0 +1,233 @@
+#include "node/cli/arguments.h"
+#include "node/cli/exit_code.h"
+#include "node/cli/verbs.h"
+#include "node/config/keys.h"
+#include "tests/node/scratch.h"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace starling;
+using namespace starling::node;
+
+namespace {
+
+struct Said {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+// What `run` got, printed so that a test can look at it: hooks are plain functions.
+int fake_run(const Config& config, RunMode mode, const Terminal& terminal) {
+  terminal.out << nlohmann::json{{"dir", config.node.dir},
+                                 {"data", config.data.train},
+                                 {"batch", config.train.batch.value_or(0)},
+                                 {"peers", config.net.peers},
+                                 {"adopt", static_cast<int>(config.swarm.adopt)},
+                                 {"open", config.swarm.mode == SwarmMode::open},
+                                 {"listen", config.net.listen},
+                                 {"dry", mode == RunMode::dry_run}}
+                      .dump();
+  return 42;
+}
+int fake_eval(const Config& config, const EvalArguments& arguments, const Terminal& terminal) {
+  terminal.out << arguments.model.string() << ' ' << config.data.train << ' ' << arguments.json;
+  return 43;
+}
+
+Said say(const std::vector<std::string>& words,
+         std::vector<std::pair<std::string, std::string>> environment = {}) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const Surroundings surroundings{std::move(environment), Terminal{out, err},
+                                  VerbHooks{&fake_run, &fake_eval, "2.11.0"}};
+  const int code = run_command_line(words, surroundings);
+  return {code, out.str(), err.str()};
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_SUITE("node/cli") {
+  TEST_CASE("the flags of run reach the node") {
+    const auto said =
+        say({"run", "--dir", "/d", "--data", "synthetic", "--batch=32", "--peer", "a:1", "--peer",
+             "b:2,c:3", "--adopt", "--listen", "[::]:0", "--dry-run"});
+    CHECK(said.code == 42);
+    const auto got = nlohmann::json::parse(said.out);
+    CHECK(got.at("dir") == "/d");
+    CHECK(got.at("batch") == 32);
+    CHECK(got.at("peers") == nlohmann::json{"a:1", "b:2", "c:3"});
+    CHECK(got.at("adopt") == static_cast<int>(Adopt::always));
+    CHECK(got.at("listen") == "[::]:0");
+    CHECK(got.at("dry") == true);
+  }
+
+  TEST_CASE("of two flags that set one key the last one counts") {
+    const auto said = say({"run", "--data", "x", "--batch", "1", "--set", "train.batch=2"});
+    CHECK(nlohmann::json::parse(said.out).at("batch") == 2);
+    const auto other = say({"run", "--data", "x", "--set", "train.batch=2", "--batch", "1"});
+    CHECK(nlohmann::json::parse(other.out).at("batch") == 1);
+  }
+
+  TEST_CASE("an unknown flag is exit 2 with the nearest one") {
+    const auto said = say({"run", "--bacth", "32"});
+    CHECK(said.code == 2);
+    CHECK(said.out.empty());
+    CHECK(contains(said.err, "--bacth"));
+    CHECK(contains(said.err, "--batch"));
+  }
+
+  TEST_CASE("an unknown verb is exit 2 with the nearest one") {
+    const auto said = say({"stauts"});
+    CHECK(said.code == 2);
+    CHECK(contains(said.err, "did you mean status?"));
+    CHECK(say({}).code == 2);
+    CHECK_FALSE(contains(say({"quantum"}).err, "did you mean"));
+  }
+
+  TEST_CASE("a wrong value is exit 2 and names flag, value and what is right") {
+    const auto said = say({"run", "--data", "x", "--batch", "many"});
+    CHECK(said.code == 2);
+    CHECK(contains(said.err, "--batch"));
+    CHECK(contains(said.err, "many"));
+    CHECK(contains(said.err, "1 to 65536"));
+    CHECK(say({"run", "--data", "x", "--lr", "-1"}).code == 2);
+    CHECK(say({"run", "--data", "x", "--set", "train.bacth=1"}).code == 2);
+    CHECK(say({"run", "--data", "x", "--set", "train.batch"}).code == 2);
+    CHECK(say({"run", "--data", "x", "--config", "/nonexistent.toml"}).code == 2);
+    CHECK(say({"run", "--data"}).code == 2);
+    CHECK(say({"run", "--data", "x", "stray"}).code == 2);
+    CHECK(say({"run"}).code == 2);
+    CHECK(contains(say({"run"}).err, "--data"));
+  }
+
+  TEST_CASE("a secret on the command line is refused with the reason, and not repeated") {
+    const auto said = say({"run", "--data", "x", "--secret", "hunter2"});
+    CHECK(said.code == 2);
+    CHECK(contains(said.err, "--secret-file"));
+    CHECK_FALSE(contains(said.err, "hunter2"));
+    CHECK_FALSE(contains(say({"run", "--secret=hunter2"}).err, "hunter2"));
+  }
+
+  TEST_CASE("the environment and files reach the node, and notices do not stop it") {
+    const Scratch scratch;
+    const auto file = scratch.write("c.toml", "[data]\ntrain = \"synthetic\"\n");
+    const auto said =
+        say({"run", "--config", file.string()}, {{"STARLING_TRAIN__BATCH", "7"},
+                                                 {"STARLING_X__Y", "1"},
+                                                 {"STARLING_PORT", "tcp://10.0.0.1:7700"}});
+    CHECK(said.code == 42);
+    CHECK(nlohmann::json::parse(said.out).at("batch") == 7);
+    CHECK(contains(said.err, "STARLING_X__Y"));
+    CHECK_FALSE(contains(said.err, "STARLING_PORT"));
+  }
+
+  TEST_CASE("verbs that ask a node say when none runs") {
+    const Scratch scratch;
+    const auto dir = scratch.path().string();
+    CHECK(say({"status", "--dir", dir}).code == 1);
+    CHECK(say({"status", "--dir", dir, "--quiet"}).err.empty());
+    for (const auto* verb : {"members", "neighbours", "leave", "finish", "merge"}) {
+      CAPTURE(verb);
+      const auto said = say({verb, "--dir", dir});
+      CHECK(said.code == number_of(ExitCode::environment));
+      CHECK(contains(said.err, "no node runs in"));
+    }
+    CHECK(say({"join", "--dir", dir}).code == 2);
+    CHECK(say({"log-level", "loud", "--dir", dir}).code == 2);
+    CHECK(say({"leave", "--timeout", "soon", "--dir", dir}).code == 2);
+  }
+
+  TEST_CASE("eval takes a model file and its data") {
+    CHECK(say({"eval", "m.safetensors", "--data", "synthetic", "--json"}).out ==
+          "m.safetensors synthetic 1");
+    CHECK(say({"eval", "m.safetensors"}).code == 2);
+  }
+
+  TEST_CASE("help explains every verb and every key that has a flag") {
+    CHECK(say({"help"}).code == 0);
+    const auto run = say({"run", "--help"});
+    CHECK(run.code == 0);
+    for (const auto& key : all_keys()) {
+      CAPTURE(key.name);
+      CHECK(contains(run.out, key.flag.empty() ? key.name : key.flag));
+    }
+    for (const auto& verb : all_verbs()) {
+      CAPTURE(verb.name);
+      CHECK(contains(say({"help"}).out, verb.name));
+      const auto said = say({"help", std::string(verb.name)});
+      CHECK(said.code == 0);
+      CHECK(contains(said.out, verb.summary));
+    }
+    std::istringstream lines(run.out);
+    for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
+  }
+
+  TEST_CASE("config default is a configuration that can be read again") {
+    const Scratch scratch;
+    const auto defaults = say({"config", "default"});
+    REQUIRE(defaults.code == 0);
+    const auto file = scratch.write("d.toml", defaults.out);
+    const auto again = say({"config", "show", "--config", file.string()});
+    CHECK(again.code == 0);
+    CHECK(again.err.empty());
+    CHECK(contains(again.out, "batch = \"auto\""));
+  }
+
+  TEST_CASE("config show says where a value comes from and what it shadows") {
+    const auto said =
+        say({"config", "show", "--origin", "--batch", "8"}, {{"STARLING_TRAIN__BATCH", "7"}});
+    CHECK(contains(said.out, "batch = 8   # --batch (shadows env STARLING_TRAIN__BATCH)"));
+    CHECK(contains(said.out, "seed = 1   # default"));
+    CHECK(say({"config", "check"}).code == 0);
+    CHECK(say({"config", "check"}, {{"STARLING_X__Y", "1"}}).code == 2);
+  }
+
+  TEST_CASE("version names the libraries") {
+    const auto json = nlohmann::json::parse(say({"version", "--json"}).out);
+    CHECK(json.at("schema") == 1);
+    CHECK_FALSE(json.at("version").get<std::string>().empty());
+    CHECK(json.at("libraries").at("libtorch") == "2.11.0");
+    CHECK(json.at("libraries").at("toml++") == "3.3.0");
+    CHECK_FALSE(json.at("libraries").at("libsodium").get<std::string>().empty());
+    CHECK(contains(say({"--version"}).out, "starling "));
+  }
+
+  TEST_CASE("the completion script knows every verb") {
+    const auto script = say({"completion", "bash"});
+    CHECK(script.code == 0);
+    for (const auto& verb : all_verbs()) CHECK(contains(script.out, verb.name));
+    CHECK(say({"completion", "csh"}).code == 2);
+  }
+
+  TEST_CASE("a demo refuses what it cannot do before it starts anything") {
+    CHECK(say({"demo", "--nodes", "0"}).code == 2);
+    CHECK(say({"demo", "--nodes", "many"}).code == 2);
+    const Scratch scratch;
+    std::filesystem::create_directories(scratch.path() / "node-1");
+    CHECK(say({"demo", "--dir", scratch.path().string()}).code == 2);
+  }
+
+  TEST_CASE("every error of the list ends in a documented exit code") {
+    const std::set<int> documented{0, 1, 2, 3, 4, 5, 6, 7, 9, 75, 130, 143};
+    for (int i = 0; i <= static_cast<int>(Errc::internal); ++i) {
+      const auto code = static_cast<Errc>(i);
+      CAPTURE(name_of(code));
+      CHECK(documented.contains(number_of(exit_code_of(code))));
+      CHECK(exit_code_of(code) != ExitCode::good);
+    }
+    CHECK(exit_code_of(Errc::bad_config) == ExitCode::usage);
+    CHECK(exit_code_of(Errc::data_failed) == ExitCode::data);
+    CHECK(exit_code_of(Errc::disk_full) == ExitCode::temporary);
+  }
+}

@@ -1,0 +1,274 @@
+#include "node/base/random.h"
+#include "node/control/caller.h"
+#include "node/control/request.h"
+#include "node/control/server.h"
+#include "node/control/socket_path.h"
+#include "tests/node/scratch.h"
+#include "tests/node/snapshots.h"
+
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace starling;
+using namespace starling::node;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Answers every verb in the way that its kind says.
+class Handler final : public ControlHandler {
+ public:
+  void on_request(const ControlRequest& request, ControlReply reply) override {
+    if (std::holds_alternative<FinishRequest>(request)) {
+      for (int i = 0; i < 3; ++i) reply.progress({{"message", "round " + std::to_string(i)}});
+      reply.done({{"message", "done"}});
+      reply.done({{"message", "twice"}});
+    } else if (std::holds_alternative<JoinRequest>(request)) {
+      reply.fail({Errc::connect_failed, Doing::joining, "nobody answers"});
+    } else if (std::holds_alternative<EvalRequest>(request)) {
+      held = reply;  // answered later, or never
+    }
+    // Everything else is dropped: a bug that the server has to survive.
+  }
+
+  std::optional<ControlReply> held;
+};
+
+// A server on a thread of its own, as the io thread of a node.
+struct Rig {
+  explicit Rig(const std::filesystem::path& dir) {
+    auto listening = server.listen(dir);
+    REQUIRE(listening);
+    thread = std::thread([this] { io.run(); });
+  }
+  ~Rig() {
+    asio::post(io, [this] {
+      handler.held.reset();
+      server.stop();
+    });
+    thread.join();  // that the context drains is the proof that nothing is left
+  }
+
+  asio::io_context io;
+  SnapshotBox snapshots;
+  Handler handler;
+  NullLog log;
+  ControlServer server{io, snapshots, handler, log};
+  std::thread thread;
+};
+
+// Sends bytes as they are and returns what comes back until the end or 5 s.
+std::string raw(const std::filesystem::path& dir, std::string_view bytes) {
+  const auto path = SocketPath::in(dir);
+  REQUIRE(path);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(static_cast<void*>(address.sun_path), path->text().c_str(), path->text().size() + 1);
+  const int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const timeval limit{5, 0};
+  ::setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  std::string answer;
+  if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+    (void)!::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    ::shutdown(descriptor, SHUT_WR);
+    std::array<char, 4'096> buffer;
+    for (ssize_t count = 0; (count = ::recv(descriptor, buffer.data(), buffer.size(), 0)) > 0;)
+      answer.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+  ::close(descriptor);
+  return answer;
+}
+
+}  // namespace
+
+TEST_SUITE("node/control") {
+  TEST_CASE("every request comes back from its own line") {
+    const std::vector<ControlRequest> requests{
+        StatusRequest{},     MembersRequest{},
+        NeighboursRequest{}, JoinRequest{{"10.0.0.7:7700", "dns:x:1"}},
+        LeaveRequest{},      LeaveRequest{Duration(90s)},
+        FinishRequest{},     MergeRequest{},
+        EvalRequest{},       LogLevelRequest{LogLevel::debug}};
+    for (const auto& request : requests) {
+      auto line = encode_request(request);
+      CAPTURE(line);
+      REQUIRE(line.ends_with('\n'));
+      line.pop_back();
+      const auto parsed = parse_request(line);
+      REQUIRE(parsed);
+      CHECK(parsed->index() == request.index());
+      CHECK(encode_request(*parsed) == line + "\n");
+    }
+  }
+
+  TEST_CASE("what is not exactly one request is refused with the reason") {
+    for (const auto* line : {"",
+                             "status",
+                             "[]",
+                             "null",
+                             "{}",
+                             R"({"verb":3})",
+                             R"({"verb":"kill"})",
+                             R"({"verb":"status","args":{"x":1}})",
+                             R"({"verb":"status","extra":1})",
+                             R"({"verb":"status","schema":2})",
+                             R"({"verb":"status","args":[]})",
+                             R"({"verb":"join"})",
+                             R"({"verb":"join","args":{"addresses":[]}})",
+                             R"({"verb":"join","args":{"addresses":["a\nb"]}})",
+                             R"({"verb":"join","args":{"addresses":[1]}})",
+                             R"({"verb":"leave","args":{"timeout":5}})",
+                             R"({"verb":"leave","args":{"timeout":"5"}})",
+                             R"({"verb":"log-level","args":{"level":"loud"}})",
+                             R"({"verb":"status"} {})",
+                             R"({"verb":[[[[[[[[[[1]]]]]]]]]]})"}) {
+      CAPTURE(line);
+      const auto parsed = parse_request(line);
+      REQUIRE_FALSE(parsed);
+      CHECK(parsed.error().code == Errc::bad_argument);
+      CHECK_FALSE(parsed.error().detail.empty());
+    }
+    CHECK(parse_request(std::string(kMaxControlRequest + 1, ' ')).error().code == Errc::too_large);
+    CHECK_FALSE(parse_request(std::string(kMaxControlRequest, '[')));
+  }
+
+  TEST_CASE("random bytes and broken requests are refused and never crash") {
+    const std::string base = encode_request(JoinRequest{{"10.0.0.7:7700"}});
+    for (std::uint64_t seed = 1; seed <= 5'000; ++seed) {
+      CAPTURE(seed);
+      Rng rng(seed);
+      auto line = base;
+      for (auto changes = 1 + rng.below(4); changes > 0; --changes)
+        line[static_cast<std::size_t>(rng.below(line.size()))] = static_cast<char>(rng.below(256));
+      const auto parsed = parse_request(line);
+      if (parsed) CHECK(parse_request(encode_request(*parsed)));
+      (void)parse_answer(line);
+    }
+  }
+
+  TEST_CASE("errors keep their code and their sentence on the way") {
+    const ControlAnswer sent{ControlAnswer::Kind::error,
+                             "",
+                             {Errc::replicas_differ, Doing::certifying, "2 of 4 \n\xff"}};
+    auto line = encode_answer(sent);
+    line.pop_back();
+    const auto got = parse_answer(line);
+    REQUIRE(got);
+    CHECK(got->error.code == Errc::replicas_differ);
+    CHECK(got->error.detail.starts_with("2 of 4 \n"));
+    CHECK(line.find('\n') == std::string::npos);
+  }
+
+  TEST_CASE("a verb gets status, members and neighbours from the newest snapshot") {
+    const Scratch scratch;
+    Rig rig(scratch.path());
+    rig.snapshots.put(busy_snapshot());
+    const auto status = ask_node(scratch.path(), StatusRequest{}, 5s);
+    REQUIRE(status);
+    CHECK(nlohmann::json::parse(*status) == to_json(busy_snapshot()));
+    const auto members = ask_node(scratch.path(), MembersRequest{}, 5s);
+    REQUIRE(members);
+    CHECK(nlohmann::json::parse(*members).at("members").size() == 4);
+  }
+
+  TEST_CASE("progress comes before the one result") {
+    const Scratch scratch;
+    const Rig rig(scratch.path());
+    std::vector<std::string> seen;
+    const auto result = ask_node(scratch.path(), FinishRequest{}, 5s,
+                                 [&](const auto& body) { seen.push_back(body); });
+    REQUIRE(result);
+    CHECK(*result == R"({"message":"done"})");
+    CHECK(seen.size() == 3);
+  }
+
+  TEST_CASE("an error of the node reaches the verb, and a dropped question is an error too") {
+    const Scratch scratch;
+    const Rig rig(scratch.path());
+    const auto refused = ask_node(scratch.path(), JoinRequest{{"h:1"}}, 5s);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == Errc::connect_failed);
+    CHECK(refused.error().detail == "nobody answers");
+    const auto dropped = ask_node(scratch.path(), MergeRequest{}, 5s);
+    REQUIRE_FALSE(dropped);
+    CHECK(dropped.error().code == Errc::internal);
+  }
+
+  TEST_CASE("a verb whose node ends in the middle is told so") {
+    const Scratch scratch;
+    std::optional<Rig> rig(std::in_place, scratch.path());
+    std::thread killer;
+    const auto answer = [&] {
+      killer = std::thread([&] {
+        // The question is held by the handler; ending the server closes its connection.
+        while (true) {
+          bool held = false;
+          std::atomic<bool> looked{false};
+          asio::post(rig->io, [&] {
+            held = rig->handler.held.has_value();
+            looked = true;
+          });
+          while (!looked) std::this_thread::yield();
+          if (held) break;
+        }
+        rig.reset();
+      });
+      return ask_node(scratch.path(), EvalRequest{}, 5s);
+    }();
+    killer.join();
+    CHECK_FALSE(answer);
+  }
+
+  TEST_CASE("hostile bytes get an error or nothing, and the next verb is served") {
+    const Scratch scratch;
+    const Rig rig(scratch.path());
+    CHECK(raw(scratch.path(), "nonsense\n").find("bad_argument") != std::string::npos);
+    CHECK(raw(scratch.path(), std::string(100'000, 'x')).find("too_large") != std::string::npos);
+    CHECK(raw(scratch.path(), "").empty());
+    CHECK(raw(scratch.path(), "{\"verb\":\"stat").empty());
+    CHECK(raw(scratch.path(), std::string("\0\0\n", 3)).find("error") != std::string::npos);
+    CHECK(ask_node(scratch.path(), StatusRequest{}, 5s));
+  }
+
+  TEST_CASE("the socket is its owner's alone and goes with the node") {
+    const Scratch scratch;
+    {
+      const Rig rig(scratch.path());
+      struct stat status{};
+      REQUIRE(::stat((scratch.path() / "control.sock").c_str(), &status) == 0);
+      CHECK((status.st_mode & 0777) == 0600);
+    }
+    CHECK_FALSE(std::filesystem::exists(scratch.path() / "control.sock"));
+    const auto nobody = ask_node(scratch.path(), StatusRequest{}, 5s);
+    REQUIRE_FALSE(nobody);
+    CHECK(nobody.error().code == Errc::not_found);
+    CHECK(ask_node(scratch.path() / "none", StatusRequest{}, 5s).error().code == Errc::not_found);
+  }
+
+  TEST_CASE("a folder with a path of any length works, and a dead socket is replaced") {
+    const Scratch scratch;
+    auto dir = scratch.path();
+    for (int i = 0; i < 4; ++i) dir /= std::string(60, static_cast<char>('a' + i));
+    std::filesystem::create_directories(dir);
+    {
+      std::ofstream(dir / "control.sock") << "left behind";
+    }
+    const Rig rig(dir);
+    CHECK(ask_node(dir, StatusRequest{}, 5s));
+  }
+}

@@ -1,0 +1,167 @@
+#include "node/observe/http.h"
+
+#include "tests/node/snapshots.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <nlohmann/json.hpp>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+using namespace starling;
+using namespace starling::node;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Rig {
+  SnapshotBox snapshots;
+  Metrics metrics;
+  Health health;
+  ManualClock clock;
+  NullLog log;
+  HttpSources sources{snapshots, metrics, health, clock};
+  HttpOptions options;
+
+  HttpReply get(std::string_view path, std::string_view host = "localhost:7780") {
+    return answer_http({"GET", path, "", host, ""}, sources, options);
+  }
+};
+
+// What a raw request to a local port gets, until the other side closes or 5 s passed.
+std::string ask_port(const std::string& address, std::string_view request) {
+  const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in target{};
+  target.sin_family = AF_INET;
+  target.sin_port = htons(port);
+  target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const timeval limit{5, 0};
+  ::setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  std::string answer;
+  if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&target), sizeof(target)) == 0) {
+    (void)!::send(descriptor, request.data(), request.size(), MSG_NOSIGNAL);
+    std::array<char, 4'096> buffer;
+    for (ssize_t count = 0; (count = ::recv(descriptor, buffer.data(), buffer.size(), 0)) > 0;)
+      answer.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+  ::close(descriptor);
+  return answer;
+}
+
+}  // namespace
+
+TEST_SUITE("node/http") {
+  TEST_CASE("probes follow the phase of the node and the heartbeat of its threads") {
+    Rig rig;
+    CHECK(rig.get("/livez").status == 200);
+    CHECK(rig.get("/readyz").status == 503);
+    rig.snapshots.put(busy_snapshot());
+    CHECK(rig.get("/readyz").status == 200);
+    auto leaving = busy_snapshot();
+    leaving.phase = Phase::leaving;
+    rig.snapshots.put(leaving);
+    CHECK(rig.get("/readyz").status == 503);
+    CHECK(answer_http({"GET", "/readyz", "started", "localhost", ""}, rig.sources, rig.options)
+              .status == 200);
+
+    rig.health.beat_io(rig.clock.now());
+    rig.health.beat_train(rig.clock.now());
+    rig.clock.advance(59s);
+    CHECK(rig.get("/livez").status == 200);
+    rig.clock.advance(2s);
+    CHECK(rig.get("/livez").status == 503);
+    rig.health.beat_io(rig.clock.now());
+    CHECK(rig.get("/livez").status == 200);
+  }
+
+  TEST_CASE("status, members and neighbours are there, and nothing can be changed") {
+    Rig rig;
+    rig.snapshots.put(busy_snapshot());
+    CHECK(nlohmann::json::parse(rig.get("/api/v1/status").body).at("phase") == "training");
+    CHECK(nlohmann::json::parse(rig.get("/api/v1/members").body).at("members").size() == 4);
+    CHECK(nlohmann::json::parse(rig.get("/api/v1/neighbours").body).at("neighbours").size() == 2);
+    CHECK(rig.get("/api/v1/kill").status == 404);
+    CHECK(rig.get("/").status == 404);
+    for (const auto* method : {"POST", "PUT", "DELETE", "PATCH", "OPTIONS"}) {
+      CAPTURE(method);
+      CHECK(answer_http({method, "/api/v1/status", "", "localhost", ""}, rig.sources, rig.options)
+                .status == 405);
+    }
+  }
+
+  TEST_CASE("a page of the web cannot read a node through a name that points to loopback") {
+    Rig rig;
+    for (const auto* host :
+         {"evil.example", "evil.example:7780", "", "10.0.0.1", "localhost.evil", "[::2]:7780"}) {
+      CAPTURE(host);
+      CHECK(rig.get("/api/v1/status", host).status == 403);
+      CHECK(rig.get("/metrics", host).status == 403);
+    }
+    for (const auto* host : {"localhost", "127.0.0.1:7780", "[::1]:7780"}) {
+      CAPTURE(host);
+      CHECK(rig.get("/metrics", host).status == 200);
+    }
+  }
+
+  TEST_CASE("on other addresses the API needs its token, metrics and probes do not") {
+    Rig rig;
+    rig.options.listen = "0.0.0.0:7780";
+    CHECK(rig.get("/metrics", "node.example").status == 200);
+    CHECK(rig.get("/api/v1/status", "node.example").status == 403);
+    rig.options.token = "sesame";
+    const auto ask = [&](std::string_view authorization) {
+      return answer_http({"GET", "/api/v1/status", "", "node.example", authorization}, rig.sources,
+                         rig.options)
+          .status;
+    };
+    CHECK(ask("Bearer sesame") == 200);
+    for (const auto* wrong : {"", "Bearer", "Bearer ", "Bearer sesamE", "Bearer sesame2",
+                              "Bearer sesam", "Basic sesame"}) {
+      CAPTURE(wrong);
+      CHECK(ask(wrong) == 401);
+    }
+  }
+
+  TEST_CASE("the server answers over a socket and says what it is") {
+    Rig rig;
+    rig.snapshots.put(busy_snapshot());
+    auto server = HttpServer::start({.listen = "127.0.0.1:0"}, rig.sources, rig.log);
+    REQUIRE(server);
+    CHECK_FALSE((*server)->address().ends_with(":0"));
+
+    const auto metrics =
+        ask_port((*server)->address(), "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    CHECK(metrics.starts_with("HTTP/1.1 200"));
+    CHECK(metrics.find("text/plain; version=0.0.4") != std::string::npos);
+    CHECK(metrics.find("starling_train_steps_total 0") != std::string::npos);
+    const auto post = ask_port((*server)->address(),
+                               "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                               "3\r\n\r\nabc");
+    CHECK(post.starts_with("HTTP/1.1 405"));
+    CHECK(ask_port((*server)->address(), "\x16\x03\x01 nonsense\r\n\r\n").find("200") ==
+          std::string::npos);
+  }
+
+  TEST_CASE("a default port that is taken moves, one that a person chose is an error") {
+    Rig rig;
+    auto first = HttpServer::start({.listen = "127.0.0.1:0"}, rig.sources, rig.log);
+    REQUIRE(first);
+    const auto taken = (*first)->address();
+
+    auto moved = HttpServer::start({.listen = taken, .policy = PortPolicy::or_another}, rig.sources,
+                                   rig.log);
+    REQUIRE(moved);
+    CHECK((*moved)->address() != taken);
+    const auto refused = HttpServer::start({.listen = taken}, rig.sources, rig.log);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == Errc::listen_failed);
+    CHECK(refused.error().detail.find(taken) != std::string::npos);
+    CHECK_FALSE(HttpServer::start({.listen = "name.example:1"}, rig.sources, rig.log));
+  }
+}

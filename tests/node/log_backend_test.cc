@@ -1,0 +1,82 @@
+#include "node/log_backend.h"
+
+#include "tests/node/snapshots.h"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+using namespace starling;
+using namespace starling::node;
+using namespace std::chrono_literals;
+
+TEST_SUITE("node/log_backend") {
+  TEST_CASE("a line is time, level, event and fields, and ends once") {
+    std::ostringstream out;
+    const ManualClock clock;
+    LogBackend log({}, clock, out);
+
+    log.warn("session.closed", {{"peer", "brisk-wren"}, {"after_s", 3}, {"why", "no reply\nX"}});
+
+    const auto text = out.str();
+    CHECK(text.size() > 21);
+    CHECK(text[10] == 'T');
+    CHECK(text[19] == 'Z');
+    CHECK(text.substr(20) ==
+          " WARN session.closed peer=brisk-wren after_s=3 why=\"no reply\\x0aX\"\n");
+  }
+
+  TEST_CASE("the JSON form is one object a line") {
+    std::ostringstream out;
+    const ManualClock clock;
+    LogBackend log({.format = LineFormat::json}, clock, out);
+
+    log.info("a.b", {{"name", "x\xff\n"}, {"count", 7}});
+
+    const auto json = nlohmann::json::parse(out.str());
+    CHECK(json.at("level") == "INFO");
+    CHECK(json.at("event") == "a.b");
+    CHECK(json.at("count") == "7");
+    CHECK(std::ranges::count(out.str(), '\n') == 1);
+  }
+
+  TEST_CASE("lines below the level are not written, and the level can change") {
+    std::ostringstream out;
+    const ManualClock clock;
+    LogBackend log({}, clock, out);
+    log.debug("quiet");
+    CHECK(out.str().empty());
+    log.set_level(LogLevel::debug);
+    log.debug("loud");
+    CHECK(out.str().find("DEBUG loud") != std::string::npos);
+  }
+
+  TEST_CASE("a flood of one event is cut, counted and told, and hides no other event") {
+    std::ostringstream out;
+    ManualClock clock;
+    LogBackend log({.per_event = 3}, clock, out);
+    for (int i = 0; i < 100; ++i) log.warn("flood");
+    log.warn("other");
+    for (int i = 0; i < 5; ++i) log.error("error");
+    CHECK(std::ranges::count(out.str(), '\n') == 3 + 1 + 5);
+
+    clock.advance(61s);
+    log.warn("flood");
+    CHECK(out.str().find("flood suppressed=97") != std::string::npos);
+    log.warn("flood");
+    CHECK(out.str().ends_with("WARN flood\n"));
+  }
+
+  TEST_CASE("colours mark levels where they are wanted, and nothing else") {
+    std::ostringstream out;
+    const ManualClock clock;
+    LogBackend log({.colour = LineColour::levels}, clock, out);
+    log.info("calm");
+    CHECK(out.str().find('\x1b') == std::string::npos);
+    log.error("bad");
+    CHECK(out.str().find("\x1b[31mERROR\x1b[0m bad") != std::string::npos);
+  }
+}

@@ -1,0 +1,98 @@
+#include "node/observe/metrics.h"
+
+#include "tests/node/scratch.h"
+#include "tests/node/snapshots.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+using namespace starling::node;
+
+namespace {
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Everything set once, so that the text holds every family.
+void fill(Metrics& metrics) {
+  metrics.set(Metric::build_info, 1, {"0.1.0", "2.11.0"});
+  metrics.set(Metric::run_info, 1, {"small", "secret", "cpu"});
+  metrics.update(busy_snapshot());
+  HostSampler sampler;
+  metrics.update(sampler.sample(starling::TimePoint(std::chrono::seconds(1))));
+  metrics.update(sampler.sample(starling::TimePoint(std::chrono::seconds(2))));
+  metrics.observe(Metric::train_step_duration, 0.02, {"compute"});
+  metrics.observe(Metric::peer_rtt, 0.004);
+  metrics.add(Metric::gossip_errors, 1, {"timed_out"});
+  metrics.set(Metric::reachable, 1);
+  metrics.set(Metric::eval_accuracy, 0.6, {"1"});
+  metrics.set(Metric::checkpoint_last_success, 1.7e9);
+}
+
+}  // namespace
+
+TEST_SUITE("node/metrics") {
+  TEST_CASE("what a snapshot says appears in the text for Prometheus") {
+    Metrics metrics;
+    metrics.update(busy_snapshot());
+    const auto text = metrics.render();
+    CHECK(contains(text, "# TYPE starling_train_steps_total counter"));
+    CHECK(contains(text, "starling_train_steps_total 8412"));
+    CHECK(contains(text, "starling_swarm_members{state=\"alive\"} 2"));
+    CHECK(contains(text, "starling_gossip_bytes_total{direction=\"sent\",kind=\"delta\"} 2500000"));
+    CHECK(contains(text, "starling_gossip_bytes_total{direction=\"sent\",kind=\"other\"} 500000"));
+    CHECK_FALSE(contains(text, "brisk-wren"));
+  }
+
+  TEST_CASE("counters never fall") {
+    Metrics metrics;
+    metrics.raise_to(Metric::train_steps, 10);
+    metrics.raise_to(Metric::train_steps, 4);
+    metrics.add(Metric::train_steps, -3);
+    CHECK(contains(metrics.render(), "starling_train_steps_total 10\n"));
+  }
+
+  TEST_CASE("a label that anybody could fill has at most 64 series") {
+    Metrics metrics;
+    for (int i = 0; i < 1'000; ++i)
+      metrics.add(Metric::gossip_errors, 1, {"reason-" + std::to_string(i)});
+    const auto text = metrics.render();
+    std::size_t series = 0;
+    for (std::size_t at = text.find("starling_gossip_errors_total{"); at != std::string::npos;
+         at = text.find("starling_gossip_errors_total{", at + 1))
+      ++series;
+    CHECK(series == 64);
+  }
+
+  TEST_CASE("names are unique, counters end in _total, and every metric says what it means") {
+    std::set<std::string_view> names;
+    for (const auto& metric : all_metrics()) {
+      CAPTURE(metric.name);
+      CHECK(names.insert(metric.name).second);
+      CHECK(metric.name.ends_with("_total") == (metric.type == MetricType::counter));
+      CHECK(metric.help.ends_with('.'));
+    }
+  }
+
+#ifdef STARLING_PROMTOOL
+  TEST_CASE("promtool finds nothing to complain about") {
+    Metrics metrics;
+    fill(metrics);
+    const Scratch scratch;
+    const auto file = scratch.write("metrics", metrics.render());
+    const auto log = scratch.path() / "log";
+    const std::string command = std::string(STARLING_PROMTOOL) + " check metrics < " +
+                                file.string() + " > " + log.string() + " 2>&1";
+    const int status = std::system(command.c_str());
+    std::ifstream in(log);
+    const std::string complaints{std::istreambuf_iterator<char>(in),
+                                 std::istreambuf_iterator<char>()};
+    CHECK(complaints == "");
+    CHECK(status == 0);
+  }
+#endif
+}

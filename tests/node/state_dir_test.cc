@@ -1,0 +1,86 @@
+#include "node/state_dir.h"
+
+#include "tests/node/scratch.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+using namespace starling;
+using namespace starling::node;
+
+namespace fs = std::filesystem;
+
+TEST_SUITE("node/state_dir") {
+  TEST_CASE("a folder belongs to one process, and a second one is told which") {
+    const Scratch scratch;
+    const auto first = StateDir::open(scratch.path() / "a" / "b");
+    REQUIRE(first);
+
+    const auto second = StateDir::open(scratch.path() / "a" / "b");
+
+    REQUIRE_FALSE(second);
+    CHECK(second.error().code == Errc::already_exists);
+    CHECK(second.error().detail.find(std::to_string(::getpid())) != std::string::npos);
+  }
+
+  TEST_CASE("the folder is private and free again after its process") {
+    const Scratch scratch;
+    const auto dir = scratch.path() / "state";
+    {
+      const auto state = StateDir::open(dir);
+      REQUIRE(state);
+      struct stat status{};
+      REQUIRE(::stat(dir.c_str(), &status) == 0);
+      CHECK((status.st_mode & 0777) == 0700);
+      REQUIRE(state->write_address("127.0.0.1:7700"));
+      CHECK(read_whole(state->address_file(), 100) == "127.0.0.1:7700\n");
+    }
+    CHECK_FALSE(fs::exists(dir / "address"));
+    CHECK(StateDir::open(dir));
+  }
+
+  TEST_CASE("an address of an earlier process that was killed is gone before anything starts") {
+    const Scratch scratch;
+    scratch.write("address", "127.0.0.1:1\n");
+    const auto state = StateDir::open(scratch.path());
+    REQUIRE(state);
+    CHECK_FALSE(fs::exists(state->address_file()));
+  }
+
+  TEST_CASE("incarnations start at zero and go on where the ceiling was") {
+    const Scratch scratch;
+    const auto state = StateDir::open(scratch.path());
+    REQUIRE(state);
+    CHECK(state->read_incarnation() == Incarnation{0});
+    REQUIRE(state->write_incarnation_ceiling({kIncarnationStride}));
+    CHECK(state->read_incarnation() == Incarnation{kIncarnationStride});
+    scratch.write("incarnation", "12x\n");
+    REQUIRE_FALSE(state->read_incarnation());
+    CHECK(state->read_incarnation().error().code == Errc::corrupt);
+  }
+
+  TEST_CASE("a file is replaced whole or not at all, with its mode") {
+    const Scratch scratch;
+    const auto file = scratch.write("x", "old");
+    REQUIRE(write_whole(file, "new", FileMode::secret));
+    CHECK(read_whole(file, 10) == "new");
+    struct stat status{};
+    REQUIRE(::stat(file.c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
+    CHECK(std::distance(fs::directory_iterator(scratch.path()), fs::directory_iterator()) == 1);
+    CHECK_FALSE(write_whole(scratch.path() / "none" / "x", "new"));
+  }
+
+  TEST_CASE("a file that is too large is refused before it fills the memory") {
+    const Scratch scratch;
+    const auto file = scratch.write("x", "12345");
+    CHECK(read_whole(file, 5));
+    REQUIRE_FALSE(read_whole(file, 4));
+    CHECK(read_whole(file, 4).error().code == Errc::too_large);
+    CHECK(read_whole("/dev/zero", 1'000).error().code == Errc::too_large);
+    CHECK(read_whole(scratch.path() / "y", 4).error().code == Errc::not_found);
+  }
+}

@@ -1,0 +1,107 @@
+#include "node/observe/status.h"
+
+#include "tests/node/snapshots.h"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+using namespace starling::node;
+
+TEST_SUITE("node/status") {
+  TEST_CASE("the JSON has every field of the outside contract") {
+    const auto json = to_json(busy_snapshot());
+
+    CHECK(json.at("schema") == 1);
+    for (const auto* field : {"id", "name", "version"}) CHECK(json.at("node").contains(field));
+    CHECK(json.at("phase") == "training");
+    CHECK(json.at("address") == "127.0.0.1:7700");
+    for (const auto* field : {"id", "mode"}) CHECK(json.at("swarm").contains(field));
+    for (const auto* field : {"name", "parameters"}) CHECK(json.at("model").contains(field));
+    for (const auto* field : {"step", "samples", "swarm_samples", "budget_samples"}) {
+      CAPTURE(field);
+      CHECK(json.at("progress").at(field).is_number_unsigned());
+    }
+    for (const auto* field : {"loss", "images_per_second", "gossip_wait_ratio"}) {
+      CAPTURE(field);
+      CHECK(json.at("train").at(field).is_number());
+    }
+    for (const auto* field : {"id", "name", "state", "address", "samples"}) {
+      CAPTURE(field);
+      for (const auto& member : json.at("members")) CHECK(member.contains(field));
+    }
+    for (const auto* field : {"id", "name", "state", "rtt_ms", "level", "exchanges", "bytes_sent",
+                              "bytes_received", "disagreement_ratio", "last_exchange_s"}) {
+      CAPTURE(field);
+      for (const auto& neighbour : json.at("neighbours")) CHECK(neighbour.contains(field));
+    }
+    for (const auto* field : {"state", "epoch", "hash", "participants"}) {
+      CAPTURE(field);
+      CHECK(json.at("consensus").contains(field));
+    }
+    CHECK(json.at("consensus").at("participants").is_array());
+  }
+
+  TEST_CASE("a field keeps its place when its value is not known yet") {
+    const auto json = to_json(StatusSnapshot{});
+    CHECK(json.at("train").at("loss").is_null());
+    CHECK(json.at("eval").is_null());
+    CHECK(json.at("members").is_array());
+    CHECK(json.at("neighbours").is_array());
+    CHECK(json.at("phase") == "starting");
+  }
+
+  TEST_CASE("bytes of a name that are not UTF-8 never break the JSON") {
+    auto status = busy_snapshot();
+    status.members[1].name = "\xff\xfe broken \xc3";
+    const auto text = to_text(to_json(status));
+    CHECK(nlohmann::json::parse(text, nullptr, false).is_object());
+  }
+
+  TEST_CASE("tables show one line a row and no control character of a peer") {
+    const auto members = members_table(members_json(busy_snapshot()));
+    const auto neighbours = neighbours_table(neighbours_json(busy_snapshot()));
+    CHECK(std::ranges::count(members, '\n') == 5);
+    CHECK(std::ranges::count(neighbours, '\n') == 3);
+    CHECK(members.find('\x1b') == std::string::npos);
+    CHECK(members.find("this node") != std::string::npos);
+    CHECK(members.find("3 probes unanswered") != std::string::npos);
+    CHECK(neighbours.find("4.2 ms") != std::string::npos);
+  }
+
+  TEST_CASE("tables of an answer that is not what was expected are short, not wrong") {
+    for (const auto* text : {"null", "{}", "[]", "{\"members\":3}", "{\"members\":[1,{}]}",
+                             "{\"progress\":[],\"warnings\":[1],\"neighbours\":{}}"}) {
+      CAPTURE(text);
+      const auto json = nlohmann::json::parse(text);
+      CHECK_FALSE(status_table(json).empty());
+      CHECK_FALSE(members_table(json).empty());
+      CHECK_FALSE(neighbours_table(json).empty());
+    }
+  }
+
+  TEST_CASE("a status says what a person wants to know first") {
+    const auto text = status_table(to_json(busy_snapshot()));
+    CHECK(text.find("mossy-otter") != std::string::npos);
+    CHECK(text.find("35.0 %") != std::string::npos);
+    CHECK(text.find("2 alive, 1 suspect, 1 left") != std::string::npos);
+    CHECK(text.find("sent 3.0 MB") != std::string::npos);
+  }
+
+  TEST_CASE("a node is healthy when it does its work and nothing is wrong") {
+    auto status = busy_snapshot();
+    CHECK(status.healthy());
+    status.warnings.emplace_back("disk full");
+    CHECK_FALSE(status.healthy());
+    CHECK_FALSE(StatusSnapshot{}.healthy());
+  }
+
+  TEST_CASE("a reader keeps its snapshot while a newer one takes its place") {
+    SnapshotBox box;
+    CHECK(box.get()->phase == Phase::starting);
+    box.put(busy_snapshot());
+    const auto before = box.get();
+    box.put(StatusSnapshot{});
+    CHECK(before->phase == Phase::training);
+    CHECK(box.get()->phase == Phase::starting);
+  }
+}
