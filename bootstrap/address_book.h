@@ -1,0 +1,51 @@
+// Peers that worked before, so that a restart finds the swarm without its seeds.
+#pragma once
+
+#include "node/base/ids.h"
+#include "node/base/result.h"
+#include "transport/endpoint.h"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling::bootstrap {
+
+struct KnownPeer {
+  NodeId id;
+  transport::Endpoint endpoint;
+
+  friend bool operator==(const KnownPeer&, const KnownPeer&) = default;
+};
+
+// The most recently useful peers, newest first.
+//
+// A value owned by the node; the node reads and writes the file (DIR/peers.json). Holds what this
+// node experienced. At most kMaxPeers entries, one for each endpoint and at most kMaxPerPeer for
+// each identity, so that one member cannot push the others out.
+class AddressBook {
+ public:
+  static constexpr std::size_t kMaxPeers = 128;
+  static constexpr std::size_t kMaxPerPeer = 4;
+  static constexpr std::size_t kMaxText = std::size_t{64} << 10;
+
+  // A session with `id` came up at `endpoint`, which this node dialled.
+  void on_worked(const NodeId& id, const transport::Endpoint& endpoint);
+  // Another identity answers there now, or the member left for good.
+  void forget(const transport::Endpoint& endpoint);
+
+  [[nodiscard]] const std::vector<KnownPeer>& peers() const { return peers_; }
+
+  // JSON: {"version": 1, "peers": [{"address": "host:port", "id": "64 hex digits"}, ...]}.
+  [[nodiscard]] std::string to_text() const;
+  // Errors:  too_large; corrupt, naming the byte at which the text stops making sense.
+  [[nodiscard]] static Result<AddressBook> parse(std::string_view text);
+
+  friend bool operator==(const AddressBook&, const AddressBook&) = default;
+
+ private:
+  std::vector<KnownPeer> peers_;
+};
+
+}  // namespace starling::bootstrap

@@ -1,0 +1,149 @@
+// Which seeds to dial and when: for ever, with backoff, until each of them is a member.
+#pragma once
+
+#include "bootstrap/address_book.h"
+#include "bootstrap/seeds.h"
+#include "node/base/clock.h"
+#include "node/base/error.h"
+#include "node/base/ids.h"
+#include "node/base/random.h"
+#include "transport/endpoint.h"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling::bootstrap {
+
+// How a dial ended without a session.
+enum class DialEnd : std::uint8_t {
+  refused,          // nobody listens there
+  timed_out,        // the address does not answer
+  unresolved,       // the name has no address now
+  closed_silently,  // it closed after our first message: wrong secret, another swarm, or busy
+  wrong_identity,   // a pinned address answers with another identity
+  refused_by_name,  // it said no, and why
+  ourselves,        // the address is this node
+  other,
+};
+
+// The end that an error of transport means.
+[[nodiscard]] DialEnd dial_end_of(const Error& error);
+[[nodiscard]] std::string_view name_of(DialEnd end);
+
+struct DiallerOptions {
+  // Between two tries of one address, doubling from first to last, plus up to half of jitter.
+  // Raising the last one makes a healed network be found later; lowering it costs a connection
+  // attempt to each absent seed that often.
+  Duration first_backoff = std::chrono::milliseconds(500);
+  Duration last_backoff = std::chrono::seconds(30);
+  // A name is resolved anew this often while one of its addresses is wanted.
+  Duration resolve_interval = std::chrono::seconds(15);
+  // An outcome that does not come is taken as a time-out.
+  Duration outcome = std::chrono::seconds(20);
+  std::size_t max_outstanding = 8;
+  // Addresses of one name that are kept.
+  std::size_t max_per_name = 32;
+};
+
+// What happened at one address, for `status`, logs and the verdict.
+struct AddressReport {
+  transport::Endpoint endpoint;
+  std::string origin;
+  std::uint32_t attempts = 0;
+  std::uint32_t silent_closes = 0;
+  std::optional<DialEnd> last_end;  // nothing: it worked, or was never tried
+  std::string detail;
+  std::optional<NodeId> peer;  // who answered there
+};
+
+struct DiallerEffects {
+  // One dial each; the outcome is reported with on_up or on_failed.
+  std::vector<transport::DialTarget> dial;
+  // All addresses of these names are wanted: on_resolved or on_resolve_failed.
+  std::vector<transport::Endpoint> resolve;
+
+  [[nodiscard]] bool empty() const { return dial.empty() && resolve.empty(); }
+};
+
+// The endless search for peers.
+//
+// Owned by Join; io thread only; resolves nothing and opens nothing itself. Holds this node's
+// experience with each address. An address rests while the node that answered there is an alive
+// member; when that node is gone, it is dialled again. Bounded: kMaxSeeds seeds, max_per_name
+// addresses for each name.
+//
+// State of an address:
+//
+// | state    | time is due      | on_up             | on_failed            | its node is no member
+// |
+// |----------|------------------|-------------------|----------------------|------------------------|
+// | waiting  | dial, -> dialling| -> resting        | -                    | - | | dialling | ->
+// waiting       | -> resting        | -> waiting (backoff) | -                      | | resting  |
+// -                | stays             | -                    | -> waiting             | |
+// ourselves| -                | -                 | -                    | -                      |
+class Dialler {
+ public:
+  Dialler(DiallerOptions options, Rng rng) : options_(options), rng_(rng) {}
+
+  // Errors:  too_many above kMaxSeeds addresses; what was added before stays.
+  [[nodiscard]] Result<void> add(TimePoint now, const Seed& seed);
+  // Addresses that worked before: tried like seeds, never counted in the verdict.
+  void add(TimePoint now, const AddressBook& book);
+
+  void on_resolved(TimePoint now, const transport::Endpoint& name,
+                   const std::vector<transport::Endpoint>& addresses);
+  void on_resolve_failed(TimePoint now, const transport::Endpoint& name, const Error& why);
+  // A session came up at an endpoint that was dialled.
+  void on_up(TimePoint now, const transport::Endpoint& endpoint, const NodeId& peer);
+  void on_failed(TimePoint now, const transport::Endpoint& endpoint, const Error& why);
+
+  // Every waiting address is due at once.
+  void retry_now(TimePoint now);
+  // What to dial and resolve now. `is_member` says whether a node is an alive member with which
+  // nothing need be dialled.
+  [[nodiscard]] DiallerEffects on_tick(TimePoint now,
+                                       const std::function<bool(const NodeId&)>& is_member);
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  // Seeds were given at all (the address book aside).
+  [[nodiscard]] bool has_seeds() const;
+  // There is something to try, seeds or book.
+  [[nodiscard]] bool has_addresses() const { return !addresses_.empty() || !names_.empty(); }
+  // Every seed address closed silently at least `times` times and none ever worked.
+  [[nodiscard]] bool all_closed_silently(std::uint32_t times) const;
+  [[nodiscard]] std::vector<AddressReport> report() const;
+
+ private:
+  enum class Source : std::uint8_t { seed, book };
+  struct Address {
+    AddressReport report;
+    std::optional<NodeId> pin;
+    Source source = Source::seed;
+    std::optional<transport::Endpoint> name;  // whose address it is
+    std::uint32_t failures = 0;               // since it last worked
+    TimePoint not_before{};
+    TimePoint out_until{};  // a dial is out until then
+    bool ourselves = false;
+  };
+  struct Name {
+    std::string origin;
+    TimePoint not_before{};
+    std::uint32_t failures = 0;
+    std::string detail;
+  };
+
+  [[nodiscard]] Duration backoff(std::uint32_t failures);
+
+  DiallerOptions options_;
+  Rng rng_;
+  std::map<transport::Endpoint, Address> addresses_;
+  std::map<transport::Endpoint, Name> names_;
+};
+
+}  // namespace starling::bootstrap

@@ -1,0 +1,307 @@
+// From a list of addresses to a member with a model, and back again when need be.
+//
+// Join compares settings with every peer, decides how this node comes to its first model (genesis,
+// its checkpoint, or a sponsor's state), keeps looking for peers while it trains, serves those who
+// come later, and says when there is no point in going on.
+#pragma once
+
+#include "bootstrap/address_book.h"
+#include "bootstrap/dialler.h"
+#include "bootstrap/messages.h"
+#include "bootstrap/reachability.h"
+#include "bootstrap/settings.h"
+#include "bootstrap/state_transfer.h"
+#include "node/base/clock.h"
+#include "node/base/error.h"
+#include "node/base/ids.h"
+#include "node/base/random.h"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace starling::bootstrap {
+
+struct JoinOptions {
+  // A node that has peers to try spends this long on them before it trains alone. Raising it avoids
+  // islands that must merge; lowering it starts lonely nodes sooner.
+  Duration grace = std::chrono::seconds(10);
+  // Below this age (steps) a replica is near enough to genesis that edges open there for free.
+  double genesis_age = 100;
+  // `--require-peers`: compatible peers to meet before anything starts; 0: none.
+  std::uint32_t require_peers = 0;
+  // `--join-timeout`: when the requirement is given up.
+  Duration join_timeout = std::chrono::minutes(5);
+  // Silent closes of every address that make "refused" of "not enough".
+  std::uint32_t silent_closes = 3;
+  // A session that says no Hello for this long is not waited for.
+  Duration hello_patience = std::chrono::seconds(5);
+  // After the first suitable sponsor others may still say hello: the least loaded one is taken.
+  Duration sponsor_choice = std::chrono::milliseconds(300);
+  Duration hello_refresh = std::chrono::seconds(30);
+  DiallerOptions dialler;
+  TransferOptions transfer;
+};
+
+// This node as it is now; set with update() whenever something of it changed, and once a second.
+struct LocalFacts {
+  RunPhase phase = RunPhase::starting;
+  double age = 0;             // of the replica, in steps
+  std::uint64_t samples = 0;  // P
+  Duration run_age{};
+  std::uint64_t max_state_bytes = 0;  // of a snapshot of this model; 0: not known yet
+  std::vector<NodeId> alive;          // alive members, this node not included, ascending
+  std::vector<gossip::SavedCounter> counters;
+  Hash certificate;  // zero unless finished
+};
+
+// How this node starts.
+enum class Start : std::uint8_t { genesis, checkpoint };
+
+// ---- what the shell has to do
+
+// Start training now. Followed by update() with phase training.
+struct BeginTraining {
+  Start start = Start::genesis;
+  std::string why;  // "alone after 10 s", "met mossy-otter at genesis", ...
+};
+// Rebuild for other settings (stop training, voids edges), then call on_settings_adopted() or, if
+// they cannot be used here, on_settings_unusable().
+struct AdoptSettings {
+  Settings settings;
+  NodeId from;
+  std::string diff;
+};
+// The replica of a sponsor: put it in place, merge its counters and age, start (or go on) training,
+// then call on_state_installed(). Identity and own counter stay.
+struct InstallState {
+  SharedSnapshot snapshot;
+  NodeId sponsor;
+  std::vector<gossip::SavedCounter> counters;
+  Duration run_age{};
+};
+// Copy the replica at a step boundary and cut it (cut_snapshot, on the pool), then on_snapshot().
+struct TakeSnapshot {};
+// The swarm is finished: fetch the certified model (the consensus room does that).
+struct FetchFinal {
+  NodeId from;
+  Hash certificate;
+};
+// Edges with this peer may open.
+struct SameSettings {
+  NodeId peer;
+};
+// Another swarm's settings, and one side has forced its own: no edge. Told once for each peer.
+struct SettingsRefused {
+  NodeId peer;
+  std::string sentence;
+};
+// There is no point in going on: exit 4 (not_enough_peers) or 5 (refused, wrong_swarm).
+struct GiveUp {
+  Error error;
+};
+// Open a TCP connection to the peer's remote address at this port, close it, then on_probed().
+struct ProbePort {
+  NodeId peer;
+  std::uint16_t port = 0;
+};
+// A peer tried to dial this node.
+struct Reachability {
+  NodeId peer;
+  bool reachable = false;
+  std::string address;
+  std::string detail;
+};
+// The join has come to an end: this node is a member with a model.
+struct Joined {
+  std::optional<NodeId> via;  // nothing: it began alone
+  Duration took{};
+};
+
+// Dial this; the outcome is on_session_up (with the endpoint) or on_dial_failed.
+struct Dial {
+  transport::DialTarget target;
+};
+// Find all addresses of this name, then on_resolved().
+struct Resolve {
+  transport::Endpoint name;
+};
+
+using JoinEffect = std::variant<BootstrapOutgoing, BootstrapOffence, Dial, Resolve, BeginTraining,
+                                AdoptSettings, InstallState, TakeSnapshot, FetchFinal, SameSettings,
+                                SettingsRefused, GiveUp, ProbePort, Reachability, Joined>;
+// In the order in which they are to be carried out.
+using JoinEffects = std::vector<JoinEffect>;
+
+enum class JoinPhase : std::uint8_t {
+  seeking,     // nobody to talk to yet, the grace runs
+  greeting,    // a session is up, hellos are on their way
+  adopting,    // the shell rebuilds for other settings
+  choosing,    // sponsors are known, the least loaded is being chosen
+  loading,     // state transfer
+  installing,  // the shell puts a replica in place
+  fetching,    // the swarm is finished: the certified model is on its way
+  member,      // has a model and trains (alone or not)
+  over,        // gave up
+};
+[[nodiscard]] std::string_view name_of(JoinPhase phase);
+
+// What `status` and the start lines show.
+struct JoinStatus {
+  JoinPhase phase = JoinPhase::seeking;
+  std::optional<NodeId> sponsor;
+  std::optional<TransferProgress> transfer;
+  std::size_t compatible_peers = 0;
+  std::vector<AddressReport> addresses;
+};
+
+// The state machine. Owned by the bootstrap shell; one per process, from start to exit; io thread
+// only. Holds this node's side of every comparison. Cost: O(sessions) an event; at most one
+// snapshot that is loaded and one that is served.
+//
+// Phase of a node without a model:
+//
+// | phase      | compatible hello, age < 100 | compatible hello, older | grace over   | other event
+// |
+// |------------|-----------------------------|-------------------------|--------------|-------------------|
+// | seeking    | -> member, genesis          | -> choosing             | -> member    | session:
+// greeting | | greeting   | -> member, genesis          | -> choosing             | -> member    |
+// no hello: seeking | | adopting   | noted                       | noted                   | waits
+// | adopted: greeting | | choosing   | noted                       | noted                   |
+// waits        | chosen: loading   | | loading    | a donor perhaps             | a donor perhaps
+// | waits        | failed: choosing  | | installing | noted                       | noted | waits
+// | done: member      |
+//
+// A node with a checkpoint begins with it instead of genesis, and loads nothing. A member that
+// rejoin() tells to be too far behind goes to `choosing`. With require_peers the grace never ends
+// the search: the join timeout does.
+class Join {
+ public:
+  // `own` are this node's settings, `forced` the keys of it that a person chose here.
+  Join(TimePoint now, const NodeId& self, Settings own, std::set<std::string> forced, Start start,
+       JoinOptions options, Rng rng);
+
+  // Seeds of the command line, and `starling join` later.
+  [[nodiscard]] Result<JoinEffects> add_seeds(TimePoint now, const std::vector<Seed>& seeds);
+  JoinEffects add_address_book(TimePoint now, const AddressBook& book);
+  // Nothing more will be added: a node without anything to try begins at once.
+  JoinEffects begin(TimePoint now);
+
+  JoinEffects update(TimePoint now, LocalFacts facts);
+  // `dialled`: the endpoint that this node dialled to get the session, if it did.
+  JoinEffects on_session_up(TimePoint now, const NodeId& peer,
+                            const std::optional<transport::Endpoint>& dialled);
+  JoinEffects on_session_down(TimePoint now, const NodeId& peer);
+  JoinEffects on_message(TimePoint now, const NodeId& from, const BootstrapMessage& message);
+  JoinEffects on_dial_failed(TimePoint now, const transport::Endpoint& endpoint, const Error& why);
+  JoinEffects on_resolved(TimePoint now, const transport::Endpoint& name,
+                          const Result<std::vector<transport::Endpoint>>& addresses);
+  JoinEffects on_tick(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  // Outcomes of effects.
+  JoinEffects on_settings_adopted(TimePoint now, const Settings& settings);
+  JoinEffects on_settings_unusable(TimePoint now, const Error& why);
+  JoinEffects on_state_installed(TimePoint now);
+  // A snapshot could not be used here (wrong size, not finite): another sponsor is tried.
+  JoinEffects on_state_unusable(TimePoint now, const Error& why);
+  // The certified model could not be fetched: the search goes on.
+  JoinEffects on_final_unavailable(TimePoint now);
+  JoinEffects on_snapshot(TimePoint now, Result<SharedSnapshot> snapshot);
+  JoinEffects on_probed(TimePoint now, const NodeId& peer, std::uint16_t port, bool reachable,
+                        std::string address, std::string detail);
+
+  // This replica is too far behind (rulings 7): take a model again, keep identity and counter.
+  JoinEffects rejoin(TimePoint now);
+  // No session is left: every address is tried again at once.
+  JoinEffects on_isolated(TimePoint now);
+  // Asks a peer whether it can reach this node's port.
+  JoinEffects ask_dial_back(TimePoint now, const NodeId& peer, std::uint16_t port);
+
+  [[nodiscard]] JoinPhase phase() const { return phase_; }
+  [[nodiscard]] JoinStatus status(TimePoint now) const;
+  [[nodiscard]] const Settings& settings() const { return own_; }
+  [[nodiscard]] bool same_settings(const NodeId& peer) const;
+  // Whether an attachment of this type from this peer is awaited.
+  [[nodiscard]] bool admits(const NodeId& from, std::uint16_t type, std::size_t bytes) const;
+
+ private:
+  struct Peer {
+    TimePoint up{};
+    std::optional<Hello> hello;  // theirs, the last
+    std::optional<Hello> said;   // ours, the last that was sent
+    bool same = false;           // trains the same settings
+    bool refused = false;        // and told
+    TimePoint no_sponsor{};      // it refused or failed us: not asked before then
+  };
+
+  // join.cc: events
+  void add(JoinEffects& out, DiallerEffects effects);
+  void add(JoinEffects& out, SponsorEffects effects);
+  void take(TimePoint now, const NodeId& from, const Hello& hello, JoinEffects& out);
+  void take(TimePoint now, const NodeId& from, const StateRequest& request, JoinEffects& out);
+  void take(TimePoint now, const NodeId& from, const StateManifest& manifest, JoinEffects& out);
+  void take(TimePoint now, const NodeId& from, const StateRefused& refused, JoinEffects& out);
+  void take(TimePoint now, const NodeId& from, const ChunkRequest& request, JoinEffects& out);
+  void take(TimePoint now, const NodeId& from, const Chunk& chunk, JoinEffects& out);
+  void take(TimePoint now, const NodeId& from, const StateDone& done, JoinEffects& out);
+  void take(TimePoint now, const NodeId& from, const DialBackRequest& request, JoinEffects& out);
+  void take(TimePoint now, const NodeId& from, const DialBackReply& reply, JoinEffects& out);
+  void dial(TimePoint now, JoinEffects& out);
+  [[nodiscard]] StateSponsor::Stock stock() const;
+
+  // join_phases.cc: decisions
+  [[nodiscard]] Hello hello() const;
+  void greet(TimePoint now, const NodeId& id, Peer& peer, JoinEffects& out);
+  void greet_all(TimePoint now, JoinEffects& out);
+  void compare(TimePoint now, const NodeId& id, JoinEffects& out);
+  void proceed(TimePoint now, JoinEffects& out);
+  void start_training(TimePoint now, std::string why, std::optional<NodeId> via, JoinEffects& out);
+  void choose_sponsor(TimePoint now, JoinEffects& out);
+  void take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& out);
+  void look_for_donors(TimePoint now, JoinEffects& out);
+  void enforce_requirement(TimePoint now, JoinEffects& out);
+  void finish_if_finished(const NodeId& id, const Peer& peer, JoinEffects& out);
+  void go(TimePoint now, JoinPhase phase) {
+    phase_ = phase;
+    phase_since_ = now;
+  }
+  [[nodiscard]] bool has_model() const { return running_; }
+  [[nodiscard]] bool required_peers_met() const { return met_.size() >= options_.require_peers; }
+  [[nodiscard]] bool can_sponsor(TimePoint now, const Peer& peer) const;
+
+  NodeId self_;
+  Settings own_;
+  std::set<std::string> forced_;
+  Start start_;
+  JoinOptions options_;
+  LocalFacts facts_;
+
+  Dialler dialler_;
+  StateSponsor sponsor_;
+  std::optional<StateReceiver> receiver_;
+  SharedSnapshot installing_;
+  DialBack dial_back_;
+  std::map<NodeId, Peer> peers_;
+  std::set<NodeId> met_;    // compatible peers, ever
+  std::set<Hash> fetched_;  // certificates that FetchFinal was told
+
+  JoinPhase phase_ = JoinPhase::seeking;
+  TimePoint phase_since_;
+  TimePoint began_;
+  TimePoint grace_until_;
+  TimePoint choose_at_ = kNever;
+  TimePoint next_hello_;
+  bool begun_ = false;
+  bool running_ = false;  // has a model: BeginTraining or InstallState was told
+  bool told_joined_ = false;
+  std::string last_refusal_;  // a sentence about settings, for the verdict
+};
+
+}  // namespace starling::bootstrap

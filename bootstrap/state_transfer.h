@@ -1,0 +1,196 @@
+// How a model gets from members that have it to a node that has none.
+//
+// StateReceiver asks for chunks, several donors at a time, and checks each; StateSponsor answers
+// from one immutable snapshot. Chunk indices and hashes only: the bytes pass through as they came.
+#pragma once
+
+#include "bootstrap/messages.h"
+#include "bootstrap/snapshot.h"
+#include "node/base/clock.h"
+#include "node/base/error.h"
+#include "node/base/ids.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace starling::bootstrap {
+
+struct BootstrapOutgoing {
+  NodeId to;
+  BootstrapMessage message;
+};
+
+// A peer broke a rule: the shell counts it and may end the session.
+struct BootstrapOffence {
+  NodeId peer;
+  Error error;
+};
+
+struct TransferOptions {
+  // Chunks asked of one donor at a time. Raising it fills a long line; lowering it leaves room for
+  // other traffic of the donor. 4 chunks of 256 KiB fill 100 ms of 80 Mbit/s.
+  std::size_t window = 8;
+  // A chunk may take this long, or four times the average, whichever is longer.
+  Duration chunk_deadline = std::chrono::seconds(10);
+  // An answer to a StateRequest may take this long: the sponsor copies and hashes its model first.
+  Duration manifest_deadline = std::chrono::seconds(20);
+  // Wrong chunks after which a donor is not asked any more.
+  std::uint32_t max_wrong = 3;
+  // A sponsor serves this many joiners at a time and refuses more with a redirect.
+  std::size_t max_joiners = 8;
+  // A snapshot younger than this is given to newcomers; an older one is replaced if nobody loads
+  // it.
+  Duration fresh = std::chrono::seconds(60);
+  // A snapshot nobody asks for is dropped after this long; it costs one model of memory.
+  Duration keep = std::chrono::minutes(10);
+};
+
+struct TransferProgress {
+  std::size_t chunks_done = 0;
+  std::size_t chunks = 0;
+  std::uint64_t bytes_done = 0;
+  std::uint64_t total_bytes = 0;
+  double bytes_per_second = 0;
+  std::size_t donors = 0;
+};
+
+struct ReceiverEffects {
+  std::vector<BootstrapOutgoing> send;
+  std::vector<BootstrapOffence> offences;
+  // Everything is here and checked.
+  SharedSnapshot complete;
+  // The manifest that came with it.
+  std::optional<StateManifest> facts;
+  // Nobody holds the snapshot any more, or no donor is left: start over with another sponsor.
+  bool failed = false;
+  std::string why;
+};
+
+// One download of one snapshot.
+//
+// Owned by Join; lives from the choice of a sponsor until `complete` or `failed`; io thread only.
+// Chunks that came stay when donors go, and other holders of the same snapshot go on. Memory: one
+// model, bounded by max_bytes before the first chunk is asked for.
+//
+// | state     | manifest        | chunk                  | donor lost / refused      | time-out |
+// |-----------|-----------------|------------------------|---------------------------|-----------------|
+// | asking    | -> loading      | ignored                | -> failed                 | -> failed |
+// | loading   | ignored         | store; last: complete  | others; none: -> orphaned | asked
+// elsewhere | | orphaned  | -> loading      | store                  | -                         |
+// -> failed       |
+class StateReceiver {
+ public:
+  // Takes nothing above `max_bytes`, and no other settings than those of `fingerprint`.
+  StateReceiver(const Hash& fingerprint, std::uint64_t max_bytes, TransferOptions options)
+      : fingerprint_(fingerprint), max_bytes_(max_bytes), options_(options) {}
+
+  ReceiverEffects start(TimePoint now, const NodeId& sponsor);
+  // A peer with the same settings that might hold the snapshot too: it is asked.
+  ReceiverEffects offer_donor(TimePoint now, const NodeId& peer);
+  ReceiverEffects on_manifest(TimePoint now, const NodeId& from, const StateManifest& manifest);
+  ReceiverEffects on_refused(TimePoint now, const NodeId& from, const StateRefused& refused);
+  ReceiverEffects on_chunk(TimePoint now, const NodeId& from, const Chunk& chunk);
+  ReceiverEffects on_session_down(TimePoint now, const NodeId& peer);
+  ReceiverEffects on_tick(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  [[nodiscard]] TransferProgress progress(TimePoint now) const;
+  [[nodiscard]] const NodeId& sponsor() const { return sponsor_; }
+  // Whether a chunk of `bytes` from this peer was asked for: what admit() needs.
+  [[nodiscard]] bool expects(const NodeId& from) const;
+
+ private:
+  enum class State : std::uint8_t { idle, asking, loading, orphaned, ended };
+  struct Donor {
+    std::map<std::uint32_t, TimePoint> asked;  // chunk -> when
+    std::uint32_t wrong = 0;
+    std::uint32_t slow = 0;
+  };
+
+  void ask_for_chunks(TimePoint now, ReceiverEffects& effects);
+  void lose_donor(TimePoint now, const NodeId& peer, ReceiverEffects& effects);
+  void give_up(std::string why, ReceiverEffects& effects);
+  [[nodiscard]] std::optional<std::uint32_t> next_chunk(const NodeId& donor) const;
+  [[nodiscard]] Duration chunk_patience() const;
+
+  Hash fingerprint_;
+  std::uint64_t max_bytes_;
+  TransferOptions options_;
+  State state_ = State::idle;
+  NodeId sponsor_;
+  TimePoint deadline_ = kNever;
+  Hash id_;
+  StateManifest facts_;
+  std::vector<SharedBytes> chunks_;
+  std::size_t done_ = 0;
+  std::uint64_t bytes_done_ = 0;
+  std::map<NodeId, Donor> donors_;
+  std::set<NodeId> asked_;  // whether they hold it
+  std::set<NodeId> banned_;
+  std::map<std::uint32_t, std::set<NodeId>> wrong_from_;  // chunk -> who sent a wrong one
+  TimePoint started_{};
+  Duration average_chunk_{0};
+};
+
+struct SponsorEffects {
+  std::vector<BootstrapOutgoing> send;
+  std::vector<BootstrapOffence> offences;
+  // Make a snapshot of the replica (cut_snapshot on the pool), then call on_snapshot.
+  bool take_snapshot = false;
+};
+
+// What a node gives to those who ask. At most one snapshot, for all joiners of the moment.
+//
+// Owned by Join; one per process; io thread only. Holds at most one model of memory, none while
+// nobody joins. A node that just joined keeps what it loaded (hold()), and so is a donor.
+class StateSponsor {
+ public:
+  explicit StateSponsor(TransferOptions options) : options_(options) {}
+
+  // What this node can give at present.
+  struct Stock {
+    Hash fingerprint;
+    RunPhase phase = RunPhase::starting;
+    std::uint64_t run_age_ms = 0;
+    std::vector<gossip::SavedCounter> counters;
+    std::vector<NodeId> others;  // alive members with the same settings, for redirects
+  };
+  SponsorEffects on_request(TimePoint now, const NodeId& from, const StateRequest& request,
+                            const Stock& stock);
+  SponsorEffects on_chunk_request(TimePoint now, const NodeId& from, const ChunkRequest& request);
+  void on_done(TimePoint now, const NodeId& from, const StateDone& done);
+  void on_session_down(const NodeId& peer);
+  // The snapshot that was asked for; nothing: it could not be made, `why` says so.
+  SponsorEffects on_snapshot(TimePoint now, SharedSnapshot snapshot, const Stock& stock);
+  // Keeps a snapshot that this node loaded itself.
+  void hold(TimePoint now, SharedSnapshot snapshot);
+  // The replica or the settings are other ones now.
+  void drop();
+  void on_tick(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  // Joiners that load from this node.
+  [[nodiscard]] std::uint32_t load() const { return static_cast<std::uint32_t>(joiners_.size()); }
+  [[nodiscard]] bool holds_snapshot() const { return held_ != nullptr; }
+
+ private:
+  void offer(TimePoint now, const NodeId& to, const Stock& stock, SponsorEffects& effects);
+
+  TransferOptions options_;
+  SharedSnapshot held_;
+  Hash held_id_;
+  TimePoint taken_{};
+  TimePoint last_used_{};
+  bool taking_ = false;
+  std::set<NodeId> waiting_;             // for the snapshot that is being made
+  std::map<NodeId, TimePoint> joiners_;  // loading; when they last asked
+  std::vector<NodeId> donors_;           // have it all
+};
+
+}  // namespace starling::bootstrap
