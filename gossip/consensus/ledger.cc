@@ -5,16 +5,18 @@
 namespace starling::gossip::consensus {
 namespace {
 
-// For the kinds of which a node signs one in an epoch.
+// For the kinds of which a node signs one in an epoch: `held` are those of the message's epoch.
 template <class Message>
-Novelty look(const std::map<NodeId, Message>& held, const Message& message, Epoch epoch,
-             const std::set<NodeId>& excluded) {
-  if (message.round.epoch != epoch) return Novelty::unusable;
+bool contradicts(const std::map<NodeId, Message>& held, const Message& message) {
   const auto at = held.find(message.signer);
-  if (at == held.end()) return held.size() < kMaxStatements ? Novelty::fresh : Novelty::unusable;
-  if (says_the_same(at->second, message) || excluded.contains(message.signer))
-    return Novelty::known;
-  return Novelty::conflicting;
+  return at != held.end() && at->second.round == message.round &&
+         !says_the_same(at->second, message);
+}
+
+template <class Message>
+const Message& opposite(const std::map<NodeId, Message>& held, const std::map<NodeId, Message>& old,
+                        const Message& message) {
+  return contradicts(held, message) ? held.at(message.signer) : old.at(message.signer);
 }
 
 }  // namespace
@@ -23,8 +25,8 @@ void Ledger::enter(Epoch epoch) {
   if (epoch == epoch_) return;
   epoch_ = epoch;
   finishes_.clear();
-  participants_.clear();
-  signatures_.clear();
+  old_participants_ = std::exchange(participants_, {});
+  old_signatures_ = std::exchange(signatures_, {});
 }
 
 Novelty Ledger::look_at(const Finish& message) const {
@@ -43,11 +45,21 @@ Novelty Ledger::look_at(const Finish& message) const {
 }
 
 Novelty Ledger::look_at(const Participants& message) const {
-  return look(participants_, message, epoch_, excluded_);
+  if (!is_excluded(message.signer) &&
+      (contradicts(participants_, message) || contradicts(old_participants_, message)))
+    return Novelty::conflicting;
+  if (message.round.epoch != epoch_) return Novelty::unusable;
+  if (participants_.contains(message.signer)) return Novelty::known;
+  return participants_.size() < kMaxStatements ? Novelty::fresh : Novelty::unusable;
 }
 
 Novelty Ledger::look_at(const HashSignature& message) const {
-  return look(signatures_, message, epoch_, excluded_);
+  if (!is_excluded(message.signer) &&
+      (contradicts(signatures_, message) || contradicts(old_signatures_, message)))
+    return Novelty::conflicting;
+  if (message.round.epoch != epoch_) return Novelty::unusable;
+  if (signatures_.contains(message.signer)) return Novelty::known;
+  return signatures_.size() < kMaxStatements ? Novelty::fresh : Novelty::unusable;
 }
 
 Novelty Ledger::look_at(const Refusal& message) const {
@@ -90,11 +102,11 @@ void Ledger::add(const Equivocation& message) {
 }
 
 Equivocation Ledger::proof_with(const Participants& message) const {
-  return {message.round, std::pair(participants_.at(message.signer), message)};
+  return {message.round, std::pair(opposite(participants_, old_participants_, message), message)};
 }
 
 Equivocation Ledger::proof_with(const HashSignature& message) const {
-  return {message.round, std::pair(signatures_.at(message.signer), message)};
+  return {message.round, std::pair(opposite(signatures_, old_signatures_, message), message)};
 }
 
 void Ledger::add(const Refusal& message) { refusals_.insert_or_assign(message.signer, message); }

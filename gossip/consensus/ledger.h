@@ -75,6 +75,9 @@ class Ledger {
   std::map<NodeId, Finish> finishes_;
   std::map<NodeId, Participants> participants_;
   std::map<NodeId, HashSignature> signatures_;
+  // Of the epoch before: a second, different one still proves an equivocation.
+  std::map<NodeId, Participants> old_participants_;
+  std::map<NodeId, HashSignature> old_signatures_;
   std::map<NodeId, Refusal> refusals_;  // the latest of each signer, kept over epochs
   std::map<NodeId, Acknowledge> acknowledged_;
   std::map<NodeId, Finish> first_part_;  // the earliest Finish as a participant of each signer

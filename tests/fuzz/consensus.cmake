@@ -1,0 +1,4 @@
+starling_fuzz(consensus_message ${CMAKE_SOURCE_DIR}/tests/fuzz/consensus_message.cc
+              LIBRARIES starling_gossip_consensus)
+starling_fuzz(consensus_jobs ${CMAKE_SOURCE_DIR}/tests/fuzz/consensus_jobs.cc
+              LIBRARIES starling_gossip_consensus)

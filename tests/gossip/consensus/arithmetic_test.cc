@@ -1,0 +1,186 @@
+#include "gossip/consensus/arithmetic.h"
+
+#include "gossip/consensus/jobs.h"
+#include "node/base/random.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <vector>
+
+namespace starling::gossip::consensus {
+namespace {
+
+std::vector<float> random_values(Rng& rng, std::size_t count) {
+  std::vector<float> values(count);
+  for (auto& value : values) {
+    // Any finite bits, denormals and both zeros among them.
+    do {
+      value = std::bit_cast<float>(static_cast<std::uint32_t>(rng()));
+    } while (!std::isfinite(value));
+  }
+  return values;
+}
+
+}  // namespace
+
+TEST_SUITE("gossip/consensus/arithmetic") {
+  TEST_CASE("the exponent of a block is the one that frexp gives its largest value") {
+    CHECK(block_exponent(std::vector<float>{0.5F, -0.25F}) - kExponentBias == 0);
+    CHECK(block_exponent(std::vector<float>{1.0F}) - kExponentBias == 1);
+    CHECK(block_exponent(std::vector<float>{-3.0F, 1e-30F}) - kExponentBias == 2);
+    CHECK(block_exponent(std::vector<float>{0.0F, -0.0F}) == 0);
+    CHECK(block_exponent(std::vector<float>{std::numeric_limits<float>::max()}) == 254);
+    CHECK(block_exponent(std::vector<float>{std::numeric_limits<float>::infinity()}) == 255);
+    CHECK(block_exponent(std::vector<float>{std::numeric_limits<float>::quiet_NaN()}) == 255);
+  }
+
+  TEST_CASE("fixed point is llrint of ldexp and stays below 2^30") {
+    for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+      CAPTURE(seed);
+      Rng rng(seed);
+      const auto values = random_values(rng, 200);
+      const auto exponent = block_exponent(values);
+      std::vector<std::int64_t> fixed(values.size());
+
+      add_quantized(values, exponent, 1, fixed);
+
+      for (std::size_t k = 0; k < values.size(); ++k) {
+        const int e = exponent - kExponentBias;
+        CHECK(fixed[k] == std::llrint(std::ldexp(static_cast<double>(values[k]), 30 - e)));
+        CHECK(std::abs(fixed[k]) < (std::int64_t{1} << 30));
+      }
+    }
+  }
+
+  TEST_CASE("one member's value comes back within 2^-31 of the block's largest") {
+    Rng rng(7);
+    for (int round = 0; round < 2000; ++round) {
+      const float largest = std::ldexp(static_cast<float>(rng.unit() + 0.5), round % 200 - 100);
+      const float value = largest * static_cast<float>(rng.unit());
+      const std::vector<float> block{largest, value};
+      std::vector<std::int64_t> fixed(2);
+      add_quantized(block, block_exponent(block), 1, fixed);
+      CHECK(dequantize(fixed[0], block_exponent(block)) == largest);
+      const double error =
+          std::abs(static_cast<double>(dequantize(fixed[1], block_exponent(block))) -
+                   static_cast<double>(value));
+      CHECK(error <= std::ldexp(static_cast<double>(largest), -29));
+    }
+  }
+
+  TEST_CASE("division rounds half away from zero, on both sides") {
+    CHECK(divide_rounded(5, 2) == 3);
+    CHECK(divide_rounded(-5, 2) == -3);
+    CHECK(divide_rounded(4, 3) == 1);
+    CHECK(divide_rounded(-4, 3) == -1);
+    CHECK(divide_rounded(0, 7) == 0);
+    CHECK(divide_rounded(std::numeric_limits<std::int64_t>::min(), 1) ==
+          std::numeric_limits<std::int64_t>::min());
+    CHECK(divide_rounded((std::int64_t{1} << 62) - 1, std::uint64_t{1} << 32) ==
+          (std::int64_t{1} << 30));
+  }
+
+  TEST_CASE("the median of an even number is the mean of both middle values") {
+    std::vector<std::int64_t> odd{5, -1, 3};
+    std::vector<std::int64_t> even{10, 1, 4, 2};
+    std::vector<std::int64_t> negative{-1, -2};
+    CHECK(median_of(odd) == 3);
+    CHECK(median_of(even) == 3);
+    CHECK(median_of(negative) == -2);
+  }
+
+  TEST_CASE("packing and adding comes back for every width and length") {
+    for (unsigned bits = 1; bits <= 64; ++bits)
+      for (std::size_t count : {0U, 1U, 2U, 7U, 8U, 9U, 33U}) {
+        CAPTURE(bits);
+        CAPTURE(count);
+        Rng rng(bits * 100 + count);
+        std::vector<std::int64_t> values(count);
+        for (auto& value : values) value = static_cast<std::int64_t>(rng()) >> (64 - bits);
+        const auto packed = pack(values, bits);
+        CHECK(packed.size() == packed_bytes(count, bits));
+        std::vector<std::int64_t> sum(count, 0);
+        // The lowest 64-bit value has no magnitude and is refused; everything else passes.
+        const auto largest = std::numeric_limits<std::int64_t>::max();
+        CHECK(add_packed(packed, bits, largest, sum).has_value());
+        CHECK(sum == values);
+      }
+  }
+
+  TEST_CASE("packed sums of a wrong size, with filling or above their bound are refused") {
+    const std::vector<std::int64_t> values{1, -2, 3};
+    auto packed = pack(values, 31);
+    std::vector<std::int64_t> sum(3);
+    CHECK_FALSE(add_packed(ByteView(packed).first(packed.size() - 1), 31, 100, sum).has_value());
+    CHECK_FALSE(add_packed(packed, 31, 2, sum).has_value());
+    CHECK_FALSE(add_packed(packed, 33, 100, sum).has_value());
+    auto filled = packed;
+    filled.back() |= std::byte{0x80};
+    CHECK_FALSE(add_packed(filled, 31, 100, sum).has_value());
+    const std::vector<std::int64_t> lowest{std::numeric_limits<std::int64_t>::min()};
+    std::vector<std::int64_t> one(1);
+    CHECK_FALSE(add_packed(pack(lowest, 64), 64, std::numeric_limits<std::int64_t>::max(), one)
+                    .has_value());
+  }
+
+  TEST_CASE("a sum of 4096 members at the largest weight fits its width") {
+    const std::uint64_t weight = std::uint64_t{4096} << 20;
+    CHECK(sum_bits(ChunkKind::parameters, weight) == 63);
+    CHECK(sum_bits(ChunkKind::parameters, 1) == 31);
+    CHECK(sum_bits(ChunkKind::parameters, 4) == 33);
+    CHECK(sum_bits(ChunkKind::parameters, 5) == 34);
+    const auto most = static_cast<std::int64_t>(weight) * ((std::int64_t{1} << 30) - 1);
+    const std::vector<std::int64_t> both{most, -most};
+    std::vector<std::int64_t> sum(2);
+    CHECK(add_packed(pack(both, 63), 63, most, sum).has_value());
+    CHECK(sum == both);
+  }
+
+  TEST_CASE("sums are the same for every order, tree and number of threads") {
+    constexpr std::size_t kMembers = 9;
+    constexpr std::size_t kValues = 1000;
+    Rng rng(11);
+    std::vector<std::vector<float>> members;
+    std::uint8_t exponent = 0;
+    for (std::size_t m = 0; m < kMembers; ++m) {
+      members.push_back(random_values(rng, kValues));
+      exponent = std::max(exponent, block_exponent(members.back()));
+    }
+    std::vector<std::int64_t> straight(kValues);
+    for (std::size_t m = 0; m < kMembers; ++m)
+      add_quantized(members[m], exponent, static_cast<std::uint32_t>(m + 1), straight);
+
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      CAPTURE(seed);
+      Rng order(seed);
+      // A random tree: each member's partial sum goes packed to a random earlier one.
+      std::vector<std::vector<std::int64_t>> partial(kMembers, std::vector<std::int64_t>(kValues));
+      std::vector<std::thread> threads;
+      for (std::size_t m = 0; m < kMembers; ++m)
+        threads.emplace_back([&, m] {
+          add_quantized(members[m], exponent, static_cast<std::uint32_t>(m + 1), partial[m]);
+        });
+      for (auto& thread : threads) thread.join();
+      const auto bits = sum_bits(ChunkKind::parameters, 45);
+      for (std::size_t m = kMembers; m-- > 1;) {
+        auto& parent = partial[order.below(m)];
+        REQUIRE(
+            add_packed(pack(partial[m], bits), bits, std::int64_t{45} << 30, parent).has_value());
+      }
+      CHECK(partial[0] == straight);
+    }
+  }
+
+  TEST_CASE("second moments about the common mean pool as the whole sample would") {
+    // Two members with means 1 and 3 and variance 2 each: pooled variance 2 + 1.
+    CHECK(moment_about(1.0F, 2.0F, 2.0F) == 3.0F);
+    CHECK(moment_about(3.0F, 2.0F, 2.0F) == 3.0F);
+  }
+}
+
+}  // namespace starling::gossip::consensus
