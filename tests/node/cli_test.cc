@@ -193,6 +193,12 @@ TEST_SUITE("node/cli") {
     CHECK(say({"config", "check"}, {{"STARLING_X__Y", "1"}}).code == 2);
   }
 
+  TEST_CASE("config show does not show an invite") {
+    const auto said = say({"config", "show", "--invite", "starling1:sesame"});
+    CHECK(said.code == 0);
+    CHECK_FALSE(contains(said.out, "sesame"));
+  }
+
   TEST_CASE("version names the libraries") {
     const auto json = nlohmann::json::parse(say({"version", "--json"}).out);
     CHECK(json.at("schema") == 1);
