@@ -88,6 +88,13 @@ void Channel::say_bye(const Error& why, Leave leave) {
   control_bytes_ = 0;
 }
 
+std::vector<Refused> Channel::unfinished() const {
+  std::vector<Refused> messages;
+  for (const auto& [id, transfer] : outgoing_)
+    messages.push_back(Refused{transfer.type, transfer.body});
+  return messages;
+}
+
 void Channel::drop_transfers() {
   outgoing_.clear();
   unconfirmed_ = 0;

@@ -101,6 +101,9 @@ class Channel {
   void say_welcome();
   // Queues the last record; later calls of send() fail. A second call may only hurry the first.
   void say_bye(const Error& why, Leave leave);
+  // The messages whose attachments are not confirmed yet, in the order of sending: what say_bye()
+  // would drop.
+  [[nodiscard]] std::vector<Refused> unfinished() const;
   // Queues a ping whose answer is a Ponged with this token.
   void ping(std::uint64_t token);
 
@@ -132,6 +135,8 @@ class Channel {
   // Bulk that has credit now.
   [[nodiscard]] std::size_t ready_bulk_bytes() const;
   [[nodiscard]] std::size_t incoming_bytes() const { return reserved_; }
+  // Attachments that a change of sessions would cost.
+  [[nodiscard]] bool has_transfers() const { return !outgoing_.empty() || !incoming_.empty(); }
   [[nodiscard]] bool idle() const;  // nothing queued and no transfer under way in any direction
 
  private:

@@ -63,10 +63,11 @@ std::unique_ptr<Session> Transport::Impl::make_session(Connection connection, Di
   info.peer_addresses = hello.addresses;
   info.capabilities = hello.capabilities;
   info.direction = direction;
+  info.purpose = connection.purpose;
   std::error_code gone;
   const auto remote = connection.socket.remote_endpoint(gone);
   if (!gone) info.remote = endpoint_of(remote);
-  const SessionServices services{pool_, budget_, clock_, *this, log_};
+  const SessionServices services{pool_, budget_, clock_, *this, log_, options_.renew_after};
   return std::make_unique<Session>(std::move(connection.socket), std::move(connection.outcome),
                                    std::move(info), services);
 }
@@ -100,7 +101,9 @@ Task<> Transport::Impl::serve(tcp::socket socket) {
     co_return;  // without a word: the peer has proved nothing
   }
   remember_peer_address(socket);
-  Connection connection{std::move(socket), handshake.take_outcome()};
+  auto outcome = handshake.take_outcome();
+  const auto purpose = outcome.peer.purpose;
+  Connection connection{std::move(socket), std::move(outcome), purpose};
   auto decided = decide(std::move(connection));
   co_await std::move(decided);
 }
@@ -157,16 +160,53 @@ Task<Error> Transport::Impl::run(Session& session) {
   add(totals_, session.figures());
   if (session.how_it_ended() == SessionEnd::truncated) ++totals_.truncations;
   if (session.how_it_ended() == SessionEnd::violation) ++totals_.bad_records;
-  const auto& peer = session.info().peer;
-  if (table_.erase(peer, &session)) {
-    ++totals_.sessions_closed;
-    log_.info("session.down", {{"peer", short_form(peer)}, {"reason", to_string(why)}});
-    Error reported = why;
-    if (stopping_) reported = {Errc::cancelled, Doing::stopping, "stopping"};
-    events_.on_session_down(peer, reported);
-  }
+  on_end(session, why);
   if (live_.empty()) drained_.cancel();
   co_return why;
+}
+
+void Transport::Impl::on_end(Session& session, const Error& why) {
+  const auto& peer = session.info().peer;
+  std::erase_if(successors_, [&](const auto& entry) { return entry.second == &session; });
+  if (const auto found = successors_.find(&session); found != successors_.end()) {
+    auto& successor = *found->second;
+    successors_.erase(found);
+    ++totals_.sessions_closed;
+    if (session.how_it_ended() != SessionEnd::orderly && find(peer) == &successor) {
+      // Its last messages may be lost: the layer above starts over.
+      events_.on_session_down(peer, why);
+      events_.on_session_up(successor.info());
+    }
+    successor.release();
+    return;
+  }
+  if (!table_.erase(peer, &session)) return;
+  ++totals_.sessions_closed;
+  log_.info("session.down", {{"peer", short_form(peer)}, {"reason", to_string(why)}});
+  Error reported = why;
+  if (stopping_) reported = {Errc::cancelled, Doing::stopping, "stopping"};
+  events_.on_session_down(peer, reported);
+}
+
+Task<> Transport::Impl::renew(DialTarget target) {
+  assert_io_thread();
+  const auto peer = target.pin.value();
+  auto connecting = connect(target, Purpose::renew);
+  auto connected = co_await std::move(connecting);
+  assert_io_thread();
+  if (connected && *connected && find(peer) != nullptr) {
+    const auto session = make_session(std::move(**connected), Direction::dialled);
+    auto running = run(*session);
+    (void)co_await std::move(running);
+    if (session->welcomed()) co_return;
+  }
+  if (!connected)
+    log_.warn("session.renewal_failed",
+              {{"peer", short_form(peer)}, {"reason", to_string(connected.error())}});
+  asio::steady_timer pause(io_, limits::kRenewRetry);
+  const auto [error] = co_await pause.async_wait(as_result);
+  (void)error;
+  renewing_.erase(peer);
 }
 
 Task<> Transport::Impl::dial_and_run(DialTarget target) {
@@ -178,7 +218,7 @@ Task<> Transport::Impl::dial_and_run(DialTarget target) {
     co_return;
   }
   ++pending_dials_;
-  auto connecting = connect(target);
+  auto connecting = connect(target, Purpose::fresh);
   auto connected = co_await std::move(connecting);
   assert_io_thread();
   --pending_dials_;
@@ -208,15 +248,16 @@ Task<> Transport::Impl::dial_and_run(DialTarget target) {
   fail_dial(target.endpoint, why);
 }
 
-Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connect(
-    DialTarget target) {
+Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connect(DialTarget target,
+                                                                                  Purpose purpose) {
   auto connecting = connect_to(target.endpoint);
   auto socket = co_await std::move(connecting);
   if (!socket) co_return fail(std::move(socket).error());
   bool exists = false;
   auto setup = context();
-  setup.check_peer = [this, &exists](const Hello& peer) -> Result<void> {
-    exists = find(peer.identity) != nullptr;
+  setup.own.purpose = purpose;
+  setup.check_peer = [this, purpose, &exists](const Hello& peer) -> Result<void> {
+    exists = purpose == Purpose::fresh && find(peer.identity) != nullptr;
     if (exists) return fail(Errc::already_exists, Doing::handshaking, "a session exists");
     if (table_.banned(clock_.now(), peer.identity))
       return fail(Errc::refused, Doing::handshaking, short_form(peer.identity) + " is banned here");
@@ -231,7 +272,7 @@ Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connec
     count_handshake_failure(done.error());
     co_return fail(std::move(done).error());
   }
-  Connection connection{std::move(*socket), handshake.take_outcome()};
+  Connection connection{std::move(*socket), handshake.take_outcome(), purpose};
   remember_peer_address(connection.socket);
   ++totals_.handshakes_ok;
   co_return std::optional<Connection>(std::move(connection));

@@ -114,6 +114,8 @@ inline constexpr Duration kCloseDeadline = std::chrono::seconds(1);
 // latest after the second time.
 inline constexpr Duration kRenewAfter = std::chrono::minutes(15);
 inline constexpr std::uint64_t kRenewAfterBytes = std::uint64_t{64} << 30;
+inline constexpr Duration kRenewPatience = std::chrono::minutes(3);
+inline constexpr Duration kRenewRetry = std::chrono::seconds(20);
 inline constexpr Duration kMaxSessionAge = std::chrono::minutes(20);
 inline constexpr std::size_t kMaxByeText = 256;
 
@@ -132,6 +134,6 @@ static_assert(kMaxQueuedControl + 2 * kMaxTransfers * kMaxControlBody + kMaxQueu
                   4 * kMaxControlBody <=
               kMaxPerPeer);
 static_assert(kMinBulkRecord < kMaxBulkRecord && kTransferId < kMinBulkRecord);
-static_assert(kRenewAfter < kMaxSessionAge);
+static_assert(kRenewAfter + kRenewPatience < kMaxSessionAge);
 
 }  // namespace starling::transport::limits

@@ -62,6 +62,7 @@ Session::Session(asio::ip::tcp::socket socket, HandshakeOutcome outcome, Session
       since_(services_.clock.now()),
       welcomed_(info_.direction == Direction::accepted),
       wake_(socket_.get_executor(), kForEver),
+      hold_(socket_.get_executor(), kForEver),
       tick_(socket_.get_executor()),
       finished_(socket_.get_executor(), kForEver),
       tasks_(socket_.get_executor(), services_.log) {
@@ -104,13 +105,28 @@ Result<void> Session::send(Message message) {
 
 void Session::close(Error why, Leave leave) {
   if (over_) return;
+  const auto dropped = retired_ ? channel_.unfinished() : std::vector<Refused>();
   channel_.say_bye(why, leave);
+  for (const auto& message : dropped) services_.host.on_refused(*this, message.type, message.body);
   if (!reason_) reason_ = std::move(why);
   if (!closing_since_) {
     closing_since_ = services_.clock.now();
     tick_.cancel();  // its next deadline is the one of closing
   }
   wake_writer();
+}
+
+void Session::retire(Direction successor) {
+  retired_ = true;
+  retired_since_ = services_.clock.now();
+  if (successor == Direction::accepted) return;
+  Error why{Errc::closed, Doing::stopping, "a fresh handshake replaced this session"};
+  close(std::move(why), Leave::after_messages);
+}
+
+void Session::release() {
+  held_ = false;
+  hold_.cancel();
 }
 
 Task<bool> Session::probe(Session& session) {
@@ -145,6 +161,13 @@ Task<> Session::read_loop() {
   assert_io_thread();
   // The handshake's last read may have brought the first records.
   while (take_records()) {
+    if (held_) {
+      const auto [released] = co_await hold_.async_wait(as_result);
+      assert_io_thread();
+      (void)released;  // release() cancels the wait
+      if (tasks_.stopping()) co_return;
+      continue;
+    }
     auto buffer = asio::buffer(input_);
     const auto [error, size] = co_await socket_.async_read_some(buffer, as_result);
     assert_io_thread();
@@ -159,7 +182,8 @@ Task<> Session::read_loop() {
 
 bool Session::take_records() {
   ChannelAdmitter admitter(*this);
-  while (!over_) {
+  // Before the welcome a hold waits for it; behind it, it holds.
+  while (!over_ && !(held_ && welcomed_)) {
     auto record = opener_.next();
     if (!record) {
       on_violation(std::move(record).error());
@@ -191,11 +215,11 @@ void Session::on_event(ChannelEvent event) {
       },
       [&](Delivered& delivered) {
         assert_io_thread();
-        if (!closing()) host.on_message(*this, std::move(delivered.message));
+        if (listening()) host.on_message(*this, std::move(delivered.message));
       },
       [&](Refused& refused) {
         assert_io_thread();
-        if (!closing()) host.on_refused(*this, refused.type, refused.body);
+        if (listening()) host.on_refused(*this, refused.type, refused.body);
       },
       [&](Ponged&) {
         assert_io_thread();
@@ -305,6 +329,16 @@ void Session::count_sent(const Record& record) {
   count += record.wire_size();
 }
 
+bool Session::worn(TimePoint now) const {
+  if (info_.direction != Direction::dialled || !welcomed_) return false;
+  const auto age = now - since_;
+  if (sent_.total() + received_.total() > limits::kRenewAfterBytes) return true;
+  // Between two attachments it costs nothing; later it has to be now, before the session is too
+  // old.
+  return age > services_.renew_after &&
+         (!channel_.has_transfers() || age > services_.renew_after + limits::kRenewPatience);
+}
+
 std::size_t Session::bulk_record_bytes() const {
   const double goodput = channel_.goodput();
   if (goodput == 0) return limits::kMaxBulkRecord / 2;  // unknown yet
@@ -346,6 +380,12 @@ Task<> Session::tick_loop() {
     } else if (now - since_ > limits::kMaxSessionAge) {
       Error old{Errc::closed, Doing::stopping, "the session is too old: dial again"};
       close(std::move(old), Leave::after_messages);
+    } else if (retired_ && now - retired_since_ > limits::kHandshakeDeadline) {
+      Error forgotten{Errc::timed_out, Doing::stopping,
+                      "the peer kept a session that was replaced"};
+      close(std::move(forgotten), Leave::after_messages);
+    } else if (!retired_ && worn(now)) {
+      services_.host.on_worn(*this);
     }
     channel_.on_tick(now);
     tune_socket();

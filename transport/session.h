@@ -38,6 +38,9 @@ class SessionHost {
   [[nodiscard]] virtual bool admit(Session& session, std::uint16_t type, ByteView body,
                                    std::size_t attachment_bytes) ON_IO_THREAD = 0;
   virtual void on_refused(Session& session, std::uint16_t type, ByteView body) ON_IO_THREAD = 0;
+  // A session that we dialled is so old, or carried so much, that another handshake should replace
+  // it. Told about once a second from then on.
+  virtual void on_worn(Session& session) ON_IO_THREAD = 0;
 };
 
 // What all sessions of a process share; everything outlives them.
@@ -47,6 +50,7 @@ struct SessionServices {
   const Clock& clock;
   SessionHost& host;
   Log& log;
+  Duration renew_after = limits::kRenewAfter;
 };
 
 // How a session ended, for the counters.
@@ -83,6 +87,15 @@ class Session {
   // Ends the session with a goodbye; what arrives from now on is dropped.
   void close(Error why, Leave leave) ON_IO_THREAD;
 
+  // Another session with the same process takes over. The side that dialled it says goodbye after
+  // what is queued, the other side waits for that; both go on delivering until the end. Attachments
+  // that are under way then are reported as refused.
+  void retire(Direction successor) ON_IO_THREAD;
+  // Until release(), nothing after the welcome is read: the session that this one replaces delivers
+  // its last messages first.
+  void hold() { held_ = true; }
+  void release();
+
   // Asks for a sign of life and waits at most limits::kDuplicateProbe for it. False also if the
   // session ended meanwhile. The caller does not touch the session afterwards without looking it up
   // again.
@@ -91,6 +104,9 @@ class Session {
   [[nodiscard]] const SessionInfo& info() const { return info_; }
   [[nodiscard]] bool welcomed() const { return welcomed_; }
   [[nodiscard]] bool closing() const { return closing_since_.has_value(); }
+  [[nodiscard]] bool retired() const { return retired_; }
+  // Either side's Hello said so.
+  [[nodiscard]] bool renews() const { return info_.purpose == Purpose::renew; }
   [[nodiscard]] SessionEnd how_it_ended() const { return end_; }
   [[nodiscard]] SessionFigures figures() const ON_IO_THREAD;
 
@@ -110,6 +126,9 @@ class Session {
   [[nodiscard]] bool take_records() ON_IO_THREAD;
   void on_event(ChannelEvent event) ON_IO_THREAD;
   void on_pong() ON_IO_THREAD;
+  // What arrives still counts: not after close(), but until the end of a retired session.
+  [[nodiscard]] bool listening() const { return !closing() || retired_; }
+  [[nodiscard]] bool worn(TimePoint now) const;
   void on_violation(Error why) ON_IO_THREAD;
   void on_stream_end(const std::error_code& error) ON_IO_THREAD;
   // Fills `out_` with sealed records, control before bulk; a large bulk record is left in the
@@ -136,12 +155,16 @@ class Session {
   std::optional<Error> reason_;
   SessionEnd end_ = SessionEnd::orderly;
   bool over_ = false;
+  bool retired_ = false;
+  TimePoint retired_since_{};
+  bool held_ = false;
   ByteCount sent_;
   ByteCount received_;
   std::size_t lowat_ = 0;
   // Owners: the waiting coroutine of probe() and this session, which may each be gone first.
   std::vector<std::shared_ptr<Probe>> probes_;
   asio::steady_timer wake_;      // the writer's
+  asio::steady_timer hold_;      // the reader's
   asio::steady_timer tick_;      // the ticker's
   asio::steady_timer finished_;  // run()'s
   TaskGroup tasks_;

@@ -12,6 +12,10 @@ namespace starling::transport {
 
 enum class Direction : std::uint8_t { dialled, accepted };
 
+// Why a connection was dialled: for a first session, or to take over from the one that the same two
+// processes have.
+enum class Purpose : std::uint8_t { fresh = 0, renew = 1 };
+
 struct SessionInfo {
   NodeId peer;
   Instance instance;                     // random per process: tells a restart from a reconnect
@@ -21,6 +25,7 @@ struct SessionInfo {
   std::vector<Endpoint> peer_addresses;  // where the peer says it can be dialled, at most 4
   std::uint64_t capabilities = 0;
   Direction direction = Direction::dialled;
+  Purpose purpose = Purpose::fresh;  // what the side that dialled said
 };
 
 }  // namespace starling::transport

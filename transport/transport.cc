@@ -93,6 +93,11 @@ void Transport::Impl::install(Session& session) {
   const auto old = table_.insert(info.peer, entry);
   ++totals_.sessions_opened;
   if (old.session != nullptr) {
+    const bool renewal = old.instance == info.instance && session.renews();
+    if (renewal) {
+      replace(*old.session, session);
+      return;
+    }
     Error why{Errc::closed, Doing::handshaking, "a newer connection took over"};
     old.session->close(why, Leave::after_messages);
     events_.on_session_down(info.peer, why);
@@ -104,27 +109,47 @@ void Transport::Impl::install(Session& session) {
   events_.on_session_up(info);
 }
 
-bool Transport::Impl::is_current(const Session& session) const {
-  return find(session.info().peer) == &session;
+void Transport::Impl::replace(Session& old, Session& session) {
+  log_.info("session.renewed", {{"peer", short_form(session.info().peer)}});
+  session.hold();
+  successors_[&old] = &session;
+  old.retire(session.info().direction);
+}
+
+bool Transport::Impl::is_heard(const Session& session) const {
+  return find(session.info().peer) == &session || session.retired();
+}
+
+void Transport::Impl::set_key(SwarmKey key) {
+  STARLING_CHECK(key.swarm() == swarm_.swarm() && key.mode() == swarm_.mode());
+  swarm_ = std::move(key);
+}
+
+void Transport::Impl::on_worn(Session& session) {
+  const auto& info = session.info();
+  if (!renewing_.insert(info.peer).second) return;
+  DialTarget target{info.remote, info.peer};
+  tasks_.spawn("transport.renew", [this, target] { return renew(target); });
 }
 
 void Transport::Impl::on_welcome(Session& session) {
   table_.end_dial(session.info().peer);
+  renewing_.erase(session.info().peer);
   install(session);
 }
 
 void Transport::Impl::on_message(Session& session, Message message) {
-  if (is_current(session)) events_.on_message(session.info().peer, std::move(message));
+  if (is_heard(session)) events_.on_message(session.info().peer, std::move(message));
 }
 
 bool Transport::Impl::admit(Session& session, std::uint16_t type, ByteView body,
                             std::size_t attachment_bytes) {
-  return is_current(session) && !stopping_ &&
+  return is_heard(session) && !stopping_ &&
          events_.admit(session.info().peer, type, body, attachment_bytes);
 }
 
 void Transport::Impl::on_refused(Session& session, std::uint16_t type, ByteView body) {
-  if (is_current(session)) events_.on_refused(session.info().peer, type, body);
+  if (is_heard(session)) events_.on_refused(session.info().peer, type, body);
 }
 
 void Transport::Impl::add(TransportTotals& totals, const SessionFigures& figures) {
@@ -161,6 +186,8 @@ void Transport::set_advertised(std::vector<Endpoint> advertised) {
 void Transport::set_incarnation(Incarnation incarnation) {
   impl_->options().incarnation = incarnation;
 }
+
+void Transport::set_key(SwarmKey key) { impl_->set_key(std::move(key)); }
 
 Result<void> Transport::send(const NodeId& peer, Message message) {
   return impl_->send(peer, std::move(message));

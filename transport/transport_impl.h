@@ -29,6 +29,7 @@ class Transport::Impl final : public SessionHost {
   void ban(const NodeId& peer, Error why, Duration time) ON_IO_THREAD;
   Task<> stop();
 
+  void set_key(SwarmKey key) ON_IO_THREAD;
   [[nodiscard]] TransportOptions& options() { return options_; }
   [[nodiscard]] const SessionTable& table() const { return table_; }
   [[nodiscard]] TransportTotals totals() const ON_IO_THREAD;
@@ -38,25 +39,32 @@ class Transport::Impl final : public SessionHost {
   [[nodiscard]] bool admit(Session& session, std::uint16_t type, ByteView body,
                            std::size_t attachment_bytes) override ON_IO_THREAD;
   void on_refused(Session& session, std::uint16_t type, ByteView body) override ON_IO_THREAD;
+  void on_worn(Session& session) override ON_IO_THREAD;
 
  private:
   // A connection whose handshake is done.
   struct Connection {
     asio::ip::tcp::socket socket;
     HandshakeOutcome outcome;
+    Purpose purpose = Purpose::fresh;  // of the side that dialled
   };
 
   Task<> serve(asio::ip::tcp::socket socket);
   Task<> decide(Connection connection);
   Task<> dial_and_run(DialTarget target);
-  // Nothing if a session with the node at that address exists already.
-  Task<Result<std::optional<Connection>>> connect(DialTarget target);
+  // Replaces a session that we dialled by a new one with the same process.
+  Task<> renew(DialTarget target);
+  // Nothing if the purpose is a fresh session and one with the node at that address exists already.
+  Task<Result<std::optional<Connection>>> connect(DialTarget target, Purpose purpose);
   Task<Error> run(Session& session);
 
   [[nodiscard]] HandshakeContext context() const;
   [[nodiscard]] std::unique_ptr<Session> make_session(Connection connection, Direction direction);
   void install(Session& session) ON_IO_THREAD;
-  [[nodiscard]] bool is_current(const Session& session) const;
+  void replace(Session& old, Session& session) ON_IO_THREAD;
+  void on_end(Session& session, const Error& why) ON_IO_THREAD;
+  // Whether what a session delivers goes to the layer above.
+  [[nodiscard]] bool is_heard(const Session& session) const;
   [[nodiscard]] Session* find(const NodeId& peer) const;
   void on_socket(asio::ip::tcp::socket socket);
   void remember_peer_address(const asio::ip::tcp::socket& socket);
@@ -67,7 +75,7 @@ class Transport::Impl final : public SessionHost {
   asio::io_context& io_;
   asio::thread_pool& pool_;
   const Identity& identity_;
-  const SwarmKey swarm_;
+  SwarmKey swarm_;
   TransportOptions options_;
   SessionEvents& events_;
   Log& log_;
@@ -81,6 +89,8 @@ class Transport::Impl final : public SessionHost {
   std::map<std::uint64_t, asio::ip::tcp::socket*> unauthenticated_;  // by ticket
   std::map<AddressGroup, TimePoint> peer_addresses_;  // of sessions, at most kMaxSessions
   std::set<Session*> live_;  // also those that a newer one replaced or that are being refused
+  std::map<const Session*, Session*> successors_;  // of sessions that retired
+  std::set<NodeId> renewing_;
   std::size_t pending_dials_ = 0;
   bool stopping_ = false;
   asio::steady_timer drained_;  // stop()'s wait for the last session

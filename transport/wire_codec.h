@@ -8,14 +8,13 @@
 #include "node/base/result.h"
 #include "node/base/signing.h"
 #include "transport/endpoint.h"
+#include "transport/session_info.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace starling::transport {
-
-enum class Purpose : std::uint8_t { fresh = 0, renew = 1 };
 
 // Who is there; see wire.capnp.
 struct Hello {

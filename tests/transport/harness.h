@@ -50,9 +50,8 @@ class RecordingEvents final : public SessionEvents {
 // One node's transport with its identity and events.
 struct TestNode {
   TestNode(asio::io_context& io, asio::thread_pool& pool, SwarmKey key, std::uint64_t instance,
-           Identity own = Identity::generate())
+           Identity own = Identity::generate(), TransportOptions options = {})
       : identity(std::move(own)) {
-    TransportOptions options;
     options.name = "node-" + std::to_string(instance);
     options.instance = {instance};
     options.advertised = {{"192.0.2.1", 7411}};
@@ -92,6 +91,11 @@ class TestWorld {
   TestNode& add(SwarmKey key) {
     ++instances_;
     return *nodes_.emplace_back(std::make_unique<TestNode>(io_, pool_, std::move(key), instances_));
+  }
+  TestNode& add(TransportOptions options) {
+    ++instances_;
+    return *nodes_.emplace_back(std::make_unique<TestNode>(
+        io_, pool_, SwarmKey::of(secret_), instances_, Identity::generate(), std::move(options)));
   }
   // A node with the key file of another one.
   TestNode& add_clone_of(std::span<const std::byte, 32> seed) {
