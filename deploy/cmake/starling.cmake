@@ -36,6 +36,9 @@ add_library(starling_asio INTERFACE)
 target_compile_definitions(starling_asio INTERFACE
   ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_SEPARATE_COMPILATION ASIO_HAS_CO_AWAIT
   ASIO_HAS_STD_COROUTINE ASIO_HAS_STD_ALIGNED_ALLOC)
+# g++ 12 sees a mismatch of operators in every coroutine frame of Asio.
+target_compile_options(starling_asio INTERFACE
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-mismatched-new-delete>)
 target_link_libraries(starling_asio INTERFACE Threads::Threads)
 
 # starling_library(NAME SOURCES ... HEADERS ... [PUBLIC targets...] [PRIVATE targets...])

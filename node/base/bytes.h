@@ -87,9 +87,10 @@ class ByteWriter {
   template <class T>
     requires std::is_arithmetic_v<T>
   void write(T value) {
-    std::array<std::byte, sizeof(T)> raw;
-    std::memcpy(raw.data(), &value, sizeof(T));
-    out_.insert(out_.end(), raw.begin(), raw.end());
+    // Not insert(): g++ 12 sees an overflow in it that is not there.
+    const auto at = out_.size();
+    out_.resize(at + sizeof(T));
+    std::memcpy(out_.data() + at, &value, sizeof(T));
   }
 
   void append(ByteView bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
