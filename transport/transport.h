@@ -49,7 +49,9 @@ class SessionEvents {
   // False refuses: the peer is told, and drops it.
   [[nodiscard]] virtual bool admit(const NodeId& peer, std::uint16_t type, ByteView body,
                                    std::size_t attachment_bytes) ON_IO_THREAD = 0;
-  // The peer refused the attachment of a message that send() took; the message was not delivered.
+  // The attachment of a message that send() took was refused by the peer, given up by it after
+  // limits::kTransferStall without progress, or cut by the renewal of a session that could not
+  // wait; the message was not delivered.
   virtual void on_refused(const NodeId& peer, std::uint16_t type, ByteView body) ON_IO_THREAD = 0;
 
   // A dial ended without a session to the node at that address.
@@ -77,9 +79,10 @@ struct TransportOptions {
 
 // Owner of listener, dials and sessions.
 //
-// Constructed once by the node; `stop()` must have finished before it is destroyed. Lives on the io
-// thread; the pool only seals bulk records. Holds this node's sessions: who is a member of the
-// swarm is not its business. Cost: a session has two coroutines and about 200 KiB of buffers.
+// Constructed once by the node; `stop()` must have finished before it is destroyed, and the pool
+// must run until then. Lives on the io thread; the pool only seals bulk records. Holds this node's
+// sessions: who is a member of the swarm is not its business. Cost: a session has two coroutines
+// and about 200 KiB of buffers.
 class Transport {
  public:
   // Everything passed by reference outlives the Transport.
