@@ -80,18 +80,23 @@ ExchangeEffects Mixer::on_job_done(TimePoint now, CodecOutcome outcome) {
 
 ExchangeEffects Mixer::on_steps(TimePoint now, const TrainingState& training) {
   return turn_at(now, [&](Turn&) {
-    // A node that took over its counters from elsewhere starts from them.
+    // A trainer that was rebuilt counts from the start again: nothing is known of that one report.
     const bool counts_on = training.steps >= training_.steps;
     const std::uint64_t steps = counts_on ? training.steps - training_.steps : 0;
     if (steps > 0 && training.samples > training_.samples)
       node_.batch =
           static_cast<double>(training.samples - training_.samples) / static_cast<double>(steps);
     node_.replica.age += static_cast<double>(steps);
-    node_.replica.steps = std::max(node_.replica.steps, training.steps);
+    node_.replica.steps += steps;
     node_.replica.samples = std::max(node_.replica.samples, training.samples);
     if (std::isfinite(training.loss)) node_.replica.loss = training.loss;
     training_ = training;
   });
+}
+
+void Mixer::continue_from(const TrainingState& training) {
+  training_ = training;
+  node_.replica.samples = std::max(node_.replica.samples, training.samples);
 }
 
 void Mixer::on_goodput(NodeId peer, double bytes_per_second) {
@@ -184,7 +189,9 @@ void Mixer::learn(const CodecOutcome& outcome, Neighbour& neighbour) {
 void Mixer::count(Turn& turn, const ExchangeEvent& event) {
   const auto counters = [&](NodeId peer) -> NeighbourView& { return neighbour(peer).counters; };
   if (const auto* opened = std::get_if<EdgeOpened>(&event)) {
-    neighbour(opened->peer).retry = {};
+    Neighbour& peer = neighbour(opened->peer);
+    peer.retry = {};
+    control_level(turn, peer);  // a pinned level holds from the first answer on
   } else if (const auto* reset = std::get_if<EdgeWasReset>(&event)) {
     ++counters(reset->peer).resets;
   } else if (const auto* closed = std::get_if<EdgeWasClosed>(&event)) {

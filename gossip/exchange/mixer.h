@@ -102,6 +102,9 @@ class Mixer {
   [[nodiscard]] ExchangeEffects on_message(TimePoint now, NodeId from, ExchangeMessage message);
   [[nodiscard]] ExchangeEffects on_job_done(TimePoint now, CodecOutcome outcome);
   [[nodiscard]] ExchangeEffects on_steps(TimePoint now, const TrainingState& training);
+  // Counters from which on_steps() counts on without ageing the replica: after a checkpoint was
+  // loaded or the trainer rebuilt. The age itself comes with adopt_replica().
+  void continue_from(const TrainingState& training);
   // Goodput of bulk bursts to or from `peer`, the smaller of the two ways.
   void on_goodput(NodeId peer, double bytes_per_second);
   // `peer` had no room for the attachment of `message`, which it therefore never saw.

@@ -30,9 +30,6 @@ void Mixer::open_wanted(Turn& turn) {
   for (const auto& peer : wanted_) {
     Neighbour& each = neighbour(peer);
     if (turn.now < each.open_at || !each.edge.may_open(turn.now)) continue;
-    // The levels start as the first ones again: what the old edge needed says little of this one.
-    each.history = LevelHistory(options_.levels);
-    control_level(turn, each);
     each.edge.open(turn);
   }
 }

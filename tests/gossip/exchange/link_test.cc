@@ -67,7 +67,7 @@ TEST_CASE("every fact holds while sessions are lost and attachments refused") {
   std::uint64_t crossings = 0;
   std::uint64_t complete = 0;
   std::uint64_t voided = 0;
-  for (const std::uint64_t seed : seeds(24)) {
+  for (const std::uint64_t seed : seeds(16)) {
     CAPTURE(seed);
     LinkOptions options{.seed = seed, .nodes = 2 + seed % 4, .session_losses = 1.5};
     options.refusals = seed % 3 == 0 ? 0.03 : 0;

@@ -366,6 +366,44 @@ TEST_CASE("a node that nobody takes in again averages after its patience") {
   CHECK(bench.jobs.size() == 1);
 }
 
+TEST_CASE("a loaded checkpoint ages the replica by the steps since then only") {
+  Bench bench;
+  bench.take(bench.mixer.adopt_replica(bench.now, 4000));
+  bench.training.steps = 50'000;
+  bench.training.samples = 1'600'000;
+  bench.mixer.continue_from(bench.training);
+
+  bench.steps(3);
+
+  CHECK(bench.mixer.age() == 4003);
+}
+
+TEST_CASE("a rebuilt trainer that counts from zero goes on offering") {
+  Bench bench;
+  bench.open(20);
+  bench.steps(50);
+  bench.finish_jobs();
+  bench.answer(20);
+  const auto offers = bench.count<Offer>();
+  bench.training = {};
+  bench.steps(0);
+
+  bench.steps(2);
+  bench.finish_jobs();
+
+  CHECK(bench.count<Offer>() == offers + 1);
+}
+
+TEST_CASE("a pinned level holds from the first answer on") {
+  MixerOptions options;
+  options.levels.fixed_level = Level::l4;
+  Bench bench(options, 200);
+
+  bench.accept(20);
+
+  CHECK(bench.mixer.find_edge(node_named(20))->level() == Level::l4);
+}
+
 TEST_CASE("a thousand steps of lag heal by averaging") {
   Bench bench;
   bench.age = 1000;
