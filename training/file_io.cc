@@ -53,7 +53,7 @@ class Descriptor {
 
 }  // namespace
 
-Result<Bytes> read_whole_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+Result<FilePrefix> read_prefix(const std::filesystem::path& path, std::uint64_t max_bytes) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.number() < 0) return os_error(Doing::reading_file, path, errno);
   struct stat status{};
@@ -61,13 +61,10 @@ Result<Bytes> read_whole_file(const std::filesystem::path& path, std::uint64_t m
   if (!S_ISREG(status.st_mode)) {
     return fail(Errc::io_failed, Doing::reading_file, path.string() + ": not a regular file");
   }
-  const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (size > max_bytes) {
-    return fail(Errc::too_large, Doing::reading_file,
-                path.string() + ": " + std::to_string(size) + " bytes, at most " +
-                    std::to_string(max_bytes) + " are read");
-  }
-  Bytes bytes(static_cast<std::size_t>(size));
+  FilePrefix prefix;
+  prefix.file_bytes = static_cast<std::uint64_t>(status.st_size);
+  Bytes& bytes = prefix.bytes;
+  bytes.resize(static_cast<std::size_t>(std::min(prefix.file_bytes, max_bytes)));
   std::size_t at = 0;
   while (at < bytes.size()) {
     const ssize_t count = ::read(file.number(), bytes.data() + at, bytes.size() - at);
@@ -77,7 +74,19 @@ Result<Bytes> read_whole_file(const std::filesystem::path& path, std::uint64_t m
     at += static_cast<std::size_t>(count);
   }
   bytes.resize(at);
-  return bytes;
+  return prefix;
+}
+
+Result<Bytes> read_whole_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  // Nothing is reserved for a file that is too large.
+  TRY(const FilePrefix nothing, read_prefix(path, 0));
+  if (nothing.file_bytes > max_bytes) {
+    return fail(Errc::too_large, Doing::reading_file,
+                path.string() + ": " + std::to_string(nothing.file_bytes) + " bytes, at most " +
+                    std::to_string(max_bytes) + " are read");
+  }
+  TRY(FilePrefix whole, read_prefix(path, max_bytes));
+  return std::move(whole.bytes);
 }
 
 Result<void> write_whole_file(const std::filesystem::path& path, std::string_view text) {

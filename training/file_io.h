@@ -17,6 +17,15 @@ namespace starling::training {
 [[nodiscard]] Result<Bytes> read_whole_file(const std::filesystem::path& path,
                                             std::uint64_t max_bytes);
 
+// The first bytes of a file, at most `max_bytes`, and the size of all of it.
+struct FilePrefix {
+  Bytes bytes;
+  std::uint64_t file_bytes = 0;
+};
+// Errors:  not_found, permission, io_failed.
+[[nodiscard]] Result<FilePrefix> read_prefix(const std::filesystem::path& path,
+                                             std::uint64_t max_bytes);
+
 // Writes text to a new file and flushes it. Errors: disk_full, permission, io_failed.
 [[nodiscard]] Result<void> write_whole_file(const std::filesystem::path& path,
                                             std::string_view text);

@@ -24,8 +24,6 @@ std::uint64_t max_file_bytes(const Model& model) {
   return kMaxSafetensorsHeader + 4 * (model.layout.size() + 4 * model.layout.bn_channels()) +
          8 * model.norms.size();
 }
-// Before the model is known: ten billion parameters.
-constexpr std::uint64_t kMaxAnyFile = std::uint64_t{40} << 30;
 
 std::unexpected<Error> corrupt(std::string what) {
   return fail(Errc::corrupt, Doing::reading_file, std::move(what));
@@ -170,11 +168,16 @@ std::int64_t number_or(const Metadata& metadata, const std::string& key, std::in
   return problem == std::errc{} && end == text.data() + text.size() ? value : -1;
 }
 
+const TensorEntry* find(const SafetensorsHeader& header, std::string_view name) {
+  const auto found = std::ranges::find(header.tensors, name, &TensorEntry::name);
+  return found == header.tensors.end() ? nullptr : &*found;
+}
+
 // Whether every parameter of the plan is in the file with its shape.
-bool fits(const SafetensorsFile& file, const ModelPlan& plan) {
+bool fits(const SafetensorsHeader& header, const ModelPlan& plan) {
   const auto specs = parameter_specs(plan);
-  return std::ranges::all_of(specs, [&file](const gossip::TensorSpec& spec) {
-    const TensorEntry* entry = file.find(spec.name);
+  return std::ranges::all_of(specs, [&header](const gossip::TensorSpec& spec) {
+    const TensorEntry* entry = find(header, spec.name);
     return entry != nullptr && entry->shape == spec.dims;
   });
 }
@@ -224,18 +227,18 @@ Result<Replica> read_model(const std::filesystem::path& path, const Model& model
 }
 
 Result<ModelSpec> model_of_file(const std::filesystem::path& path) {
-  TRY(const SafetensorsFile file, SafetensorsFile::read(path, kMaxAnyFile));
-  const TensorEntry* stem = file.find("conv1.weight");
-  const TensorEntry* last = file.find("fc.weight");
+  TRY(const SafetensorsHeader header, read_safetensors_header(path));
+  const TensorEntry* stem = find(header, "conv1.weight");
+  const TensorEntry* last = find(header, "fc.weight");
   if (stem == nullptr || last == nullptr || stem->shape.size() != 4 || last->shape.size() != 2) {
     return fail(Errc::unsupported, Doing::reading_file,
                 path.string() + ": no conv1.weight and fc.weight as a residual net has them");
   }
   for (const std::string_view name : model_names()) {
     ModelSpec spec{std::string(name), last->shape[0], stem->shape[1], 0};
-    spec.image_size = number_or(file.metadata(), "image_size", 224);
+    spec.image_size = number_or(header.metadata, "image_size", 224);
     const auto plan = make_plan(spec);
-    if (plan && fits(file, *plan)) return spec;
+    if (plan && fits(header, *plan)) return spec;
   }
   return fail(Errc::unsupported, Doing::reading_file,
               path.string() + ": its tensors are of no model that this build knows");

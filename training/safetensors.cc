@@ -360,6 +360,13 @@ Result<SafetensorsHeader> parse_safetensors_header(ByteView prefix, std::uint64_
   return header;
 }
 
+Result<SafetensorsHeader> read_safetensors_header(const std::filesystem::path& path) {
+  TRY(const FilePrefix prefix, read_prefix(path, kLengthBytes + kMaxSafetensorsHeader));
+  auto header = parse_safetensors_header(prefix.bytes, prefix.file_bytes);
+  if (!header) return corrupt(path.string() + ": " + header.error().detail);
+  return header;
+}
+
 SafetensorsFile::SafetensorsFile(Bytes bytes, SafetensorsHeader header)
     : bytes_(std::move(bytes)), header_(std::move(header)) {
   for (std::size_t i = 0; i < header_.tensors.size(); ++i) {

@@ -62,6 +62,11 @@ struct SafetensorsHeader {
 [[nodiscard]] Result<SafetensorsHeader> parse_safetensors_header(ByteView prefix,
                                                                  std::uint64_t file_bytes);
 
+// The same from a file, of which the header alone is read.
+//
+// Errors:  not_found, permission, io_failed, corrupt.
+[[nodiscard]] Result<SafetensorsHeader> read_safetensors_header(const std::filesystem::path& path);
+
 // A whole file in memory.
 //
 // A value; owned by whoever loads it. Cost: the file's size in memory.

@@ -264,7 +264,13 @@ void Trainer::Impl::serve(Adoption request) {
 }
 
 void Trainer::Impl::serve(Saving request) {
-  Checkpoint checkpoint = stepper->checkpoint();
+  auto copied = guarded(Doing::saving_checkpoint,
+                        [&]() -> Result<Checkpoint> { return stepper->checkpoint(); });
+  if (!copied) {
+    if (request.on_saved) request.on_saved(fail(std::move(copied).error()));
+    return;
+  }
+  Checkpoint checkpoint = *std::move(copied);
   checkpoint.state.progress_map = std::move(request.request.progress_map);
   checkpoint.state.settings_fingerprint = std::move(request.request.settings_fingerprint);
   {
@@ -291,9 +297,11 @@ void Trainer::Impl::serve(Saving request) {
 }
 
 void Trainer::Impl::serve(Evaluating request) {
-  const Replica replica =
-      request.replica ? *std::move(request.replica) : stepper->arena().snapshot();
-  auto evaluation = Evaluation::create(model, replica, options.device, request.make_source());
+  auto evaluation = guarded(Doing::evaluating, [&]() -> Result<Evaluation> {
+    const Replica replica =
+        request.replica ? *std::move(request.replica) : stepper->arena().snapshot();
+    return Evaluation::create(model, replica, options.device, request.make_source());
+  });
   if (!evaluation) {
     if (request.on_evaluated) request.on_evaluated(fail(std::move(evaluation).error()));
     return;

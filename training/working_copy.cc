@@ -81,6 +81,9 @@ WorkingCopy::WorkingCopy(const Model& model, const ResolvedDevice& device)
 }
 
 void WorkingCopy::load(const Replica& replica) {
+  STARLING_CHECK_OP(replica.parameters.size(), ==, big_.size + small_.size);
+  STARLING_CHECK_OP(replica.bn_mean.size(), ==, static_cast<std::size_t>(means_.numel()));
+  STARLING_CHECK_OP(replica.bn_variance.size(), ==, static_cast<std::size_t>(means_.numel()));
   load_part(big_, replica.parameters);
   load_part(small_, replica.parameters);
   write_statistics(replica.bn_mean, replica.bn_variance);
