@@ -1,6 +1,7 @@
 // Two or more Transports in one process, on loopback, driven by one io_context.
 #pragma once
 
+#include "node/base/clock.h"
 #include "node/base/log.h"
 #include "transport/transport.h"
 
@@ -106,9 +107,10 @@ class TestWorld {
 
   // Runs handlers until the condition holds; false after 30 s without it.
   bool run_until(const std::function<bool()>& condition) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const SteadyClock clock;
+    const auto end = clock.now() + std::chrono::seconds(30);
     while (!condition()) {
-      if (std::chrono::steady_clock::now() > end) return false;
+      if (clock.now() > end) return false;
       io_.run_one_for(std::chrono::milliseconds(50));
       if (io_.stopped()) io_.restart();
     }
