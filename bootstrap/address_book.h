@@ -37,7 +37,7 @@ class AddressBook {
 
   [[nodiscard]] const std::vector<KnownPeer>& peers() const { return peers_; }
 
-  // JSON: {"version": 1, "peers": [{"address": "host:port", "id": "64 hex digits"}, ...]}.
+  // JSON: {"version": "1", "peers": [{"address": "host:port", "id": "64 hex digits"}, ...]}.
   [[nodiscard]] std::string to_text() const;
   // Errors:  too_large; corrupt, naming the byte at which the text stops making sense.
   [[nodiscard]] static Result<AddressBook> parse(std::string_view text);

@@ -22,13 +22,13 @@ namespace starling::bootstrap {
 
 // How a dial ended without a session.
 enum class DialEnd : std::uint8_t {
-  refused,          // nobody listens there
+  refused,          // no connection: nobody listens, or no way there
   timed_out,        // the address does not answer
   unresolved,       // the name has no address now
   closed_silently,  // it closed after our first message: wrong secret, another swarm, or busy
   wrong_identity,   // a pinned address answers with another identity
   refused_by_name,  // it said no, and why
-  ourselves,        // the address is this node
+  ourselves,        // the address is this node: tried again after minutes only
   other,
 };
 
@@ -78,15 +78,13 @@ struct DiallerEffects {
 // member; when that node is gone, it is dialled again. Bounded: kMaxSeeds seeds, max_per_name
 // addresses for each name.
 //
-// State of an address:
+// State of an address (`gone`: the node that answered there is no alive member any more):
 //
-// | state    | time is due      | on_up             | on_failed            | its node is no member
-// |
-// |----------|------------------|-------------------|----------------------|------------------------|
-// | waiting  | dial, -> dialling| -> resting        | -                    | - | | dialling | ->
-// waiting       | -> resting        | -> waiting (backoff) | -                      | | resting  |
-// -                | stays             | -                    | -> waiting             | |
-// ourselves| -                | -                 | -                    | -                      |
+// | state    | time is due       | on_up      | on_failed            | gone       |
+// |----------|-------------------|------------|----------------------|------------|
+// | waiting  | dial, -> dialling | -> resting | -                    | -          |
+// | dialling | -> waiting        | -> resting | -> waiting (backoff) | -          |
+// | resting  | -                 | stays      | -                    | -> waiting |
 class Dialler {
  public:
   Dialler(DiallerOptions options, Rng rng) : options_(options), rng_(rng) {}
@@ -101,6 +99,8 @@ class Dialler {
   void on_resolve_failed(TimePoint now, const transport::Endpoint& name, const Error& why);
   // A session came up at an endpoint that was dialled.
   void on_up(TimePoint now, const transport::Endpoint& endpoint, const NodeId& peer);
+  // An alive member says that it can be dialled there: nothing is left to find out.
+  void learn(const transport::Endpoint& endpoint, const NodeId& peer);
   void on_failed(TimePoint now, const transport::Endpoint& endpoint, const Error& why);
 
   // Every waiting address is due at once.
@@ -129,7 +129,6 @@ class Dialler {
     std::uint32_t failures = 0;               // since it last worked
     TimePoint not_before{};
     TimePoint out_until{};  // a dial is out until then
-    bool ourselves = false;
   };
   struct Name {
     std::string origin;

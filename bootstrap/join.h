@@ -57,6 +57,8 @@ struct LocalFacts {
   Duration run_age{};
   std::uint64_t max_state_bytes = 0;  // of a snapshot of this model; 0: not known yet
   std::vector<NodeId> alive;          // alive members, this node not included, ascending
+  // Where alive members say that they can be dialled; seeds among them are left alone.
+  std::vector<KnownPeer> addresses;
   std::vector<gossip::SavedCounter> counters;
   Hash certificate;  // zero unless finished
 };
@@ -167,16 +169,16 @@ struct JoinStatus {
 //
 // Phase of a node without a model:
 //
-// | phase      | compatible hello, age < 100 | compatible hello, older | grace over   | other event
-// |
-// |------------|-----------------------------|-------------------------|--------------|-------------------|
-// | seeking    | -> member, genesis          | -> choosing             | -> member    | session:
-// greeting | | greeting   | -> member, genesis          | -> choosing             | -> member    |
-// no hello: seeking | | adopting   | noted                       | noted                   | waits
-// | adopted: greeting | | choosing   | noted                       | noted                   |
-// waits        | chosen: loading   | | loading    | a donor perhaps             | a donor perhaps
-// | waits        | failed: choosing  | | installing | noted                       | noted | waits
-// | done: member      |
+// (`young`, `old`: a compatible peer says hello, its replica younger or older than genesis_age)
+//
+// | phase      | young              | old             | grace over         | other event        |
+// |------------|--------------------|-----------------|--------------------|--------------------|
+// | seeking    | -> member, genesis | -> choosing     | -> member, genesis | session: greeting  |
+// | greeting   | -> member, genesis | -> choosing     | -> member, genesis | all gone: seeking  |
+// | adopting   | noted              | noted           | waits              | adopted: greeting  |
+// | choosing   | noted              | noted           | waits              | chosen: loading    |
+// | loading    | noted              | a donor perhaps | waits              | failed: choosing   |
+// | installing | noted              | noted           | waits              | installed: member  |
 //
 // A node with a checkpoint begins with it instead of genesis, and loads nothing. A member that
 // rejoin() tells to be too far behind goes to `choosing`. With require_peers the grace never ends
@@ -298,6 +300,8 @@ class Join {
   TimePoint grace_until_;
   TimePoint choose_at_ = kNever;
   TimePoint next_hello_;
+  TimePoint checked_{};    // the last tick
+  NodeId installed_from_;  // the sponsor of `installing_`
   bool begun_ = false;
   bool running_ = false;  // has a model: BeginTraining or InstallState was told
   bool told_joined_ = false;

@@ -78,12 +78,11 @@ struct ReceiverEffects {
 // Chunks that came stay when donors go, and other holders of the same snapshot go on. Memory: one
 // model, bounded by max_bytes before the first chunk is asked for.
 //
-// | state     | manifest        | chunk                  | donor lost / refused      | time-out |
-// |-----------|-----------------|------------------------|---------------------------|-----------------|
-// | asking    | -> loading      | ignored                | -> failed                 | -> failed |
-// | loading   | ignored         | store; last: complete  | others; none: -> orphaned | asked
-// elsewhere | | orphaned  | -> loading      | store                  | -                         |
-// -> failed       |
+// | state    | manifest   | chunk                 | donor lost or refuses     | time-out        |
+// |----------|------------|-----------------------|---------------------------|-----------------|
+// | asking   | -> loading | ignored               | -> failed                 | -> failed       |
+// | loading  | one more   | store; last: complete | others; none: -> orphaned | asked elsewhere |
+// | orphaned | -> loading | ignored               | -                         | -> failed       |
 class StateReceiver {
  public:
   // Takes nothing above `max_bytes`, and no other settings than those of `fingerprint`.
@@ -104,6 +103,10 @@ class StateReceiver {
   [[nodiscard]] const NodeId& sponsor() const { return sponsor_; }
   // Whether a chunk of `bytes` from this peer was asked for: what admit() needs.
   [[nodiscard]] bool expects(const NodeId& from) const;
+  // Whether a manifest of this peer was asked for.
+  [[nodiscard]] bool was_asked(const NodeId& peer) const { return asked_.contains(peer); }
+  // Chunks are missing and nobody is there to give them.
+  [[nodiscard]] bool orphaned() const { return state_ == State::orphaned; }
 
  private:
   enum class State : std::uint8_t { idle, asking, loading, orphaned, ended };

@@ -1,0 +1,247 @@
+#include "bootstrap/dialler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::bootstrap {
+namespace {
+
+constexpr Duration kPatienceWithOurselves = std::chrono::minutes(5);
+
+}  // namespace
+
+DialEnd dial_end_of(const Error& error) {
+  switch (error.code) {
+    case Errc::connect_failed:
+      return DialEnd::refused;
+    case Errc::timed_out:
+      return DialEnd::timed_out;
+    case Errc::resolve_failed:
+      return DialEnd::unresolved;
+    case Errc::closed:
+      return error.doing == Doing::handshaking ? DialEnd::closed_silently : DialEnd::other;
+    case Errc::wrong_swarm:
+      return DialEnd::closed_silently;
+    case Errc::wrong_identity:
+      return DialEnd::wrong_identity;
+    case Errc::refused:
+      return DialEnd::refused_by_name;
+    case Errc::already_exists:
+      return DialEnd::ourselves;
+    default:
+      return DialEnd::other;
+  }
+}
+
+std::string_view name_of(DialEnd end) {
+  switch (end) {
+    case DialEnd::refused:
+      return "no connection";
+    case DialEnd::timed_out:
+      return "no answer";
+    case DialEnd::unresolved:
+      return "the name has no address";
+    case DialEnd::closed_silently:
+      return "closed without a reply: wrong secret, another swarm, or busy";
+    case DialEnd::wrong_identity:
+      return "another identity answers there";
+    case DialEnd::refused_by_name:
+      return "refused";
+    case DialEnd::ourselves:
+      return "this node itself";
+    case DialEnd::other:
+      return "failed";
+  }
+  return "failed";
+}
+
+Result<void> Dialler::add(TimePoint now, const Seed& seed) {
+  if (addresses_.size() + names_.size() >= kMaxSeeds)
+    return fail(Errc::too_many, Doing::joining,
+                "more than " + std::to_string(kMaxSeeds) + " addresses to try");
+  if (seed.kind == SeedKind::all_of_name) {
+    Name name;
+    name.origin = seed.origin;
+    name.not_before = now;
+    names_.try_emplace(seed.endpoint, std::move(name));
+    return {};
+  }
+  Address& address = addresses_[seed.endpoint];
+  address.report.endpoint = seed.endpoint;
+  address.report.origin = seed.origin;
+  address.source = Source::seed;
+  address.pin = seed.pin;
+  address.not_before = now;
+  address.failures = 0;
+  return {};
+}
+
+void Dialler::add(TimePoint now, const AddressBook& book) {
+  for (const auto& peer : book.peers()) {
+    if (addresses_.size() >= kMaxSeeds || addresses_.contains(peer.endpoint)) continue;
+    Address address;
+    address.report.endpoint = peer.endpoint;
+    address.report.origin = "address book";
+    // Only an explicit id@host:port pins: whoever answers there now may be as good.
+    address.source = Source::book;
+    address.not_before = now;
+    addresses_.emplace(peer.endpoint, std::move(address));
+  }
+}
+
+void Dialler::on_resolved(TimePoint now, const transport::Endpoint& name,
+                          const std::vector<transport::Endpoint>& found) {
+  const auto at = names_.find(name);
+  if (at == names_.end()) return;
+  at->second.failures = 0;
+  at->second.detail.clear();
+  at->second.not_before = now + options_.resolve_interval;
+  // What the name does not mean any more is forgotten, unless somebody answers there.
+  std::erase_if(addresses_, [&](const auto& item) {
+    return item.second.name == name && !item.second.report.peer &&
+           std::ranges::find(found, item.first) == found.end();
+  });
+  std::size_t kept = 0;
+  for (const auto& endpoint : found) {
+    if (++kept > options_.max_per_name || addresses_.size() >= 2 * kMaxSeeds) return;
+    if (addresses_.contains(endpoint)) continue;
+    Address address;
+    address.report.endpoint = endpoint;
+    address.report.origin = at->second.origin;
+    address.name = name;
+    address.not_before = now;
+    addresses_.emplace(endpoint, std::move(address));
+  }
+}
+
+void Dialler::on_resolve_failed(TimePoint now, const transport::Endpoint& name, const Error& why) {
+  const auto at = names_.find(name);
+  if (at == names_.end()) return;
+  at->second.detail = why.detail;
+  at->second.not_before = now + backoff(++at->second.failures);
+}
+
+void Dialler::on_up(TimePoint, const transport::Endpoint& endpoint, const NodeId& peer) {
+  const auto at = addresses_.find(endpoint);
+  if (at == addresses_.end()) return;
+  Address& address = at->second;
+  address.report.peer = peer;
+  address.report.last_end.reset();
+  address.report.detail.clear();
+  address.failures = 0;
+  address.out_until = TimePoint{};
+}
+
+void Dialler::learn(const transport::Endpoint& endpoint, const NodeId& peer) {
+  const auto at = addresses_.find(endpoint);
+  if (at != addresses_.end() && !at->second.report.peer) on_up(TimePoint{}, endpoint, peer);
+}
+
+void Dialler::on_failed(TimePoint now, const transport::Endpoint& endpoint, const Error& why) {
+  const auto at = addresses_.find(endpoint);
+  if (at == addresses_.end()) return;
+  Address& address = at->second;
+  const DialEnd end = dial_end_of(why);
+  address.report.last_end = end;
+  address.report.detail = why.detail;
+  address.report.silent_closes += end == DialEnd::closed_silently ? 1 : 0;
+  address.out_until = TimePoint{};
+  address.not_before = now + backoff(++address.failures);
+  // Our own address may become another node's one day, when machines are moved.
+  if (end == DialEnd::ourselves) address.not_before += kPatienceWithOurselves;
+}
+
+void Dialler::retry_now(TimePoint now) {
+  for (auto& [endpoint, address] : addresses_) {
+    address.not_before = std::min(address.not_before, now);
+    address.failures = 0;
+  }
+  for (auto& [endpoint, name] : names_) name.not_before = std::min(name.not_before, now);
+}
+
+Duration Dialler::backoff(std::uint32_t failures) {
+  const auto doublings = std::min<std::uint32_t>(failures > 0 ? failures - 1 : 0, 20);
+  const Duration base =
+      std::min(options_.last_backoff, options_.first_backoff * (std::int64_t{1} << doublings));
+  return base + Duration(static_cast<std::int64_t>(
+                    rng_.below(static_cast<std::uint64_t>(base.count()) / 2 + 1)));
+}
+
+DiallerEffects Dialler::on_tick(TimePoint now,
+                                const std::function<bool(const NodeId&)>& is_member) {
+  DiallerEffects effects;
+  std::size_t out = 0;
+  for (const auto& [endpoint, address] : addresses_) out += address.out_until > now ? 1 : 0;
+  for (auto& [endpoint, address] : addresses_) {
+    if (address.report.peer && is_member(*address.report.peer)) {
+      // When the member is gone the first try comes at once.
+      address.not_before = std::min(address.not_before, now);
+      continue;
+    }
+    if (address.out_until != TimePoint{} && address.out_until <= now) {
+      address.out_until = TimePoint{};
+      // Transport is silent when a session with the node that answered exists already.
+      address.report.last_end = DialEnd::other;
+      address.report.detail = "no outcome, or connected by another address";
+      address.not_before = now + backoff(++address.failures);
+    }
+    if (address.out_until > now || now < address.not_before || out >= options_.max_outstanding)
+      continue;
+    ++out;
+    ++address.report.attempts;
+    address.out_until = now + options_.outcome;
+    effects.dial.push_back({endpoint, address.pin});
+  }
+  // A headless service grows and shrinks: its name is asked for ever.
+  for (auto& [endpoint, name] : names_) {
+    if (now < name.not_before) continue;
+    name.not_before = now + std::max(options_.resolve_interval, options_.outcome);
+    effects.resolve.push_back(endpoint);
+  }
+  return effects;
+}
+
+TimePoint Dialler::next_deadline() const {
+  TimePoint next = kNever;
+  for (const auto& [endpoint, address] : addresses_) {
+    if (address.report.peer) continue;
+    next =
+        std::min(next, address.out_until != TimePoint{} ? address.out_until : address.not_before);
+  }
+  for (const auto& [endpoint, name] : names_) next = std::min(next, name.not_before);
+  return next;
+}
+
+bool Dialler::has_seeds() const {
+  return !names_.empty() || std::ranges::any_of(addresses_, [](const auto& item) {
+    return item.second.source == Source::seed;
+  });
+}
+
+bool Dialler::all_closed_silently(std::uint32_t times) const {
+  bool any = false;
+  for (const auto& [endpoint, address] : addresses_) {
+    if (address.source != Source::seed || address.report.last_end == DialEnd::ourselves) continue;
+    if (address.report.peer || address.report.silent_closes < times) return false;
+    any = true;
+  }
+  return any;
+}
+
+std::vector<AddressReport> Dialler::report() const {
+  std::vector<AddressReport> reports;
+  for (const auto& [endpoint, address] : addresses_) reports.push_back(address.report);
+  for (const auto& [endpoint, name] : names_) {
+    if (name.detail.empty()) continue;
+    AddressReport report;
+    report.endpoint = endpoint;
+    report.origin = name.origin;
+    report.attempts = name.failures;
+    report.last_end = DialEnd::unresolved;
+    report.detail = name.detail;
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+}  // namespace starling::bootstrap

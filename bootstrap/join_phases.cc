@@ -1,0 +1,380 @@
+// Decisions of a join: settings, sponsor, when to begin, when to give up.
+#include "bootstrap/join.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::bootstrap {
+namespace {
+
+// A peer that could not sponsor us is not asked again before this has passed.
+constexpr Duration kSponsorPause = std::chrono::seconds(5);
+// A hello is repeated at once when a number in it has changed by more than this factor.
+constexpr double kMuch = 2;
+constexpr Duration kPatientTick = std::chrono::seconds(1);
+
+bool differs_much(const Hello& a, const Hello& b) {
+  const auto far = [](double x, double y) { return std::max(x, y) > kMuch * std::min(x, y) + 100; };
+  return a.settings != b.settings || a.forced != b.forced || a.phase != b.phase ||
+         a.certificate != b.certificate || a.load != b.load || a.alive != b.alive ||
+         far(a.age, b.age);
+}
+
+std::string name_list(const std::vector<AddressReport>& reports) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& report : reports) {
+    if (++shown > 4) return text + "; and " + std::to_string(reports.size() - 4) + " more";
+    text += (text.empty() ? "" : "; ") + to_string(report.endpoint) + " ";
+    text += report.last_end ? std::string(name_of(*report.last_end))
+                            : std::string(report.peer ? "answered" : "not tried yet");
+  }
+  return text;
+}
+
+}  // namespace
+
+// ---- hello
+
+Hello Join::hello() const {
+  Hello hello;
+  hello.settings = own_;
+  hello.forced = forced_;
+  hello.alive = facts_.alive.size() + (running_ ? 1 : 0);
+  hello.samples = facts_.samples;
+  hello.age = facts_.age;
+  // Others should not begin at genesis beside a node that is about to be far from it.
+  if (receiver_ && !running_)
+    if (const auto at = peers_.find(receiver_->sponsor()); at != peers_.end() && at->second.hello)
+      hello.age = std::max(hello.age, at->second.hello->age);
+  hello.phase = facts_.phase;
+  hello.load = sponsor_.load();
+  hello.certificate = facts_.certificate;
+  return hello;
+}
+
+void Join::greet(TimePoint, const NodeId& id, Peer& peer, JoinEffects& out) {
+  peer.said = hello();
+  out.emplace_back(BootstrapOutgoing{id, *peer.said});
+}
+
+void Join::greet_all(TimePoint now, JoinEffects& out) {
+  const Hello current = hello();
+  for (auto& [id, peer] : peers_)
+    if (!peer.said || differs_much(current, *peer.said)) greet(now, id, peer, out);
+}
+
+// ---- settings
+
+void Join::compare(TimePoint now, const NodeId& id, JoinEffects& out) {
+  Peer& peer = peers_.at(id);
+  if (!peer.hello || !peer.said || phase_ == JoinPhase::over) return;
+  const SettingsSide here{own_, forced_, peer.said->alive, peer.said->samples};
+  const SettingsSide there{peer.hello->settings, peer.hello->forced, peer.hello->alive,
+                           peer.hello->samples};
+  const auto decision = decide(here, there);
+  const bool was_same = std::exchange(peer.same, decision.verdict == SettingsVerdict::same);
+  switch (decision.verdict) {
+    case SettingsVerdict::same:
+      peer.refused = false;
+      if (!was_same) out.emplace_back(SameSettings{id});
+      met_.insert(id);
+      finish_if_finished(id, peer, out);
+      return;
+    case SettingsVerdict::they_adopt:
+      return;  // their next hello shows it
+    case SettingsVerdict::adopt_theirs:
+      if (phase_ == JoinPhase::adopting || facts_.phase == RunPhase::finishing ||
+          facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving)
+        return;
+      receiver_.reset();
+      go(now, JoinPhase::adopting);
+      out.emplace_back(AdoptSettings{peer.hello->settings, id, decision.diff});
+      return;
+    case SettingsVerdict::refused:
+      if (std::exchange(peer.refused, true)) return;
+      last_refusal_ = "refused by " + short_form(id) + ": " + decision.diff + " (" +
+                      decision.forced + "); drop what is forced, or --adopt takes the swarm's";
+      out.emplace_back(SettingsRefused{id, last_refusal_});
+      enforce_requirement(now, out);
+      return;
+  }
+}
+
+JoinEffects Join::on_settings_adopted(TimePoint now, const Settings& settings) {
+  JoinEffects out;
+  own_ = settings;
+  start_ = Start::genesis;  // a checkpoint of other settings is of no use
+  running_ = false;
+  facts_.age = 0;
+  facts_.max_state_bytes = 0;
+  facts_.phase = RunPhase::starting;
+  receiver_.reset();
+  installing_.reset();
+  sponsor_.drop();
+  met_.clear();
+  go(now, JoinPhase::greeting);
+  grace_until_ = std::max(grace_until_, now + options_.hello_patience);
+  for (auto& [id, peer] : peers_) {
+    peer.same = false;
+    greet(now, id, peer, out);
+  }
+  std::vector<NodeId> ids;
+  for (const auto& [id, peer] : peers_) ids.push_back(id);
+  for (const auto& id : ids) compare(now, id, out);
+  proceed(now, out);
+  return out;
+}
+
+JoinEffects Join::on_settings_unusable(TimePoint now, const Error& why) {
+  JoinEffects out;
+  last_refusal_ = "the settings of the swarm cannot be used here: " + why.detail;
+  if (phase_ != JoinPhase::adopting) return out;
+  go(now, running_ ? JoinPhase::member : JoinPhase::greeting);
+  for (auto& [id, peer] : peers_) peer.refused = peer.refused || !peer.same;
+  enforce_requirement(now, out);
+  return out;
+}
+
+void Join::finish_if_finished(const NodeId& id, const Peer& peer, JoinEffects& out) {
+  if (peer.hello->phase != RunPhase::finished || peer.hello->certificate.is_zero()) return;
+  if (facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving) return;
+  if (!fetched_.insert(peer.hello->certificate).second) return;
+  out.emplace_back(FetchFinal{id, peer.hello->certificate});
+  if (running_) return;  // the consensus room decides what it means for a running node
+  receiver_.reset();
+  phase_ = JoinPhase::fetching;
+}
+
+JoinEffects Join::on_final_unavailable(TimePoint now) {
+  JoinEffects out;
+  if (phase_ != JoinPhase::fetching) return out;
+  fetched_.clear();
+  go(now, JoinPhase::greeting);
+  grace_until_ = now + options_.grace;
+  return out;
+}
+
+// ---- how this node begins
+
+bool Join::can_sponsor(TimePoint now, const Peer& peer) const {
+  return peer.same && peer.hello && peer.hello->phase == RunPhase::training &&
+         peer.hello->age >= options_.genesis_age && peer.hello->age > facts_.age &&
+         now >= peer.no_sponsor;
+}
+
+void Join::proceed(TimePoint now, JoinEffects& out) {
+  if (!begun_) return;
+  if (phase_ == JoinPhase::choosing && now >= choose_at_) return choose_sponsor(now, out);
+  if (phase_ != JoinPhase::seeking && phase_ != JoinPhase::greeting) return;
+  if (phase_ == JoinPhase::greeting && peers_.empty()) go(now, JoinPhase::seeking);
+  if (!required_peers_met()) return;
+
+  bool awaited = false;  // somebody whose hello may change everything
+  bool old = false;      // somebody is far from genesis, or about to be
+  const NodeId* young = nullptr;
+  for (const auto& [id, peer] : peers_) {
+    if (!peer.hello && now < peer.up + options_.hello_patience) awaited = true;
+    if (!peer.hello || !peer.same) continue;
+    const auto phase = peer.hello->phase;
+    if (phase != RunPhase::starting && phase != RunPhase::training) continue;
+    if (peer.hello->age >= options_.genesis_age)
+      old = true;
+    else
+      young = &id;
+    if (!can_sponsor(now, peer) || start_ == Start::checkpoint) continue;
+    go(now, JoinPhase::choosing);
+    choose_at_ = now + options_.sponsor_choice;
+    return;
+  }
+  // A node with a checkpoint has its model; how far behind it is shows in the exchanges.
+  if (old && start_ == Start::checkpoint && !awaited)
+    return start_training(now, "the swarm is there, going on from the checkpoint", std::nullopt,
+                          out);
+  if (young != nullptr && !old && !awaited)
+    return start_training(now, "met " + short_form(*young) + " at genesis", *young, out);
+  if (now >= grace_until_ && !awaited)
+    start_training(now, dialler_.has_addresses() ? "alone: nobody answered in time" : "alone",
+                   std::nullopt, out);
+}
+
+void Join::start_training(TimePoint now, std::string why, std::optional<NodeId> via,
+                          JoinEffects& out) {
+  running_ = true;
+  go(now, JoinPhase::member);
+  out.emplace_back(BeginTraining{start_, std::move(why)});
+  if (!std::exchange(told_joined_, true)) out.emplace_back(Joined{via, now - began_});
+}
+
+void Join::choose_sponsor(TimePoint now, JoinEffects& out) {
+  const NodeId* best = nullptr;
+  const Peer* chosen = nullptr;
+  for (const auto& [id, peer] : peers_) {
+    if (!can_sponsor(now, peer)) continue;
+    if (chosen != nullptr && std::pair(chosen->hello->load, -chosen->hello->age) <=
+                                 std::pair(peer.hello->load, -peer.hello->age))
+      continue;
+    best = &id;
+    chosen = &peer;
+  }
+  if (best == nullptr) {
+    // Those that refused may be asked again soon; a member goes on as it is.
+    const bool later = std::ranges::any_of(
+        peers_, [&](const auto& item) { return item.second.same && now < item.second.no_sponsor; });
+    choose_at_ = now + kPatientTick;
+    if (later) return;
+    grace_until_ = std::max(grace_until_, now + kPatientTick);
+    go(now, running_ ? JoinPhase::member : JoinPhase::greeting);
+    return;
+  }
+  choose_at_ = now + kPatientTick;
+  if (facts_.max_state_bytes == 0) return;  // the size of the model is not known yet
+  receiver_.emplace(own_.fingerprint(), facts_.max_state_bytes, options_.transfer);
+  go(now, JoinPhase::loading);
+  take_transfer(now, receiver_->start(now, *best), out);
+  greet_all(now, out);
+}
+
+void Join::take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& out) {
+  for (auto& outgoing : effects.send) out.emplace_back(std::move(outgoing));
+  for (auto& offence : effects.offences) out.emplace_back(std::move(offence));
+  if (effects.complete) {
+    installing_ = effects.complete;
+    InstallState install;
+    install.snapshot = effects.complete;
+    install.sponsor = receiver_->sponsor();
+    installed_from_ = install.sponsor;
+    install.counters = std::move(effects.facts->counters);
+    install.run_age = std::chrono::milliseconds(
+        static_cast<std::int64_t>(std::min<std::uint64_t>(effects.facts->run_age_ms, 1ULL << 42U)));
+    receiver_.reset();
+    go(now, JoinPhase::installing);
+    out.emplace_back(std::move(install));
+    return;
+  }
+  if (effects.failed) {
+    if (const auto at = peers_.find(receiver_->sponsor()); at != peers_.end())
+      at->second.no_sponsor = now + kSponsorPause;
+    receiver_.reset();
+    go(now, JoinPhase::choosing);
+    choose_at_ = now;
+    choose_sponsor(now, out);
+    return;
+  }
+  look_for_donors(now, out);
+}
+
+// Without a donor everybody is asked who might hold the snapshot.
+void Join::look_for_donors(TimePoint now, JoinEffects& out) {
+  if (!receiver_ || !receiver_->orphaned()) return;
+  for (const auto& [id, peer] : peers_)
+    if (peer.same)
+      for (auto& outgoing : receiver_->offer_donor(now, id).send)
+        out.emplace_back(std::move(outgoing));
+}
+
+JoinEffects Join::on_state_installed(TimePoint now) {
+  JoinEffects out;
+  if (phase_ != JoinPhase::installing) return out;
+  running_ = true;
+  go(now, JoinPhase::member);
+  const auto snapshot = std::exchange(installing_, nullptr);
+  if (snapshot) sponsor_.hold(now, snapshot);
+  if (!std::exchange(told_joined_, true)) out.emplace_back(Joined{installed_from_, now - began_});
+  return out;
+}
+
+JoinEffects Join::on_state_unusable(TimePoint now, const Error&) {
+  JoinEffects out;
+  if (phase_ != JoinPhase::installing) return out;
+  installing_.reset();
+  if (const auto at = peers_.find(installed_from_); at != peers_.end())
+    at->second.no_sponsor = now + 10 * kSponsorPause;
+  go(now, JoinPhase::choosing);
+  choose_at_ = now;
+  choose_sponsor(now, out);
+  return out;
+}
+
+JoinEffects Join::rejoin(TimePoint now) {
+  JoinEffects out;
+  if (phase_ != JoinPhase::member) return out;
+  go(now, JoinPhase::choosing);
+  choose_at_ = now + options_.sponsor_choice;
+  return out;
+}
+
+// ---- giving up
+
+void Join::enforce_requirement(TimePoint now, JoinEffects& out) {
+  if (options_.require_peers == 0 || required_peers_met() || phase_ == JoinPhase::over || running_)
+    return;
+  const bool time_is_over = begun_ && now >= began_ + options_.join_timeout;
+  // Settings that a person forced do not change by waiting.
+  const bool hopeless = !last_refusal_.empty() && met_.empty();
+  if (!time_is_over && !hopeless) return;
+  Error error{Errc::not_enough_peers, Doing::joining, ""};
+  const std::string addresses = name_list(dialler_.report());
+  if (!last_refusal_.empty() && met_.empty()) {
+    error.code = Errc::settings_mismatch;
+    error.detail = last_refusal_;
+  } else if (dialler_.all_closed_silently(options_.silent_closes)) {
+    error.code = Errc::wrong_swarm;
+    error.detail = "every address closed without a reply: wrong secret, another swarm, or busy (" +
+                   addresses + ")";
+  } else {
+    error.detail = std::to_string(met_.size()) + " of " + std::to_string(options_.require_peers) +
+                   " required peers within " +
+                   std::to_string(static_cast<std::int64_t>(seconds(options_.join_timeout))) +
+                   " s" + (addresses.empty() ? "" : " (" + addresses + ")");
+  }
+  go(now, JoinPhase::over);
+  out.emplace_back(GiveUp{std::move(error)});
+}
+
+// ---- time
+
+JoinEffects Join::update(TimePoint now, LocalFacts facts) {
+  JoinEffects out;
+  facts_ = std::move(facts);
+  for (const auto& known : facts_.addresses) dialler_.learn(known.endpoint, known.id);
+  greet_all(now, out);
+  proceed(now, out);
+  return out;
+}
+
+JoinEffects Join::on_tick(TimePoint now) {
+  JoinEffects out;
+  if (phase_ == JoinPhase::over) return out;
+  sponsor_.on_tick(now);
+  if (receiver_) take_transfer(now, receiver_->on_tick(now), out);
+  if (now >= next_hello_) {
+    next_hello_ = now + options_.hello_refresh;
+    for (auto& [id, peer] : peers_) greet(now, id, peer, out);
+  }
+  if (begun_) dial(now, out);
+  enforce_requirement(now, out);
+  checked_ = now;
+  proceed(now, out);
+  return out;
+}
+
+TimePoint Join::next_deadline() const {
+  if (phase_ == JoinPhase::over) return kNever;
+  TimePoint next = std::min(next_hello_, sponsor_.next_deadline());
+  if (receiver_) next = std::min(next, receiver_->next_deadline());
+  if (begun_) next = std::min(next, dialler_.next_deadline());
+  if (phase_ == JoinPhase::choosing) next = std::min(next, choose_at_);
+  if (phase_ == JoinPhase::seeking || phase_ == JoinPhase::greeting) {
+    // Once these have passed only an event changes anything: they are not asked for again.
+    if (grace_until_ > checked_) next = std::min(next, grace_until_);
+    for (const auto& [id, peer] : peers_)
+      if (!peer.hello && peer.up + options_.hello_patience > checked_)
+        next = std::min(next, peer.up + options_.hello_patience);
+  }
+  if (options_.require_peers > 0 && !running_ && begun_)
+    next = std::min(next, began_ + options_.join_timeout);
+  return next;
+}
+
+}  // namespace starling::bootstrap

@@ -1,0 +1,223 @@
+#include "bootstrap/state_transfer.h"
+#include "node/base/hash.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::bootstrap {
+namespace {
+
+constexpr std::uint32_t kMaxSlow = 3;
+
+}  // namespace
+
+ReceiverEffects StateReceiver::start(TimePoint now, const NodeId& sponsor) {
+  ReceiverEffects effects;
+  sponsor_ = sponsor;
+  state_ = State::asking;
+  deadline_ = now + options_.manifest_deadline;
+  asked_.insert(sponsor);
+  effects.send.push_back({sponsor, StateRequest{fingerprint_, Hash{}}});
+  return effects;
+}
+
+ReceiverEffects StateReceiver::offer_donor(TimePoint, const NodeId& peer) {
+  ReceiverEffects effects;
+  if (state_ != State::loading && state_ != State::orphaned) return effects;
+  if (donors_.contains(peer) || banned_.contains(peer) || !asked_.insert(peer).second)
+    return effects;
+  effects.send.push_back({peer, StateRequest{fingerprint_, id_}});
+  return effects;
+}
+
+ReceiverEffects StateReceiver::on_manifest(TimePoint now, const NodeId& from,
+                                           const StateManifest& message) {
+  ReceiverEffects effects;
+  if (!asked_.contains(from) || state_ == State::idle || state_ == State::ended) return effects;
+  const Manifest& manifest = message.manifest;
+  if (state_ == State::asking) {
+    if (from != sponsor_) return effects;
+    const auto sound = check_manifest(manifest);
+    if (!sound || manifest.fingerprint != fingerprint_ || manifest.total_bytes > max_bytes_) {
+      effects.offences.push_back(
+          {from, Error{Errc::bad_message, Doing::transferring_state,
+                       "offered a model of " + std::to_string(manifest.total_bytes) +
+                           " bytes that does not fit the settings"}});
+      give_up("the sponsor offered another model", effects);
+      return effects;
+    }
+    id_ = manifest.id();
+    facts_ = message;
+    chunks_.assign(manifest.chunks(), nullptr);
+    started_ = now;
+  } else if (manifest.id() != id_) {
+    return effects;  // asked for this very snapshot, it offers another: no donor
+  }
+  state_ = State::loading;
+  deadline_ = kNever;
+  donors_.try_emplace(from);
+  ask_for_chunks(now, effects);
+  return effects;
+}
+
+ReceiverEffects StateReceiver::on_refused(TimePoint now, const NodeId& from,
+                                          const StateRefused& refused) {
+  ReceiverEffects effects;
+  if (state_ == State::asking && from == sponsor_ && refused.snapshot.is_zero())
+    give_up("the sponsor refused", effects);
+  else if (donors_.contains(from) && refused.snapshot == id_)
+    lose_donor(now, from, effects);
+  return effects;
+}
+
+std::optional<std::uint32_t> StateReceiver::next_chunk(const NodeId& donor) const {
+  for (std::uint32_t index = 0; index < chunks_.size(); ++index) {
+    if (chunks_[index]) continue;
+    const auto wrong = wrong_from_.find(index);
+    if (wrong != wrong_from_.end() && wrong->second.contains(donor) && donors_.size() > 1) continue;
+    const bool asked = std::ranges::any_of(
+        donors_, [&](const auto& item) { return item.second.asked.contains(index); });
+    if (!asked) return index;
+  }
+  return std::nullopt;
+}
+
+void StateReceiver::ask_for_chunks(TimePoint now, ReceiverEffects& effects) {
+  for (auto& [id, donor] : donors_) {
+    while (donor.asked.size() < options_.window) {
+      const auto index = next_chunk(id);
+      if (!index) break;
+      donor.asked.emplace(*index, now);
+      effects.send.push_back({id, ChunkRequest{id_, *index}});
+    }
+  }
+}
+
+ReceiverEffects StateReceiver::on_chunk(TimePoint now, const NodeId& from, const Chunk& chunk) {
+  ReceiverEffects effects;
+  const auto at = donors_.find(from);
+  if (at == donors_.end() || chunk.snapshot != id_ || state_ != State::loading) return effects;
+  const auto asked = at->second.asked.find(chunk.index);
+  if (asked == at->second.asked.end()) return effects;  // late: it came from somebody else
+  const Duration took = now - asked->second;
+  at->second.asked.erase(asked);
+  if (!chunk.bytes) {
+    lose_donor(now, from, effects);
+    return effects;
+  }
+  const Manifest& manifest = facts_.manifest;
+  if (chunk.bytes->size() != manifest.chunk_bytes(chunk.index) ||
+      hash_of(*chunk.bytes) != manifest.chunk_hashes[chunk.index]) {
+    effects.offences.push_back(
+        {from, Error{Errc::corrupt, Doing::transferring_state,
+                     "chunk " + std::to_string(chunk.index) + " does not have its hash"}});
+    wrong_from_[chunk.index].insert(from);
+    if (++at->second.wrong >= options_.max_wrong) {
+      banned_.insert(from);
+      lose_donor(now, from, effects);
+    } else {
+      ask_for_chunks(now, effects);
+    }
+    return effects;
+  }
+  at->second.slow = 0;
+  average_chunk_ = done_ == 0 ? took : average_chunk_ + (took - average_chunk_) / 8;
+  chunks_[chunk.index] = chunk.bytes;
+  bytes_done_ += chunk.bytes->size();
+  if (++done_ < chunks_.size()) {
+    ask_for_chunks(now, effects);
+    return effects;
+  }
+  state_ = State::ended;
+  for (const auto& [id, donor] : donors_) effects.send.push_back({id, StateDone{id_}});
+  Snapshot snapshot{manifest, std::move(chunks_)};
+  // Owners: see SharedSnapshot.
+  effects.complete = std::make_shared<const Snapshot>(std::move(snapshot));
+  effects.facts = facts_;
+  return effects;
+}
+
+void StateReceiver::lose_donor(TimePoint now, const NodeId& peer, ReceiverEffects& effects) {
+  donors_.erase(peer);
+  asked_.erase(peer);
+  if (!donors_.empty()) {
+    ask_for_chunks(now, effects);
+    return;
+  }
+  // What came so far stays: another holder of the same snapshot may turn up.
+  state_ = State::orphaned;
+  deadline_ = now + options_.chunk_deadline;
+}
+
+void StateReceiver::give_up(std::string why, ReceiverEffects& effects) {
+  state_ = State::ended;
+  deadline_ = kNever;
+  effects.failed = true;
+  effects.why = std::move(why);
+}
+
+ReceiverEffects StateReceiver::on_session_down(TimePoint now, const NodeId& peer) {
+  ReceiverEffects effects;
+  asked_.erase(peer);
+  if (state_ == State::asking && peer == sponsor_)
+    give_up("the sponsor's session ended", effects);
+  else if (state_ == State::loading && donors_.contains(peer))
+    lose_donor(now, peer, effects);
+  return effects;
+}
+
+Duration StateReceiver::chunk_patience() const {
+  // Requests queue behind each other at the donor: the window is part of the time.
+  return std::max(options_.chunk_deadline, 4 * average_chunk_);
+}
+
+ReceiverEffects StateReceiver::on_tick(TimePoint now) {
+  ReceiverEffects effects;
+  if (now >= deadline_ && (state_ == State::asking || state_ == State::orphaned)) {
+    give_up(state_ == State::asking ? "the sponsor did not answer"
+                                    : "nobody holds this snapshot any more",
+            effects);
+    return effects;
+  }
+  if (state_ != State::loading) return effects;
+  std::vector<NodeId> slow;
+  for (auto& [id, donor] : donors_) {
+    const auto late = std::erase_if(
+        donor.asked, [&](const auto& asked) { return now >= asked.second + chunk_patience(); });
+    // The same chunk is asked elsewhere if there is an elsewhere; a donor that never delivers goes.
+    if (late > 0 && ++donor.slow >= kMaxSlow) slow.push_back(id);
+  }
+  for (const auto& id : slow) {
+    lose_donor(now, id, effects);
+    banned_.insert(id);
+  }
+  if (state_ == State::loading) ask_for_chunks(now, effects);
+  return effects;
+}
+
+TimePoint StateReceiver::next_deadline() const {
+  TimePoint next = deadline_;
+  if (state_ != State::loading) return next;
+  for (const auto& [id, donor] : donors_)
+    for (const auto& [index, when] : donor.asked) next = std::min(next, when + chunk_patience());
+  return next;
+}
+
+bool StateReceiver::expects(const NodeId& from) const {
+  const auto at = donors_.find(from);
+  return at != donors_.end() && !at->second.asked.empty();
+}
+
+TransferProgress StateReceiver::progress(TimePoint now) const {
+  TransferProgress progress;
+  progress.chunks_done = done_;
+  progress.chunks = facts_.manifest.chunks();
+  progress.bytes_done = bytes_done_;
+  progress.total_bytes = facts_.manifest.total_bytes;
+  progress.donors = donors_.size();
+  const double elapsed = started_ == TimePoint{} ? 0 : seconds(now - started_);
+  if (elapsed > 0) progress.bytes_per_second = static_cast<double>(bytes_done_) / elapsed;
+  return progress;
+}
+
+}  // namespace starling::bootstrap

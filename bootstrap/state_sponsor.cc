@@ -1,0 +1,161 @@
+#include "bootstrap/state_transfer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::bootstrap {
+namespace {
+
+// A joiner that asks for nothing for so long has gone elsewhere.
+constexpr Duration kIdleJoiner = std::chrono::seconds(30);
+
+std::vector<NodeId> others_for(const NodeId& asker, const std::vector<NodeId>& first,
+                               const std::vector<NodeId>& then) {
+  std::vector<NodeId> ids;
+  for (const auto* list : {&first, &then})
+    for (const auto& id : *list)
+      if (id != asker && ids.size() < kMaxRedirects && std::ranges::find(ids, id) == ids.end())
+        ids.push_back(id);
+  return ids;
+}
+
+}  // namespace
+
+SponsorEffects StateSponsor::on_request(TimePoint now, const NodeId& from,
+                                        const StateRequest& request, const Stock& stock) {
+  SponsorEffects effects;
+  const auto refuse = [&](RefusalReason reason) {
+    effects.send.push_back(
+        {from, StateRefused{request.snapshot, reason, others_for(from, donors_, stock.others)}});
+    return effects;
+  };
+  if (request.fingerprint != stock.fingerprint) return refuse(RefusalReason::other_settings);
+  if (!request.snapshot.is_zero()) {
+    // A donor may help while it leaves or finishes: it holds the bytes.
+    if (!held_ || held_id_ != request.snapshot) return refuse(RefusalReason::not_held);
+    offer(now, from, stock, effects);
+    return effects;
+  }
+  if (stock.phase == RunPhase::starting) return refuse(RefusalReason::no_model);
+  if (stock.phase != RunPhase::training) return refuse(RefusalReason::ending);
+  if (!joiners_.contains(from) && !waiting_.contains(from) &&
+      joiners_.size() + waiting_.size() >= options_.max_joiners)
+    return refuse(RefusalReason::busy);
+  if (taking_) {
+    waiting_.insert(from);
+    return effects;
+  }
+  const bool fresh = held_ && now - taken_ <= options_.fresh;
+  // One snapshot for all joiners of the moment: while somebody loads it, it is everybody's.
+  if (fresh || (held_ && !joiners_.empty())) {
+    offer(now, from, stock, effects);
+    return effects;
+  }
+  waiting_.insert(from);
+  taking_ = true;
+  effects.take_snapshot = true;
+  return effects;
+}
+
+void StateSponsor::offer(TimePoint now, const NodeId& to, const Stock& stock,
+                         SponsorEffects& effects) {
+  joiners_[to] = now;
+  last_used_ = now;
+  StateManifest manifest;
+  manifest.manifest = held_->manifest;
+  manifest.run_age_ms = stock.run_age_ms;
+  manifest.donors = others_for(to, donors_, {});
+  manifest.counters = stock.counters;
+  if (manifest.counters.size() > kMaxSavedCounters) manifest.counters.resize(kMaxSavedCounters);
+  effects.send.push_back({to, std::move(manifest)});
+}
+
+SponsorEffects StateSponsor::on_snapshot(TimePoint now, SharedSnapshot snapshot,
+                                         const Stock& stock) {
+  SponsorEffects effects;
+  if (!taking_) return effects;  // dropped meanwhile: other settings
+  taking_ = false;
+  if (!snapshot) {
+    for (const auto& id : std::exchange(waiting_, {}))
+      effects.send.push_back(
+          {id, StateRefused{Hash{}, RefusalReason::busy, others_for(id, {}, stock.others)}});
+    return effects;
+  }
+  held_ = std::move(snapshot);
+  held_id_ = held_->manifest.id();
+  taken_ = now;
+  last_used_ = now;
+  donors_.clear();
+  joiners_.clear();
+  for (const auto& id : std::exchange(waiting_, {})) offer(now, id, stock, effects);
+  return effects;
+}
+
+void StateSponsor::hold(TimePoint now, SharedSnapshot snapshot) {
+  if (held_ && !joiners_.empty()) return;  // somebody loads the other one
+  held_ = std::move(snapshot);
+  held_id_ = held_->manifest.id();
+  // Good for those who want this very snapshot; newcomers get a fresh one.
+  taken_ = now - options_.fresh - Duration(1);
+  last_used_ = now;
+  donors_.clear();
+}
+
+void StateSponsor::drop() {
+  held_.reset();
+  taking_ = false;
+  waiting_.clear();
+  joiners_.clear();
+  donors_.clear();
+}
+
+SponsorEffects StateSponsor::on_chunk_request(TimePoint now, const NodeId& from,
+                                              const ChunkRequest& request) {
+  SponsorEffects effects;
+  const bool held = held_ && held_id_ == request.snapshot;
+  if (held && request.index >= held_->chunks.size()) {
+    effects.offences.push_back({from, Error{Errc::bad_message, Doing::transferring_state,
+                                            "asked for chunk " + std::to_string(request.index) +
+                                                " of " + std::to_string(held_->chunks.size())}});
+    return effects;
+  }
+  if (!held || !joiners_.contains(from)) {
+    effects.send.push_back({from, Chunk{request.snapshot, request.index, nullptr}});
+    return effects;
+  }
+  joiners_[from] = now;
+  last_used_ = now;
+  effects.send.push_back(
+      {from, Chunk{request.snapshot, request.index, held_->chunks[request.index]}});
+  return effects;
+}
+
+void StateSponsor::on_done(TimePoint now, const NodeId& from, const StateDone& done) {
+  if (!held_ || done.snapshot != held_id_ || joiners_.erase(from) == 0) return;
+  last_used_ = now;
+  if (donors_.size() < kMaxRedirects && std::ranges::find(donors_, from) == donors_.end())
+    donors_.push_back(from);
+}
+
+void StateSponsor::on_session_down(const NodeId& peer) {
+  waiting_.erase(peer);
+  joiners_.erase(peer);
+  std::erase(donors_, peer);
+}
+
+void StateSponsor::on_tick(TimePoint now) {
+  std::erase_if(joiners_, [&](const auto& item) { return now - item.second > kIdleJoiner; });
+  if (held_ && now - last_used_ >= options_.keep) {
+    held_.reset();
+    joiners_.clear();
+    donors_.clear();
+  }
+}
+
+TimePoint StateSponsor::next_deadline() const {
+  TimePoint next = held_ ? last_used_ + options_.keep : kNever;
+  for (const auto& [id, when] : joiners_) next = std::min(next, when + kIdleJoiner + Duration(1));
+  return next;
+}
+
+}  // namespace starling::bootstrap
