@@ -298,4 +298,9 @@ Result<ExchangeMessage> decode_exchange(const transport::Message& message) {
   return bad("message type " + std::to_string(message.type) + " is unknown");
 }
 
+Result<ExchangeMessage> decode_refused(std::uint16_t type, ByteView body) {
+  // Only a message with an attachment can be refused for it.
+  return decode_exchange({type, to_bytes(body), share(Bytes(1))});
+}
+
 }  // namespace starling::gossip

@@ -31,4 +31,8 @@ enum class ExchangeType : std::uint16_t {
 // Thread:  any; pure.
 [[nodiscard]] Result<ExchangeMessage> decode_exchange(const transport::Message& message);
 
+// A message of ours by its body alone, which is what a session hands back when the peer refused the
+// attachment: for Mixer::on_refused(). The payload of the result is a placeholder.
+[[nodiscard]] Result<ExchangeMessage> decode_refused(std::uint16_t type, ByteView body);
+
 }  // namespace starling::gossip

@@ -105,6 +105,15 @@ TEST_CASE("an attachment where none belongs is refused") {
   CHECK_FALSE(decode_exchange(wire).has_value());
 }
 
+TEST_CASE("a refused message is known by its body") {
+  const auto wire = encode_exchange(sample<Offer>());
+
+  const auto refused = decode_refused(wire.type, wire.body);
+
+  REQUIRE(refused.has_value());
+  CHECK(std::get<Offer>(*refused).seq == Seq{15});
+}
+
 TEST_CASE("unknown types are refused") {
   auto wire = encode_exchange(sample<Resume>());
   for (const unsigned type : {0x0200U, 0x0209U, 0x0103U, 0x0000U, 0xffffU}) {

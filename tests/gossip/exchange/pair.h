@@ -4,6 +4,8 @@
 #include "gossip/exchange/edge.h"
 #include "node/base/hash.h"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <deque>
 #include <string_view>
@@ -161,5 +163,14 @@ struct Pair {
   End low;
   End high;
 };
+
+// Makes an end offer; the encoded offer is taken from its effects.
+inline Offer offer_from(End& end) {
+  end.offer();
+  end.finish_job();
+  auto offer = end.take<Offer>();
+  REQUIRE(offer.has_value());
+  return std::move(*offer);
+}
 
 }  // namespace starling::gossip

@@ -1,0 +1,237 @@
+#include "gossip/exchange/edge.h"
+#include "tests/gossip/exchange/pair.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+TEST_SUITE_BEGIN("gossip/exchange/edge");
+
+namespace starling::gossip {
+namespace {
+
+using namespace std::chrono_literals;
+
+// --- resuming -----------------------------------------------------------------------------------
+
+TEST_CASE("after a lost session both ends send what is pending, which crosses") {
+  Pair pair;
+  pair.open();
+  (void)offer_from(pair.low);
+  (void)offer_from(pair.high);
+  pair.disconnect();
+  CHECK(pair.low.edge.state() == EdgeState::lost);
+
+  pair.connect();
+  CHECK(pair.low.edge.state() == EdgeState::resuming);
+  pair.run();
+
+  CHECK(pair.low.edge.state() == EdgeState::open);
+  CHECK(pair.low.edge.seq() == Seq{1});
+  CHECK(pair.high.edge.seq() == Seq{1});
+  CHECK(pair.low.last<Exchanged>()->role == Role::crossing);
+  CHECK(pair.low.count<EdgeWasReset>() == 0);
+}
+
+TEST_CASE("an answer that got lost is sent again after Resume") {
+  Pair pair;
+  pair.open();
+  pair.high.receive(offer_from(pair.low));
+  pair.high.finish_job();
+  pair.high.out.send.clear();
+  pair.disconnect();
+
+  pair.connect();
+  pair.run();
+
+  CHECK(pair.low.edge.seq() == Seq{1});
+  CHECK(pair.low.edge.chain() == pair.high.edge.chain());
+  CHECK(pair.high.count<Exchanged>() == 1);
+}
+
+TEST_CASE("a crossing of which one half got lost is completed after Resume") {
+  Pair pair;
+  pair.open();
+  const Offer from_low = offer_from(pair.low);
+  (void)offer_from(pair.high);
+  pair.high.receive(from_low);
+  pair.high.finish_job();
+  CHECK(pair.high.edge.seq() == Seq{1});
+  pair.disconnect();
+
+  pair.connect();
+  pair.run();
+
+  CHECK(pair.low.edge.seq() == Seq{1});
+  CHECK(pair.low.edge.chain() == pair.high.edge.chain());
+}
+
+TEST_CASE("Resume waits for the job that is running") {
+  Pair pair;
+  pair.open();
+  pair.high.receive(offer_from(pair.low));
+  pair.disconnect();
+
+  pair.connect();
+  CHECK_FALSE(pair.high.take<Resume>().has_value());
+  pair.high.finish_job();
+
+  const auto resume = pair.high.take<Resume>();
+  REQUIRE(resume.has_value());
+  CHECK(resume->seq == Seq{1});
+}
+
+TEST_CASE("ends that are further apart than one exchange reset") {
+  Pair pair;
+  pair.open();
+  pair.disconnect();
+  pair.connect();
+
+  pair.low.receive(Resume{.generation = {1}, .seq = {5}, .chain8 = 0, .pending = Pending::none});
+
+  CHECK(pair.low.last<EdgeWasReset>()->reason == ResetReason::sequence_differs);
+}
+
+TEST_CASE("a resumption of an edge that is closed here is refused") {
+  Pair pair;
+  pair.connect();
+
+  pair.high.receive(Resume{.generation = {4}, .seq = {5}, .chain8 = 0, .pending = Pending::none});
+
+  const auto close = pair.high.take<EdgeClose>();
+  REQUIRE(close.has_value());
+  CHECK(close->reason == CloseReason::unknown_edge);
+  CHECK(close->generation == Generation{4});
+}
+
+TEST_CASE("another process of the peer voids the edge") {
+  Pair pair;
+  pair.open();
+  pair.low.session_down();
+
+  pair.low.session_up(23);
+
+  CHECK(pair.low.edge.state() == EdgeState::closed);
+  CHECK(pair.low.edge.generation() == Generation{0});
+  CHECK(pair.low.last<EdgeWasClosed>()->reason == CloseReason::peer_restarted);
+  CHECK(pair.low.job<DropJob>() != nullptr);
+}
+
+TEST_CASE("a reference is not kept for ever for a session that is gone") {
+  Pair pair;
+  pair.open();
+  pair.low.session_down();
+
+  pair.low.tick(60s);
+
+  CHECK(pair.low.edge.state() == EdgeState::closed);
+  CHECK(pair.low.job<DropJob>() != nullptr);
+}
+
+TEST_CASE("an offer whose session ends before it is encoded never existed") {
+  Pair pair;
+  pair.open();
+  pair.low.offer();
+  pair.disconnect();
+  pair.low.finish_job();
+  CHECK_FALSE(pair.low.edge.offering());
+
+  pair.connect();
+  pair.run();
+
+  CHECK(pair.low.edge.seq() == Seq{0});
+  CHECK(pair.low.edge.may_offer());
+}
+
+// --- refused by the session ---------------------------------------------------------------------
+
+TEST_CASE("an offer that the peer had no room for is void") {
+  Pair pair;
+  pair.open();
+  const Offer offer = offer_from(pair.low);
+
+  pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, offer); });
+
+  CHECK(pair.low.edge.may_offer());
+}
+
+TEST_CASE("a refused offer that crossed is sent again as the answer") {
+  Pair pair;
+  pair.open();
+  const Offer from_low = offer_from(pair.low);
+  const Offer from_high = offer_from(pair.high);
+  pair.low.receive(from_high);
+  pair.low.finish_job();
+  CHECK(pair.low.edge.seq() == Seq{1});
+
+  pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, from_low); });
+  pair.low.tick(1s);
+  pair.run();
+
+  CHECK(pair.high.edge.seq() == Seq{1});
+  CHECK(pair.high.edge.chain() == pair.low.edge.chain());
+}
+
+TEST_CASE("an offer that overtakes a refused answer waits for it") {
+  Pair pair;
+  pair.open();
+  pair.high.receive(offer_from(pair.low));
+  pair.high.finish_job();
+  const auto answer = pair.high.take<Answer>();
+  REQUIRE(answer.has_value());
+  const Offer next = offer_from(pair.high);
+
+  pair.low.receive(next);
+  CHECK(pair.low.edge.state() == EdgeState::open);
+  CHECK_FALSE(pair.low.has_job());
+  pair.high.act([&](Turn& turn) { pair.high.edge.refused(turn, *answer); });
+  pair.high.tick(1s);
+  pair.run();
+
+  CHECK(pair.low.edge.seq() == Seq{2});
+  CHECK(pair.high.edge.seq() == Seq{2});
+}
+
+// --- frozen -------------------------------------------------------------------------------------
+
+TEST_CASE("a frozen edge starts no job and takes a late answer when it thaws") {
+  Pair pair;
+  pair.open();
+  const Offer offer = offer_from(pair.low);
+  pair.low.act([&](Turn& turn) { pair.low.edge.set_frozen(turn, Edge::Frozen::yes); });
+  pair.high.receive(offer);
+  pair.high.finish_job();
+
+  pair.low.receive(*pair.high.take<Answer>());
+  CHECK_FALSE(pair.low.has_job());
+  pair.low.act([&](Turn& turn) { pair.low.edge.set_frozen(turn, Edge::Frozen::no); });
+
+  CHECK(pair.low.job<ApplyJob>() != nullptr);
+}
+
+TEST_CASE("a frozen edge without an own offer answers Busy") {
+  Pair pair;
+  pair.open();
+  pair.high.act([&](Turn& turn) { pair.high.edge.set_frozen(turn, Edge::Frozen::yes); });
+
+  pair.high.receive(offer_from(pair.low));
+
+  CHECK(pair.high.take<Busy>().has_value());
+  CHECK_FALSE(pair.high.has_job());
+}
+
+TEST_CASE("a peer that floods a busy edge resets it") {
+  Pair pair;
+  pair.open();
+  const Offer offer = offer_from(pair.low);
+  for (int i = 0; i < 10; ++i) pair.high.receive(offer);
+
+  CHECK(pair.high.count<EdgeWasReset>() == 1);
+  pair.high.finish_jobs();
+  CHECK(pair.high.count<ExchangeTorn>() == 1);
+}
+
+}  // namespace
+}  // namespace starling::gossip
+
+TEST_SUITE_END();
