@@ -57,6 +57,9 @@ struct LocalFacts {
   Duration run_age{};
   std::uint64_t max_state_bytes = 0;  // of a snapshot of this model; 0: not known yet
   std::vector<NodeId> alive;          // alive members, this node not included, ascending
+  // Those of them whose records name this node's settings (Membership::alive_count_with); without
+  // it all alive ones are counted, which lets two islands that already know each other flip.
+  std::optional<std::uint64_t> alive_same = std::nullopt;
   // Where alive members say that they can be dialled; seeds among them are left alone.
   std::vector<KnownPeer> addresses;
   std::vector<gossip::SavedCounter> counters;

@@ -40,7 +40,7 @@ Hello Join::hello() const {
   Hello hello;
   hello.settings = own_;
   hello.forced = forced_;
-  hello.alive = facts_.alive.size() + (running_ ? 1 : 0);
+  hello.alive = facts_.alive_same.value_or(facts_.alive.size()) + (running_ ? 1 : 0);
   hello.samples = facts_.samples;
   hello.age = facts_.age;
   // Others should not begin at genesis beside a node that is about to be far from it.

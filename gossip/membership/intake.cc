@@ -204,7 +204,7 @@ void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoi
   const std::size_t changes = effects.changes.size();
   if (!known) {
     table_.set_state(*placed.member, judge(now, *placed.member), now);
-    if (placed.member->state == MemberState::alive) topology_.add(record.id);
+    place_in_topology(*placed.member);
     effects.changes.push_back({.id = record.id,
                                .before = std::nullopt,
                                .after = placed.member->state,
@@ -214,6 +214,7 @@ void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoi
                                .silent_for = std::nullopt});
     return;
   }
+  place_in_topology(*placed.member);
   reassess(now, record.id, why, effects);
   // Its state may be the same as before, and yet every edge with the old process is void.
   if (restarted && effects.changes.size() == changes)

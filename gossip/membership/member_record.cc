@@ -15,7 +15,7 @@ constexpr std::string_view kReportDomain = "starling/progress/1";
 constexpr std::uint8_t kRecordVersion = 1;
 constexpr std::size_t kSignatureBytes = 64;
 
-static_assert(1 + 32 + 8 + 8 + 1 + 4 + 4 + 32 + 1 + kMaxNameBytes + 1 +
+static_assert(1 + 32 + 8 + 8 + 1 + 4 + 4 + 32 + 32 + 1 + kMaxNameBytes + 1 +
                   kMaxAddresses * (1 + kMaxAddressBytes) + kSignatureBytes <=
               kMaxRecordBytes);
 
@@ -140,6 +140,7 @@ Bytes encode_record(const MemberRecord& record) {
   writer.write(record.roles);
   writer.write(record.capabilities);
   writer.append(record.data_set.view());
+  writer.append(record.settings.view());
   write_text(writer, record.name);
   writer.write(static_cast<std::uint8_t>(record.addresses.size()));
   for (const auto& address : record.addresses) write_text(writer, address);
@@ -186,7 +187,8 @@ Result<MemberRecord> parse_record(ByteView bytes) {
   const auto state = reader.read<std::uint8_t>();
   const auto roles = reader.read<std::uint32_t>();
   const auto capabilities = reader.read<std::uint32_t>();
-  if (!capabilities || !read_id(reader, record.data_set)) return bad("a record that ends early");
+  if (!capabilities || !read_id(reader, record.data_set) || !read_id(reader, record.settings))
+    return bad("a record that ends early");
   record.incarnation = {*incarnation};
   record.instance = {*instance};
   record.roles = *roles;

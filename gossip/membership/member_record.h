@@ -57,6 +57,7 @@ struct MemberRecord {
   std::uint32_t roles = 0;
   std::uint32_t capabilities = 0;
   Hash data_set;  // members with equal ids share one data set; zero: none or private
+  Hash settings;  // fingerprint of what it trains; zero: not said yet
   Signature signature;
 
   friend bool operator==(const MemberRecord&, const MemberRecord&) = default;

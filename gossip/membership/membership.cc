@@ -132,6 +132,31 @@ MembershipEffects Membership::set_data_set(TimePoint now, const Hash& data_set) 
   return effects;
 }
 
+MembershipEffects Membership::set_settings(TimePoint now, const Hash& settings) {
+  MembershipEffects effects;
+  if (self_.settings != settings) {
+    self_.settings = settings;
+    renew_self(now, effects);
+    for (const auto& [id, member] : table_.all()) place_in_topology(member);
+    refresh_neighbours(now, effects);
+    refresh_wanted(now, effects);
+  }
+  finish_event(now, effects);
+  return effects;
+}
+
+// Members that are there, have a model, and train what this node trains (or have not said yet).
+void Membership::place_in_topology(const MemberEntry& member) {
+  const MemberRecord& record = member.record;
+  const bool there = member.state == MemberState::alive || member.state == MemberState::suspect;
+  const bool same =
+      record.settings == self_.settings || record.settings.is_zero() || self_.settings.is_zero();
+  if (there && same && record.state == RecordState::alive)
+    topology_.add(record.id);
+  else
+    topology_.remove(record.id);
+}
+
 void Membership::on_local_samples(TimePoint now, std::uint64_t samples) {
   progress_.on_local_samples(now, samples);
 }
@@ -400,6 +425,14 @@ std::vector<MemberView> Membership::members(TimePoint now) const {
 std::size_t Membership::alive_count() const {
   return table_.count(MemberState::alive) + table_.count(MemberState::suspect) +
          (self_.state == RecordState::alive ? 1 : 0);
+}
+
+std::size_t Membership::alive_count_with(const Hash& settings) const {
+  return static_cast<std::size_t>(std::ranges::count_if(table_.all(), [&](const auto& item) {
+    const auto& [id, member] = item;
+    return (member.state == MemberState::alive || member.state == MemberState::suspect) &&
+           member.record.settings == settings;
+  }));
 }
 
 bool Membership::may_average_with(const NodeId& id) const {

@@ -184,6 +184,8 @@ class Membership {
   Result<MembershipEffects> set_addresses(TimePoint now, std::vector<std::string> addresses,
                                           std::uint32_t capabilities);
   MembershipEffects set_data_set(TimePoint now, const Hash& data_set);
+  // The fingerprint of what this node trains: members that train something else are no neighbours.
+  MembershipEffects set_settings(TimePoint now, const Hash& settings);
   // Says goodbye to everybody; afterwards nothing is dialled and nobody is accused.
   MembershipEffects leave(TimePoint now) { return set_state(now, RecordState::left); }
 
@@ -205,6 +207,8 @@ class Membership {
   [[nodiscard]] std::vector<MemberView> members(TimePoint now) const;
   // This node included, if it has not left: those that are alive or suspected.
   [[nodiscard]] std::size_t alive_count() const;
+  // Alive or suspected members whose records name these settings, this node not included.
+  [[nodiscard]] std::size_t alive_count_with(const Hash& settings) const;
   // Whether a message from `id` may open an edge: alive (or suspected), and no joiner.
   [[nodiscard]] bool may_average_with(const NodeId& id) const;
   [[nodiscard]] std::int32_t local_health() const { return health_.score(); }
@@ -263,6 +267,7 @@ class Membership {
   void notice_isolation(TimePoint now, MembershipEffects& effects);
   void flush(FactSpreader::Urgency urgency, MembershipEffects& effects);
   void finish_event(TimePoint now, MembershipEffects& effects);
+  void place_in_topology(const MemberEntry& member);
   [[nodiscard]] bool answering(const NodeId& id) const;
   [[nodiscard]] static std::uint32_t seconds_since(TimePoint then, TimePoint now);
 

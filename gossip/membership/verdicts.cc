@@ -281,10 +281,7 @@ void Membership::reassess(TimePoint now, const NodeId& id, Why why, MembershipEf
                                       : Cause::accused,
            first.accuser, first.evidence};
   }
-  if (after == MemberState::alive || (after == MemberState::suspect && topology_.contains(id)))
-    topology_.add(id);
-  else if (after != MemberState::suspect)
-    topology_.remove(id);
+  place_in_topology(*member);
   if (after == MemberState::dead || after == MemberState::left) {
     progress_.on_departed(now, id);
     close_case(id);

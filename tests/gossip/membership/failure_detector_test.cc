@@ -51,7 +51,8 @@ TEST_SUITE("gossip/failure_detector") {
     CHECK(!watch.take_due(kStart + 499ms).has_value());
     CHECK(watch.take_due(kStart + 500ms).has_value());
     int sent = 0;
-    for (int i = 0; i < 20; ++i) sent += watch.take_due(kStart + 60s + std::chrono::milliseconds(i)) ? 1 : 0;
+    for (int i = 0; i < 20; ++i)
+      sent += watch.take_due(kStart + 60s + std::chrono::milliseconds(i)) ? 1 : 0;
     CHECK(sent == 1);
   }
 

@@ -305,4 +305,20 @@ TEST_SUITE("gossip/membership_rules") {
     CHECK(!stage.node.state_of(test_id(2)).has_value());
     CHECK(stage.node.self().incarnation.value >= first.value + 3);
   }
+
+  TEST_CASE("members that train something else are members, and no neighbours") {
+    Stage stage;
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    auto other = record_of(2);
+    other.settings = test_hash_like(2);
+    sign_record(other, SwarmId{}, TestSigner(test_id(2)));
+    (void)stage.node.on_message(kStart, test_id(1), facts_of({record_of(1), other}));
+    CHECK(stage.node.neighbours().size() == 2);  // nobody has said what this node trains
+    (void)stage.node.set_settings(kStart, test_hash_like(1));
+    CHECK(stage.node.neighbours() == std::vector<NodeId>{test_id(1)});
+    CHECK(stage.node.state_of(test_id(2)) == MemberState::alive);
+    CHECK(stage.node.alive_count_with(test_hash_like(2)) == 1);
+    (void)stage.node.set_settings(kStart, test_hash_like(2));
+    CHECK(stage.node.neighbours().size() == 2);
+  }
 }
