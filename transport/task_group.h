@@ -1,4 +1,4 @@
-// TaskGroup: the owner of coroutines. Nothing is ever detached.
+// TaskGroup: the owner of coroutines. None outlives its owner.
 #pragma once
 
 #include "node/base/check.h"
