@@ -38,13 +38,25 @@ void FinalConsensus::join(Epoch epoch, FinishReason reason, Role role) {
   enter_epoch(epoch, {});
 }
 
+bool FinalConsensus::is_near_budget() const {
+  return reason_ == FinishReason::command ||
+         static_cast<double>(samples_) >= kNearBudget * static_cast<double>(budget_);
+}
+
+// Everybody who answered is a follower, or was one until nobody else turned up: in a short run all
+// may be newcomers, and then all count.
+bool FinalConsensus::nobody_takes_part() const {
+  if (epoch_.value != 1 || withdrawn_ || !is_near_budget()) return false;
+  return std::ranges::none_of(ledger_.finishes(), [&](const auto& entry) {
+    return entry.second.role == Role::participant && !ledger_.converted().contains(entry.first);
+  });
+}
+
 // A follower whose standing or progress got better before anybody closed the set takes part.
 void FinalConsensus::reconsider_role() {
   const bool may_change = phase_ == Phase::following && epoch_.value == 1 && !withdrawn_ &&
                           ledger_.participants().empty() && standing_ == Role::participant;
-  const bool near = reason_ == FinishReason::command ||
-                    static_cast<double>(samples_) >= kNearBudget * static_cast<double>(budget_);
-  if (may_change && near) {
+  if (may_change && is_near_budget()) {
     role_ = Role::participant;
     phase_ = Phase::collecting;
     considered_ = false;

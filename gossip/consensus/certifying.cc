@@ -191,6 +191,18 @@ void FinalConsensus::advance_fetching() {
 }
 
 void FinalConsensus::advance_following() {
+  const bool late = now_ >= entered_ + agree_deadline();
+  const bool settled = !considered_ && now_ >= last_heard_ + options_.settle;
+  const bool led = !ledger_.converted().empty();  // somebody came to this conclusion before us
+  if ((late || settled || led) && nobody_takes_part()) {
+    considered_ = true;
+    if (late || led || is_closed()) {
+      role_ = Role::participant;
+      phase_ = Phase::collecting;
+      entered_ = now_;
+      return restate();
+    }
+  }
   if (now_ < last_progress_ + following_limit()) return;
   if (frozen_ || options_.run.kind == RunKind::merge)
     return end_failed({Errc::timed_out, Doing::agreeing, "no certificate came: " + why_});

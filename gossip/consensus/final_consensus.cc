@@ -199,7 +199,9 @@ void FinalConsensus::handle(const Finish& message) {
   }
   if (over()) return;
   if (message.round.epoch > epoch_) {
-    if (message.role != Role::participant || ledger_.is_excluded(message.signer)) return;
+    // A follower invites those who know of nothing yet, but ends nobody's epoch.
+    if (phase_ != Phase::idle && message.role != Role::participant) return;
+    if (ledger_.is_excluded(message.signer)) return;
     if (check(message, message.signer, verifier_, options_.fingerprint) != Verdict::valid) {
       out_.misbehaved.push_back({from_, "forwarded a statement with a wrong signature"});
       return;
@@ -390,6 +392,10 @@ TimePoint FinalConsensus::next_deadline() const {
       at(closed_ + agree_deadline());
       break;
     case Phase::following:
+      if (nobody_takes_part()) {
+        if (!considered_) at(last_heard_ + options_.settle);
+        at(entered_ + agree_deadline());
+      }
       at(last_progress_ + following_limit());
       break;
     case Phase::fetching:

@@ -22,6 +22,7 @@
 //   any         Finish(E' > E)                         collecting  Finish(E')
 //   any         a valid certificate                    fetching    ChunkRequests where needed
 //   fetching    every chunk has its certified hash     lingering   finished, Acknowledge
+//   following   in epoch 1 all are followers           collecting  all take part (a short run)
 //   following   nothing heard for three minutes        idle        failed where already frozen
 //   lingering   all acknowledged, or the time is up    done        may_exit
 //   any         E would exceed max_epoch               failed      failed
@@ -227,6 +228,8 @@ class FinalConsensus {
   [[nodiscard]] bool may_order(const Finish& message) const;
   [[nodiscard]] bool may_join(const Finish& message) const;
   void join(Epoch epoch, FinishReason reason, Role role);
+  [[nodiscard]] bool is_near_budget() const;
+  [[nodiscard]] bool nobody_takes_part() const;
   void reconsider_role();
   void enter_epoch(Epoch epoch, std::string why);
   void state_finish();

@@ -25,6 +25,7 @@ void Ledger::enter(Epoch epoch) {
   if (epoch == epoch_) return;
   epoch_ = epoch;
   finishes_.clear();
+  converted_.clear();
   old_participants_ = std::exchange(participants_, {});
   old_signatures_ = std::exchange(signatures_, {});
 }
@@ -87,7 +88,12 @@ void Ledger::add(const Finish& message) {
     const auto [at, is_new] = first_part_.try_emplace(message.signer, message);
     if (!is_new && message.round.epoch < at->second.round.epoch) at->second = message;
   }
-  if (message.round.epoch == epoch_) finishes_.insert_or_assign(message.signer, message);
+  if (message.round.epoch != epoch_) return;
+  const auto [at, is_new] = finishes_.try_emplace(message.signer, message);
+  if (is_new) return;
+  if (at->second.role == Role::follower && message.role == Role::participant)
+    converted_.insert(message.signer);
+  at->second = message;
 }
 
 void Ledger::add(const Participants& message) {

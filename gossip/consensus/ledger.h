@@ -60,6 +60,9 @@ class Ledger {
   [[nodiscard]] const std::map<NodeId, Refusal>& refusals() const { return refusals_; }
   [[nodiscard]] const std::map<NodeId, Acknowledge>& acknowledged() const { return acknowledged_; }
 
+  // Followers of this epoch that changed their mind and take part.
+  [[nodiscard]] const std::set<NodeId>& converted() const { return converted_; }
+
   // Whether this id may be a participant of the current epoch: from epoch 2 on it must have stated
   // that it takes part in an earlier one (rulings 35: late nodes are followers), and it must not be
   // excluded.
@@ -81,6 +84,7 @@ class Ledger {
   std::map<NodeId, Refusal> refusals_;  // the latest of each signer, kept over epochs
   std::map<NodeId, Acknowledge> acknowledged_;
   std::map<NodeId, Finish> first_part_;  // the earliest Finish as a participant of each signer
+  std::set<NodeId> converted_;
   std::set<NodeId> excluded_;
   std::map<NodeId, Equivocation> evidence_;
 };

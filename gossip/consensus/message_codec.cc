@@ -1,3 +1,4 @@
+// From the wire to our structs, everything checked.
 #include "gossip/consensus/message_codec.h"
 
 // clang-format off: the first of the two adds what headers of Cap'n Proto need to compile.
@@ -13,171 +14,13 @@
 namespace starling::gossip::consensus {
 namespace {
 
-using transport::data_of;
 using transport::view_of;
 
 std::unexpected<Error> refuse(std::string detail) {
   return fail(Errc::bad_message, Doing::reading_message, std::move(detail));
 }
 
-// Out.
-
-void write(wire::Round::Builder out, const RoundId& round) {
-  out.setKind(static_cast<std::uint8_t>(round.run.kind));
-  out.setNumber(round.run.number);
-  out.setEpoch(round.epoch.value);
-}
-
-Bytes joined(const std::vector<NodeId>& ids) {
-  Bytes bytes;
-  bytes.reserve(ids.size() * 32);
-  for (const auto& id : ids) bytes.insert(bytes.end(), id.bytes.begin(), id.bytes.end());
-  return bytes;
-}
-
-void write(wire::Finish::Builder out, const Finish& m) {
-  write(out.initRound(), m.round);
-  out.setRevision(m.revision);
-  out.setSigner(data_of(m.signer.view()));
-  out.setFingerprint(data_of(m.fingerprint.view()));
-  out.setReason(static_cast<std::uint8_t>(m.reason));
-  out.setRole(static_cast<std::uint8_t>(m.role));
-  out.setRule(static_cast<std::uint8_t>(m.rule));
-  out.setWeight(m.weight);
-  out.setSamples(m.samples);
-  out.setSessions(data_of(joined(m.sessions)));
-  out.setSignature(data_of(m.signature.view()));
-}
-
-void write(wire::Participants::Builder out, const Participants& m) {
-  write(out.initRound(), m.round);
-  out.setSigner(data_of(m.signer.view()));
-  out.setCount(m.count);
-  out.setSet(data_of(m.set.view()));
-  out.setGraph(data_of(m.graph.view()));
-  out.setSignature(data_of(m.signature.view()));
-}
-
-void write(wire::Exponents::Builder out, const Exponents& m) {
-  write(out.initRound(), m.round);
-  out.setChunk(m.chunk);
-  out.setDirection(static_cast<std::uint8_t>(m.direction));
-}
-
-void write(wire::Sum::Builder out, const Sum& m) {
-  write(out.initRound(), m.round);
-  out.setChunk(m.chunk);
-}
-
-void write(wire::Contribution::Builder out, const Contribution& m) {
-  write(out.initRound(), m.round);
-  out.setChunk(m.chunk);
-  out.setOrigin(data_of(m.origin.view()));
-}
-
-void write(wire::ResultChunk::Builder out, const ResultChunk& m) {
-  write(out.initRound(), m.round);
-  out.setChunk(m.chunk);
-  out.setHash(data_of(m.hash.view()));
-  out.setSignature(data_of(m.signature.view()));
-}
-
-void write(wire::HashSignature::Builder out, const HashSignature& m) {
-  write(out.initRound(), m.round);
-  out.setSigner(data_of(m.signer.view()));
-  out.setClaim(data_of(m.claim.view()));
-  out.setHash(data_of(m.hash.view()));
-  out.setSignature(data_of(m.signature.view()));
-}
-
-void write(wire::Refusal::Builder out, const Refusal& m) {
-  write(out.initRound(), m.round);
-  out.setSigner(data_of(m.signer.view()));
-  out.setReason(static_cast<std::uint8_t>(m.reason));
-  out.setRule(static_cast<std::uint8_t>(m.rule));
-  out.setChunk(m.chunk);
-  out.setAccused(data_of(m.accused.view()));
-  out.setSignature(data_of(m.signature.view()));
-}
-
-void write(wire::Equivocation::Builder out, const Equivocation& m) {
-  out.setKind(static_cast<std::uint8_t>(m.proof.index()));
-  if (const auto* sets = std::get_if<0>(&m.proof)) {
-    write(out.initFirstParticipants(), sets->first);
-    write(out.initSecondParticipants(), sets->second);
-  } else if (const auto* hashes = std::get_if<1>(&m.proof)) {
-    write(out.initFirstHash(), hashes->first);
-    write(out.initSecondHash(), hashes->second);
-  }
-}
-
-void write(wire::CertificateMessage::Builder out, const CertificateMessage& m) {
-  const auto& certificate = m.certificate;
-  out.setEpoch(certificate.epoch.value);
-  out.setFingerprint(data_of(certificate.fingerprint.view()));
-  out.setHash(data_of(certificate.hash.view()));
-  out.setSet(data_of(certificate.set.view()));
-  out.setParticipants(static_cast<std::uint32_t>(certificate.participants.size()));
-  out.setSamples(certificate.samples);
-  out.setModel(data_of(as_bytes(certificate.model)));
-  out.setManifest(data_of(m.manifest.view()));
-  out.setChunks(static_cast<std::uint32_t>(m.chunks.size()));
-}
-
-void write(wire::ChunkRequest::Builder out, const ChunkRequest& m) {
-  write(out.initRound(), m.round);
-  out.setChunk(m.chunk);
-  out.setHash(data_of(m.hash.view()));
-}
-
-void write(wire::Chunk::Builder out, const Chunk& m) {
-  out.setChunk(m.chunk);
-  out.setHash(data_of(m.hash.view()));
-}
-
-void write(wire::Acknowledge::Builder out, const Acknowledge& m) {
-  write(out.initRound(), m.round);
-  out.setSigner(data_of(m.signer.view()));
-  out.setHash(data_of(m.hash.view()));
-  out.setSignature(data_of(m.signature.view()));
-}
-
-void write(wire::MergeRequest::Builder out, const MergeRequest& m) {
-  out.setNumber(m.number);
-  out.setSigner(data_of(m.signer.view()));
-  out.setSignature(data_of(m.signature.view()));
-}
-
-void write(wire::MergeAbort::Builder out, const MergeAbort& m) {
-  out.setNumber(m.number);
-  out.setSigner(data_of(m.signer.view()));
-  out.setReason(data_of(as_bytes(m.reason)));
-  out.setSignature(data_of(m.signature.view()));
-}
-
-SharedBytes attachment_of(const CertificateMessage& m) {
-  Bytes bytes;
-  ByteWriter writer(bytes);
-  for (const auto& id : m.certificate.participants) writer.append(id.view());
-  for (const auto& signature : m.certificate.signatures) writer.append(signature.view());
-  for (const auto& hash : m.chunks) writer.append(hash.view());
-  return share(std::move(bytes));
-}
-
-template <class Schema, class M>
-transport::Message made(MessageType type, const M& message) {
-  transport::Message out;
-  out.type = static_cast<std::uint16_t>(type);
-  out.body = transport::write_capnp<Schema>([&](auto builder) { write(builder, message); });
-  if constexpr (requires { message.values; }) {
-    if (message.values && !message.values->empty()) out.attachment = message.values;
-  } else if constexpr (std::is_same_v<M, CertificateMessage>) {
-    out.attachment = attachment_of(message);
-  }
-  return out;
-}
-
-// In. Fields read by copy(); the first wrong one is named.
+// Fields read by copy(); the first wrong one is named.
 
 template <class Id>
 Result<Id> read_id(::capnp::Data::Reader data, const char* field) {
@@ -214,6 +57,22 @@ Result<RoundId> read_round(wire::Round::Reader in) {
 Result<std::uint32_t> read_chunk(std::uint32_t chunk) {
   TRY(const auto value, read_number(chunk, 0, kMaxChunks - 1, "chunk"));
   return static_cast<std::uint32_t>(value);
+}
+
+// Round and chunk, with which all messages about one chunk begin.
+template <class Reader, class M>
+Result<void> read_target(Reader in, M& m) {
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.chunk, read_chunk(in.getChunk()));
+  return {};
+}
+
+// Round and signer, with which all statements begin.
+template <class Reader, class M>
+Result<void> read_origin(Reader in, M& m) {
+  TRY(m.round, read_round(in.getRound()));
+  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  return {};
 }
 
 // Ids one after the other, strictly ascending.
@@ -262,8 +121,7 @@ Result<Finish> copy(wire::Finish::Reader in, const transport::Message&) {
 
 Result<Participants> copy(wire::Participants::Reader in, const transport::Message&) {
   Participants m;
-  TRY(m.round, read_round(in.getRound()));
-  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY_VOID(read_origin(in, m));
   TRY(const auto count, read_number(in.getCount(), 1, kMaxParticipants, "count"));
   m.count = static_cast<std::uint32_t>(count);
   TRY(m.set, read_id<Hash>(in.getSet(), "set"));
@@ -278,8 +136,7 @@ SharedBytes attached(const transport::Message& message) {
 
 Result<Exponents> copy(wire::Exponents::Reader in, const transport::Message& message) {
   Exponents m;
-  TRY(m.round, read_round(in.getRound()));
-  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY_VOID(read_target(in, m));
   TRY(m.direction, read_enum(in.getDirection(), Direction::down, "direction"));
   m.values = attached(message);
   const auto bad = std::byte{255};
@@ -290,16 +147,14 @@ Result<Exponents> copy(wire::Exponents::Reader in, const transport::Message& mes
 
 Result<Sum> copy(wire::Sum::Reader in, const transport::Message& message) {
   Sum m;
-  TRY(m.round, read_round(in.getRound()));
-  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY_VOID(read_target(in, m));
   m.values = attached(message);
   return m;
 }
 
 Result<Contribution> copy(wire::Contribution::Reader in, const transport::Message& message) {
   Contribution m;
-  TRY(m.round, read_round(in.getRound()));
-  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY_VOID(read_target(in, m));
   TRY(m.origin, read_id<NodeId>(in.getOrigin(), "origin"));
   m.values = attached(message);
   return m;
@@ -307,8 +162,7 @@ Result<Contribution> copy(wire::Contribution::Reader in, const transport::Messag
 
 Result<ResultChunk> copy(wire::ResultChunk::Reader in, const transport::Message& message) {
   ResultChunk m;
-  TRY(m.round, read_round(in.getRound()));
-  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY_VOID(read_target(in, m));
   TRY(m.hash, read_id<Hash>(in.getHash(), "hash"));
   TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
   m.values = attached(message);
@@ -317,8 +171,7 @@ Result<ResultChunk> copy(wire::ResultChunk::Reader in, const transport::Message&
 
 Result<HashSignature> copy(wire::HashSignature::Reader in, const transport::Message&) {
   HashSignature m;
-  TRY(m.round, read_round(in.getRound()));
-  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY_VOID(read_origin(in, m));
   TRY(m.claim, read_id<Hash>(in.getClaim(), "claim"));
   TRY(m.hash, read_id<Hash>(in.getHash(), "hash"));
   TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
@@ -327,8 +180,7 @@ Result<HashSignature> copy(wire::HashSignature::Reader in, const transport::Mess
 
 Result<Refusal> copy(wire::Refusal::Reader in, const transport::Message&) {
   Refusal m;
-  TRY(m.round, read_round(in.getRound()));
-  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY_VOID(read_origin(in, m));
   TRY(m.reason, read_enum(in.getReason(), RefusalReason::bad_bytes, "reason"));
   TRY(m.rule, read_enum(in.getRule(), Rule::median, "rule"));
   TRY(m.chunk, read_chunk(in.getChunk()));
@@ -384,8 +236,7 @@ Result<CertificateMessage> copy(wire::CertificateMessage::Reader in,
 
 Result<ChunkRequest> copy(wire::ChunkRequest::Reader in, const transport::Message&) {
   ChunkRequest m;
-  TRY(m.round, read_round(in.getRound()));
-  TRY(m.chunk, read_chunk(in.getChunk()));
+  TRY_VOID(read_target(in, m));
   TRY(m.hash, read_id<Hash>(in.getHash(), "hash"));
   return m;
 }
@@ -400,8 +251,7 @@ Result<Chunk> copy(wire::Chunk::Reader in, const transport::Message& message) {
 
 Result<Acknowledge> copy(wire::Acknowledge::Reader in, const transport::Message&) {
   Acknowledge m;
-  TRY(m.round, read_round(in.getRound()));
-  TRY(m.signer, read_id<NodeId>(in.getSigner(), "signer"));
+  TRY_VOID(read_origin(in, m));
   TRY(m.hash, read_id<Hash>(in.getHash(), "hash"));
   TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
   return m;
@@ -434,37 +284,7 @@ Result<ConsensusMessage> read(const transport::Message& message) {
   return ConsensusMessage(std::move(value));
 }
 
-template <class... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-
 }  // namespace
-
-transport::Message encode(const ConsensusMessage& message) {
-  using T = MessageType;
-  return std::visit(
-      Overloaded{
-          [](const Finish& m) { return made<wire::Finish>(T::finish, m); },
-          [](const Participants& m) { return made<wire::Participants>(T::participants, m); },
-          [](const Exponents& m) { return made<wire::Exponents>(T::exponents, m); },
-          [](const Sum& m) { return made<wire::Sum>(T::sum, m); },
-          [](const Contribution& m) { return made<wire::Contribution>(T::contribution, m); },
-          [](const ResultChunk& m) { return made<wire::ResultChunk>(T::result_chunk, m); },
-          [](const HashSignature& m) { return made<wire::HashSignature>(T::hash_signature, m); },
-          [](const Refusal& m) { return made<wire::Refusal>(T::refusal, m); },
-          [](const Equivocation& m) { return made<wire::Equivocation>(T::equivocation, m); },
-          [](const CertificateMessage& m) {
-            return made<wire::CertificateMessage>(T::certificate, m);
-          },
-          [](const ChunkRequest& m) { return made<wire::ChunkRequest>(T::chunk_request, m); },
-          [](const Chunk& m) { return made<wire::Chunk>(T::chunk, m); },
-          [](const Acknowledge& m) { return made<wire::Acknowledge>(T::acknowledge, m); },
-          [](const MergeRequest& m) { return made<wire::MergeRequest>(T::merge_request, m); },
-          [](const MergeAbort& m) { return made<wire::MergeAbort>(T::merge_abort, m); },
-      },
-      message);
-}
 
 Result<ConsensusMessage> decode(const transport::Message& message) {
   if (message.attached().size() > kMaxConsensusAttachment)

@@ -34,6 +34,8 @@ void Swarm::start_node(std::size_t k) {
   auto& n = *nodes_[k];
   n.id = node_id(options_.seed * 1000 + k);
   n.signer = std::make_unique<FakeSigner>(n.id);
+  n.weight = options_.weighted ? static_cast<std::uint32_t>(1 + 7 * k) : 1;
+  base_.weight = n.weight;
   n.consensus = std::make_unique<FinalConsensus>(base_, *n.signer, verifier_);
   const auto& shape = options_.shape;
   Rng values(options_.seed * 7919 + k + 1);
@@ -262,8 +264,9 @@ float divided(Wide sum, Wide weight, int exponent) {
 
 // One block: the exponent of all, the fixed-point values, the result.
 template <class Get>
-void reduce_block(std::size_t first, std::size_t last, const std::vector<std::size_t>& members,
-                  Rule rule, Get get, std::vector<float>& out) {
+void reduce_block(Swarm& swarm, std::size_t first, std::size_t last,
+                  const std::vector<std::size_t>& members, Rule rule, Get get,
+                  std::vector<float>& out) {
   int exponent = -126;
   for (const auto m : members)
     for (std::size_t v = first; v < last; ++v) {
@@ -277,9 +280,13 @@ void reduce_block(std::size_t first, std::size_t last, const std::vector<std::si
     for (const auto m : members)
       fixed.push_back(std::llrint(std::ldexp(static_cast<double>(get(m, v)), 30 - exponent)));
     Wide sum = 0;
-    for (const auto f : fixed) sum += f;
+    Wide weight = 0;
+    for (std::size_t k = 0; k < fixed.size(); ++k) {
+      sum += fixed[k] * static_cast<Wide>(swarm.node(members[k]).weight);
+      weight += static_cast<Wide>(swarm.node(members[k]).weight);
+    }
     if (rule == Rule::mean) {
-      out[v] = divided(sum, static_cast<Wide>(members.size()), exponent);
+      out[v] = divided(sum, weight, exponent);
       continue;
     }
     std::sort(fixed.begin(), fixed.end());
@@ -299,17 +306,17 @@ Reference reference_of(Swarm& swarm, const std::vector<std::size_t>& participant
   reference.x.resize(shape.parameters);
   for (std::size_t first = 0; first < shape.parameters; first += kBlockValues)
     reduce_block(
-        first, std::min<std::size_t>(first + kBlockValues, shape.parameters), participants, rule,
-        [&](std::size_t m, std::size_t v) { return swarm.node(m).y[v]; }, reference.x);
+        swarm, first, std::min<std::size_t>(first + kBlockValues, shape.parameters), participants,
+        rule, [&](std::size_t m, std::size_t v) { return swarm.node(m).y[v]; }, reference.x);
   reference.mean.resize(shape.channels);
   reference.variance.resize(shape.channels);
   for (std::size_t c = 0; c < shape.channels; ++c)
     reduce_block(
-        c, c + 1, participants, rule,
+        swarm, c, c + 1, participants, rule,
         [&](std::size_t m, std::size_t v) { return swarm.node(m).mean[v]; }, reference.mean);
   for (std::size_t c = 0; c < shape.channels; ++c)
     reduce_block(
-        c, c + 1, participants, rule,
+        swarm, c, c + 1, participants, rule,
         [&](std::size_t m, std::size_t v) {
           return moment_about(swarm.node(m).mean[v], swarm.node(m).variance[v], reference.mean[v]);
         },

@@ -31,6 +31,7 @@ struct SwarmOptions {
   Duration longest_step = std::chrono::milliseconds(300);  // between freeze and on_frozen
   RunKind kind = RunKind::finish;
   std::uint32_t window = 2;
+  bool weighted = false;  // node k has weight 1 + 7 k
 };
 
 struct SimNode {
@@ -42,6 +43,7 @@ struct SimNode {
   std::vector<float> x, result_mean, result_variance;
   std::vector<std::int64_t> result_counters;
   std::vector<TensorLimit> tensors;
+  std::uint32_t weight = 1;
   bool alive = true;
   bool busy = false;  // a job is running
   std::uint64_t life = 0;

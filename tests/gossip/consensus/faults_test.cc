@@ -1,0 +1,288 @@
+#include "tests/gossip/consensus/swarm_checks.h"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+namespace starling::gossip::consensus::testing {
+
+using namespace std::chrono_literals;
+
+TEST_SUITE("gossip/consensus/faults") {
+  TEST_CASE("a death in any phase costs exactly one epoch and the survivors end identical") {
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 5, .seed = seed});
+      swarm.connect_all();
+      swarm.run(1s);
+      bool dead = false;
+      std::size_t seen = 0;
+      // The moment of death: after a number of messages of this kind.
+      const std::size_t kind = 2 + seed % 4;  // Exponents, Sum, Contribution (never), ResultChunk
+      swarm.on_deliver = [&](std::size_t, std::size_t, const ConsensusMessage& message) {
+        const auto phase =
+            swarm.node(4).alive ? swarm.node(4).consensus->state().phase : Phase::done;
+        if (!dead && phase >= Phase::confirming && phase <= Phase::checking &&
+            message.index() == kind && ++seen > seed % 11) {
+          dead = true;
+          swarm.kill(4);
+        }
+        return true;
+      };
+
+      swarm.command(0);
+      swarm.run(10min);
+
+      if (dead) {
+        check_result(swarm, {0, 1, 2, 3}, {0, 1, 2, 3});
+        CHECK(epoch_of(swarm, 0) == 2);
+      } else {
+        check_result(swarm, all_of(swarm), all_of(swarm));
+      }
+      CHECK(swarm.idle());
+    }
+  }
+
+  TEST_CASE("a death while the set is collected, confirmed or certified leaves nobody hanging") {
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 6, .seed = seed});
+      swarm.connect_all();
+      swarm.run(1s);
+      const auto when = 1s + std::chrono::milliseconds(5 + 29 * seed);
+      swarm.at(when, [&] { swarm.kill(5); });
+
+      swarm.command(0);
+      swarm.run(15min);
+
+      CHECK(swarm.idle());
+      for (std::size_t k = 0; k < 5; ++k) {
+        CAPTURE(k);
+        REQUIRE(swarm.node(k).finished);
+        CHECK(swarm.node(k).finished->certificate.hash == swarm.node(0).finished->certificate.hash);
+        CHECK(swarm.node(k).x == swarm.node(0).x);
+        CHECK(epoch_of(swarm, k) <= 2);
+        CHECK(swarm.node(k).may_exit);
+        CHECK(swarm.node(k).misbehaved.empty());
+      }
+    }
+  }
+
+  TEST_CASE("two deaths of nine in the middle leave the survivors identical") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 9, .seed = seed});
+      swarm.connect_all();
+      swarm.run(1s);
+      Rng rng(seed);
+      for (std::size_t k : {7U, 8U})
+        swarm.at(1s + std::chrono::milliseconds(rng.below(1500)), [&swarm, k] { swarm.kill(k); });
+
+      swarm.progress(0, 1000, 1000);
+      for (std::size_t k = 1; k < 9; ++k) swarm.progress(k, 990, 1000);
+      swarm.run(15min);
+
+      for (std::size_t k = 0; k < 7; ++k) {
+        REQUIRE(swarm.node(k).finished);
+        CHECK(swarm.node(k).x == swarm.node(0).x);
+        CHECK(swarm.node(k).finished->certificate == swarm.node(0).finished->certificate);
+        CHECK(epoch_of(swarm, k) <= 3);
+        CHECK(swarm.node(k).finished_at < TimePoint{} + 60s);
+      }
+      CHECK(swarm.idle());
+    }
+  }
+
+  TEST_CASE("sessions that break and come back in the middle lose nothing") {
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 6, .seed = seed, .longest_job = 20ms});
+      swarm.connect_ring();
+      swarm.connect(0, 3);
+      swarm.run(1s);
+      Rng rng(seed);
+      for (std::size_t k = 0; k < 8; ++k) {
+        const auto a = rng.below(6);
+        const auto when = 1s + std::chrono::milliseconds(300 + rng.below(1200));
+        swarm.at(when, [&swarm, a] { swarm.disconnect(a, (a + 1) % 6); });
+        swarm.at(when + 100ms, [&swarm, a] { swarm.connect(a, (a + 1) % 6); });
+      }
+
+      swarm.command(0);
+      swarm.run(15min);
+
+      check_result(swarm, all_of(swarm), all_of(swarm));
+      // A break while statements are collected may show two nodes different graphs.
+      CHECK(epoch_of(swarm, 0) <= 3);
+      CHECK(swarm.idle());
+    }
+  }
+
+  TEST_CASE("a node that restarts in the middle follows under its old identity") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 5, .seed = seed});
+      swarm.connect_all();
+      swarm.run(1s);
+      swarm.at(1s + std::chrono::milliseconds(200 + 60 * seed), [&] {
+        swarm.restart(2);
+        swarm.at(swarm.elapsed() + 500ms, [&] {
+          for (std::size_t k : {0U, 1U, 3U, 4U}) swarm.connect(2, k);
+        });
+      });
+
+      swarm.command(0);
+      swarm.run(15min);
+
+      CHECK(swarm.idle());
+      for (std::size_t k = 0; k < 5; ++k) {
+        CAPTURE(k);
+        REQUIRE(swarm.node(k).finished);
+        CHECK(swarm.node(k).x == swarm.node(0).x);
+        CHECK(swarm.node(k).finished->certificate == swarm.node(0).finished->certificate);
+        CHECK(epoch_of(swarm, k) <= 4);
+      }
+    }
+  }
+
+  TEST_CASE("a node that signs two different hashes is excluded by all") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 5, .seed = seed});
+      swarm.connect_all();
+      swarm.run(1s);
+      const FakeSigner liar(swarm.node(4).id);
+      bool lied = false;
+      swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+        const auto* honest = std::get_if<HashSignature>(&message);
+        // It never sees all signatures itself: a certificate that it could make would be final.
+        if (honest != nullptr && to == 4) return false;
+        if (honest == nullptr || honest->signer != liar.id()) return true;
+        if (from == 4 && !lied) {
+          // What everybody else gets from node 4 is held back until the lie is out.
+          lied = true;
+          auto lie = *honest;
+          lie.hash = hash_of(as_bytes("something else"));
+          sign(lie, liar, swarm.options().fingerprint);
+          swarm.inject(to, 4, lie);
+          swarm.inject(to, 4, *honest);
+        }
+        return from != 4;
+      };
+
+      swarm.command(0);
+      swarm.run(15min);
+
+      REQUIRE(lied);
+      check_result(swarm, {0, 1, 2, 3}, {0, 1, 2, 3});
+      CHECK(epoch_of(swarm, 0) <= 3);
+    }
+  }
+
+  TEST_CASE("a result that one replica cannot have led to is refused and the median stands") {
+    Swarm swarm({.nodes = 5, .seed = 12});
+    swarm.connect_all();
+    for (std::size_t k = 0; k < 5; ++k) {
+      auto& node = swarm.node(k);
+      // Replicas near one another, but for node 4 that is far away.
+      Rng rng(k + 1);
+      for (auto& y : node.y) y = 1.0F + static_cast<float>(rng.unit()) * 0.01F;
+      if (k == 4)
+        for (auto& y : node.y) y += 1000.0F;
+      node.tensors = {{0, 4096, 1.0F}, {4096, node.y.size() - 4096, 2.0F}};
+      if (k == 4) node.tensors.clear();
+    }
+    swarm.run(1s);
+
+    swarm.command(0);
+    swarm.run(15min);
+
+    check_result(swarm, all_of(swarm), all_of(swarm), Rule::median);
+    CHECK(epoch_of(swarm, 0) == 2);
+    CHECK(swarm.node(0).x[0] < 1.1F);
+  }
+
+  TEST_CASE("who refuses even the median is left out and adopts what the others certify") {
+    Swarm swarm({.nodes = 5, .seed = 13});
+    swarm.connect_all();
+    for (std::size_t k = 0; k < 5; ++k) {
+      auto& node = swarm.node(k);
+      for (auto& y : node.y) y = k == 4 ? 1000.0F : 1.0F;
+      node.tensors = {{0, node.y.size(), k == 4 ? 1.0F : 1e6F}};
+    }
+    swarm.run(1s);
+
+    swarm.command(0);
+    swarm.run(15min);
+
+    check_result(swarm, all_of(swarm), {0, 1, 2, 3}, Rule::median);
+  }
+
+  TEST_CASE("a node whose replica is not finite withdraws and the others go on") {
+    Swarm swarm({.nodes = 4, .seed = 14});
+    swarm.connect_all();
+    swarm.node(2).y[5000] = std::numeric_limits<float>::quiet_NaN();
+    swarm.run(1s);
+
+    swarm.command(0);
+    swarm.run(15min);
+
+    check_result(swarm, all_of(swarm), {0, 1, 3});
+    CHECK(epoch_of(swarm, 0) == 2);
+  }
+
+  TEST_CASE("false bytes on the way end that session and cost one epoch") {
+    Swarm swarm({.nodes = 5, .seed = 15});
+    swarm.connect_all();
+    swarm.run(1s);
+    bool spoilt = false;
+    swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+      const auto* result = std::get_if<ResultChunk>(&message);
+      if (result == nullptr || from != 4 || spoilt) return true;
+      spoilt = true;
+      auto wrong = *result;
+      auto bytes = *wrong.values;
+      bytes[3] ^= std::byte{1};
+      wrong.values = share(bytes);
+      swarm.inject(to, 4, wrong);
+      return false;
+    };
+
+    swarm.command(0);
+    swarm.run(15min);
+
+    REQUIRE(spoilt);
+    check_result(swarm, all_of(swarm), all_of(swarm));
+    CHECK(epoch_of(swarm, 0) == 2);
+    std::size_t counted = 0;
+    for (std::size_t k = 0; k < 4; ++k)
+      for (const auto& m : swarm.node(k).misbehaved) counted += m.peer == swarm.node(4).id ? 1 : 0;
+    CHECK(counted == 1);
+  }
+
+  TEST_CASE("a silent member is dropped after the stall limit and nobody hangs") {
+    Swarm swarm({.nodes = 4, .seed = 16});
+    swarm.connect_all();
+    swarm.run(1s);
+    // Its sessions stay up, but from the first sum on it is never heard again.
+    bool silent = false;
+    swarm.on_deliver = [&](std::size_t from, std::size_t, const ConsensusMessage& message) {
+      if (from == 3 && message.index() == 3) silent = true;
+      return !(silent && from == 3);
+    };
+
+    swarm.command(0);
+    swarm.run(20min);
+
+    REQUIRE(silent);
+    for (std::size_t k = 0; k < 3; ++k) {
+      REQUIRE(swarm.node(k).finished);
+      CHECK(epoch_of(swarm, k) == 2);
+      CHECK(swarm.node(k).finished->certificate.participants.size() == 3);
+      CHECK(swarm.node(k).may_exit);
+    }
+    CHECK(swarm.idle());
+  }
+}
+
+}  // namespace starling::gossip::consensus::testing
