@@ -49,11 +49,8 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
 
   // The genesis is drawn again when an edge opens with it: 0.15 s for ResNet-50, against a vector
   // of the model's size for the whole run.
-  auto draw = [&model = bridge->trainer_->model(),
-               seed = bridge->options_.genesis_seed](std::span<float> out) {
-    const auto drawn = training::make_genesis(model, seed);
-    std::copy(drawn.replica.parameters.begin(), drawn.replica.parameters.end(), out.begin());
-  };
+  auto draw = [&drawn = bridge->trainer_->model(), seed = bridge->options_.genesis_seed](
+                  std::span<float> out) { training::draw_genesis(drawn, seed, out); };
   bridge->references_ = std::make_unique<gossip::Replica>(bridge->trainer_->model().layout,
                                                           *bridge->trainer_, std::move(draw));
   return bridge;
@@ -176,6 +173,8 @@ void Bridge::note_step(const training::StepReport& report) {
     gathered_.images_per_second += static_cast<double>(report.batch);
     gathered_.lease_wait_share += report.lease_wait_s;
     gathered_.data_wait_share += report.data_wait_s;
+    gathered_.compute_s += report.compute_s;
+    gathered_.optimizer_s += report.optimizer_s;
     gathered_s_ += total;
     post = !std::exchange(report_posted_, true);
   }
@@ -200,6 +199,8 @@ void Bridge::report_steps() {
   const double time = std::max(time_s, 1e-9);
   figures.loss /= steps;
   figures.step_s = time / steps;
+  figures.compute_s /= steps;
+  figures.optimizer_s /= steps;
   figures.images_per_second /= time;
   figures.lease_wait_share /= time;
   figures.data_wait_share /= time;

@@ -43,6 +43,8 @@ struct StepFigures {
   double step_s = 0;
   double lease_wait_share = 0;  // of the time: waiting for a codec job
   double data_wait_share = 0;
+  double compute_s = 0;    // of one step, forward and backward
+  double optimizer_s = 0;  // of one step, holding the master
   std::uint64_t bad_steps = 0;
   std::uint64_t bad_samples = 0;
 };

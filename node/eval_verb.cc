@@ -62,8 +62,7 @@ Result<Measured> measure(const Config& config, const EvalArguments& arguments, L
   options.max_bad = config.data.max_bad;
   auto source = std::make_unique<training::LoaderSource>(
       std::make_unique<training::Loader>(*data, options, log));
-  TRY(const auto report,
-      training::evaluate(model, replica, device_of(config), std::move(source)));
+  TRY(const auto report, training::evaluate(model, replica, device_of(config), std::move(source)));
   return Measured{model_spec, data->name(), report};
 }
 

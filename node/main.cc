@@ -1,6 +1,7 @@
 // starling: reads the command line and carries out its verb.
 #include "node/cli/verbs.h"
 #include "node/config/load.h"
+#include "training/device.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -9,10 +10,6 @@
 #include <iostream>
 #include <string>
 #include <vector>
-
-#ifndef STARLING_TORCH_VERSION
-#define STARLING_TORCH_VERSION ""
-#endif
 
 int main(int argc, char** argv) {
   using namespace starling::node;
@@ -29,10 +26,11 @@ int main(int argc, char** argv) {
   }
 
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
+  const std::string torch_version = starling::training::libtorch_version();
   const Surroundings surroundings{
       process_environment(),
       Terminal{std::cout, std::cerr, ::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1},
-      VerbHooks{&run_verb, &eval_verb, STARLING_TORCH_VERSION}};
+      VerbHooks{&run_verb, &eval_verb, torch_version}};
   const int code = run_command_line(words, surroundings);
   std::cout << std::flush;
   return code;

@@ -7,11 +7,13 @@
 #include "node/base/clock.h"
 #include "node/base/log.h"
 #include "node/bridge.h"
+#include "node/cli/exit_code.h"
 #include "node/cli/verbs.h"
 #include "node/config/config.h"
 #include "node/control/server.h"
 #include "node/final_result.h"
 #include "node/lifecycle.h"
+#include "node/log_backend.h"
 #include "node/observe/events.h"
 #include "node/observe/health.h"
 #include "node/observe/host_sampler.h"
@@ -36,30 +38,43 @@
 
 namespace starling::node {
 
-// What a node needs from its surroundings, made by run_verb() before anything runs. Outlives the node.
+// What a node needs from its surroundings, made by run_verb() before anything runs. Outlives the
+// node.
 struct NodeParts {
   const Config& config;
+  const Terminal& terminal;
+  LogBackend& log;
   StateDir& dir;
+  EventLog& events;
   const transport::Identity& identity;
   transport::SwarmKey key;
+  SwarmId swarm;
+  Incarnation first_incarnation;
   training::DataSets& data;
-  LogBackend& log;
-  const Terminal& terminal;
+  // What this node would train on its own, as values, as text, and the model that they name.
+  TrainingSettings training;
+  bootstrap::Settings settings;
+  training::Model model;
+  std::optional<training::Checkpoint> checkpoint;  // of an earlier process
+  std::vector<bootstrap::Seed> seeds;
+  bootstrap::AddressBook address_book;
+  std::string http_token;
+  bool made_secret = false;
 };
 
 // One node of a swarm, from the first dial to the exit.
 //
 //   phase      what happens                                            ends with
-//   --------   -----------------------------------------------------   ---------------------------------------
-//   starting   listen, control socket, HTTP, first dials               joining
-//   joining    bootstrap looks for the swarm, settings, a replica      training, or an exit code
-//   training   steps, exchanges, checkpoints, evaluations              finishing, leaving
+//   --------   -----------------------------------------------------
+//   --------------------------------------- starting   listen, control socket, HTTP, first dials
+//   joining joining    bootstrap looks for the swarm, settings, a replica      training, or an exit
+//   code training   steps, exchanges, checkpoints, evaluations              finishing, leaving
 //   finishing  final consensus: freeze, reduce, certify, write files   finished, or exit 6
 //   finished   lingers for others, evaluates the final model           exit 0
 //   leaving    last push, checkpoint, record `left`                    exit 0
 //
-// Owned by run_verb(). Lives on the io thread: run() returns when the io context has drained, which is the
-// proof that nothing is left. Holds no lock.
+// Owned by run_verb(). Lives on the io thread: run() returns when the io context has drained, which
+// is the proof that nothing is left. Holds no lock.
 class Node final : private transport::SessionEvents,
                    private gossip::GossipHost,
                    private bootstrap::BootstrapHost,
@@ -83,17 +98,36 @@ class Node final : private transport::SessionEvents,
   void publish_status() ON_IO_THREAD;
   void end(ExitCode code, const std::string& why) ON_IO_THREAD;
   transport::Task<> stop_everything();
+  transport::Task<> close_doors();
   void set_phase(Phase phase) ON_IO_THREAD;
 
+  // node_joining.cc: what bootstrap asks for.
+  void begin_join() ON_IO_THREAD;
+  [[nodiscard]] bootstrap::LocalFacts local_facts() ON_IO_THREAD;
+  void begin_training(const bootstrap::BeginTraining& begin) ON_IO_THREAD;
+  void adopt_settings(const bootstrap::AdoptSettings& adopt) ON_IO_THREAD;
+  transport::Task<> rebuild_for(TrainingSettings settings, training::Model model,
+                                bootstrap::Settings text);
+  void install_state(const bootstrap::InstallState& install) ON_IO_THREAD;
+  void take_snapshot() ON_IO_THREAD;
+  void fetch_final(const bootstrap::FetchFinal& fetch) ON_IO_THREAD;
+  void give_up(const Error& error) ON_IO_THREAD;
+  void note_joined(const bootstrap::Joined& joined) ON_IO_THREAD;
+  void save_address_book() ON_IO_THREAD;
+
   // node_training.cc: from settings to a trainer that runs.
-  void begin_training(TrainingSettings settings,
-                      std::optional<training::Trainer::Start> begin, gossip::Origin origin,
-                      double age) ON_IO_THREAD;
-  transport::Task<> build_bridge(TrainingSettings settings,
-                                 std::optional<training::Trainer::Start> begin,
-                                 gossip::Origin origin, double age);
-  [[nodiscard]] BridgeOptions bridge_options(const TrainingSettings& settings) const;
-  [[nodiscard]] gossip::ModelFacts model_facts(const TrainingSettings& settings) const;
+  // How training begins: at genesis, from a checkpoint, or with a sponsor's replica.
+  struct Beginning {
+    std::optional<training::Trainer::Start> start;
+    gossip::Origin origin = gossip::Origin::genesis;
+    double age = 0;
+  };
+  // Builds the trainer off the io thread, then starts it and averaging. The rest of the node goes
+  // on meanwhile.
+  transport::Task<> build_and_start(Beginning beginning);
+  transport::Task<> drop_bridge();
+  [[nodiscard]] BridgeOptions bridge_options() const;
+  [[nodiscard]] gossip::ModelFacts model_facts() const;
   void save_checkpoint(std::function<void()> done) ON_IO_THREAD;
   void evaluate_now() ON_IO_THREAD;
   void note_evaluation(const Result<training::EvaluationReport>& report) ON_IO_THREAD;
@@ -110,22 +144,28 @@ class Node final : private transport::SessionEvents,
   void on_refused(const NodeId& peer, std::uint16_t type, ByteView body) override ON_IO_THREAD;
   void on_dial_failed(const transport::Endpoint& target, const Error& why) override ON_IO_THREAD;
   void on_effect(gossip::GossipEffect effect) override ON_IO_THREAD;
+  void on_effect(bootstrap::JoinEffect effect) override ON_IO_THREAD;
+  void persist_incarnation(Incarnation ceiling) ON_IO_THREAD;
+  transport::Task<> write_incarnation(Incarnation ceiling);
   void note(const gossip::MemberChange& change) ON_IO_THREAD;
   void note(const gossip::ExchangeEvent& event) ON_IO_THREAD;
   void note(gossip::Notice notice) ON_IO_THREAD;
 
   // node_finish.cc: the final consensus, merging and leaving.
+  void pause_training() ON_IO_THREAD;
   void take_contribution(gossip::consensus::RunKind kind) ON_IO_THREAD;
   void run_consensus_job(gossip::consensus::ConsensusJob job) ON_IO_THREAD;
+  transport::Task<> run_consensus(ConsensusMemory& memory, gossip::consensus::ConsensusJob job);
+  [[nodiscard]] ConsensusMemory& consensus_memory() ON_IO_THREAD;
   void on_finished(const gossip::consensus::Finished& finished) ON_IO_THREAD;
-  void on_final_written(const gossip::consensus::Finished& finished,
-                        const Result<void>& written) ON_IO_THREAD;
+  transport::Task<> write_final_files();
+  void evaluate_final(training::Replica result) ON_IO_THREAD;
   void on_consensus_failed(const Error& error) ON_IO_THREAD;
   void end_if_finished() ON_IO_THREAD;
   void begin_leave(Duration timeout) ON_IO_THREAD;
+  transport::Task<> limit_leave(Duration limit);
   void end_if_left() ON_IO_THREAD;
-  // DIR/final of an earlier run holds a certificate for these settings: nothing to train.
-  [[nodiscard]] bool finished_before(const Hash& fingerprint) ON_IO_THREAD;
+  void finish_leave(const std::string& how) ON_IO_THREAD;
 
   // node_control.cc: what the verbs ask.
   void on_request(const ControlRequest& request, ControlReply reply) override ON_IO_THREAD;
@@ -135,6 +175,61 @@ class Node final : private transport::SessionEvents,
   void answer(const MergeRequest& request, ControlReply reply) ON_IO_THREAD;
   void answer(const EvalRequest& request, ControlReply reply) ON_IO_THREAD;
   void answer(const LogLevelRequest& request, ControlReply reply) ON_IO_THREAD;
+
+  NodeParts parts_;
+  const Config& config_;
+  LogBackend& log_;
+  SteadyClock clock_;
+  Rng rng_;
+  Instance instance_;
+
+  asio::io_context io_{1};
+  asio::thread_pool pool_{1};  // AEAD, hashes, and whatever blocks at the start
+  transport::TaskGroup tasks_;
+  transport::Ed25519Verifier verifier_;
+  transport::Transport transport_;
+  gossip::Gossip gossip_;
+  gossip::Driver gossip_driver_;
+  bootstrap::Join join_;
+  bootstrap::Driver bootstrap_driver_;
+  std::unique_ptr<Bridge> bridge_;
+
+  Signals signals_;
+  Watchdog watchdog_;
+  SnapshotBox snapshots_;
+  Metrics metrics_;
+  Health health_;
+  HostSampler host_sampler_;
+  ProgressLines progress_lines_;
+  ControlServer control_;
+  std::unique_ptr<HttpServer> http_;
+  asio::steady_timer second_;
+
+  NodeFigures figures_;
+  TrainingSettings settings_;  // of the swarm, once they are adopted
+  std::optional<double> images_per_second_;
+  std::optional<double> gossip_wait_;
+  std::optional<double> data_wait_;
+  bool book_changed_ = false;
+  bool bug_ = false;
+  bool building_ = false;
+  bool saving_ = false;
+  bool evaluating_ = false;
+  TimePoint next_checkpoint_ = kNever;
+  TimePoint next_evaluation_ = kNever;
+
+  std::unique_ptr<ConsensusMemory> consensus_memory_;
+  std::optional<gossip::consensus::Finished> finished_;
+  bool final_written_ = false;
+  bool final_evaluated_ = false;
+  bool may_exit_ = false;
+  bool left_told_ = false;
+  bool leave_saved_ = false;
+  std::vector<ControlReply> waiting_for_finish_;
+  std::vector<ControlReply> waiting_for_leave_;
+  std::vector<ControlReply> waiting_for_join_;
+  std::vector<ControlReply> waiting_for_eval_;
+  std::optional<ExitCode> exit_;
 };
 
 }  // namespace starling::node

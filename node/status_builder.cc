@@ -1,7 +1,5 @@
 #include "node/status_builder.h"
 
-#include "node/version.h"
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -186,7 +184,7 @@ StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
   StatusSnapshot status;
   status.node = {.id = to_hex(sources.gossip.membership().self().id.view()),
                  .name = figures.name,
-                 .version = std::string(kVersion),
+                 .version = STARLING_VERSION,
                  .uptime_s = seconds(now - figures.started)};
   status.phase = figures.phase;
   status.address = figures.address;
@@ -201,6 +199,7 @@ StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
   fill_consensus(sources, status);
   status.eval = figures.eval;
   status.checkpoint = figures.checkpoint;
+  status.reachable = figures.reachable;
   status.warnings = figures.warnings;
   const auto totals = sources.transport.totals();
   status.traffic = {.bytes_sent = totals.sent.total(),

@@ -33,6 +33,7 @@ struct NodeFigures {
   std::uint64_t delta_bytes_received = 0;
   std::optional<StatusSnapshot::Eval> eval;
   std::string checkpoint;
+  std::string reachable = "unknown";
   std::uint32_t batch = 0;
   std::uint64_t images_per_epoch = 0;
   std::optional<HostSample> host;

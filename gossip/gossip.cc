@@ -1,0 +1,440 @@
+#include "gossip/gossip.h"
+
+#include "gossip/consensus/message_codec.h"
+#include "gossip/exchange/message_codec.h"
+#include "gossip/membership/message_codec.h"
+#include "node/base/check.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::gossip {
+
+namespace {
+
+// P is looked at this often; between two looks nothing that depends on it changes noticeably.
+constexpr Duration kProgressPeriod = std::chrono::milliseconds(200);
+
+consensus::ConsensusOptions consensus_options(const ModelFacts& model,
+                                              const GossipOptions& options) {
+  consensus::ConsensusOptions made;
+  made.fingerprint = model.fingerprint;
+  made.manifest = model.manifest;
+  made.model = model.name;
+  made.shape = model.shape;
+  made.commanders = options.commanders;
+  made.linger = options.linger;
+  return made;
+}
+
+}  // namespace
+
+Gossip::Gossip(TimePoint now, const SwarmId& swarm, SelfDescription self, GossipOptions options,
+               const Signer& signer, const Verifier& verifier, Rng rng)
+    : swarm_(swarm),
+      self_(signer.id()),
+      options_(std::move(options)),
+      signer_(signer),
+      verifier_(verifier),
+      rng_(rng),
+      membership_(now, swarm, std::move(self), options_.membership, signer, verifier, Rng(rng_())) {
+}
+
+GossipEffects Gossip::on_session_up(TimePoint now, const NodeId& peer, Instance instance) {
+  GossipEffects out;
+  sessions_[peer] = instance;
+  take(now, membership_.on_session_up(now, peer), out);
+  if (consensus_) take(now, consensus_->on_session_up(now, peer), out);
+  return out;
+}
+
+GossipEffects Gossip::on_session_down(TimePoint now, const NodeId& peer, SessionEnd end) {
+  GossipEffects out;
+  sessions_.erase(peer);
+  same_settings_.erase(peer);
+  if (mixer_) take(now, mixer_->on_session_down(now, peer), out);
+  if (consensus_) take(now, consensus_->on_session_down(now, peer), out);
+  take(now, membership_.on_session_down(now, peer, end), out);
+  return out;
+}
+
+template <class Decoded, class Handle>
+void Gossip::deliver(const NodeId& from, Decoded decoded, Handle handle, GossipEffects& out) {
+  if (decoded) {
+    handle(std::move(*decoded));
+  } else {
+    out.emplace_back(CloseSession{from, std::move(decoded).error()});
+  }
+}
+
+GossipEffects Gossip::on_message(TimePoint now, const NodeId& from,
+                                 const transport::Message& message) {
+  GossipEffects out;
+  switch (message.room()) {
+    case transport::Room::membership:
+      deliver(
+          from, decode_membership(message),
+          [&](const MembershipMessage& m) { take(now, membership_.on_message(now, from, m), out); },
+          out);
+      break;
+    case transport::Room::exchange:
+      if (!mixer_ || !same_settings_.contains(from)) break;  // the peer tries again later
+      deliver(
+          from, decode_exchange(message),
+          [&](ExchangeMessage m) { take(now, mixer_->on_message(now, from, std::move(m)), out); },
+          out);
+      break;
+    case transport::Room::consensus:
+      if (!consensus_) break;
+      deliver(
+          from, consensus::decode(message),
+          [&](const consensus::ConsensusMessage& m) {
+            take(now, consensus_->on_message(now, from, m), out);
+          },
+          out);
+      break;
+    case transport::Room::session:
+    case transport::Room::bootstrap:
+      STARLING_CHECK(false);  // routed elsewhere by the driver
+  }
+  advance(now, out);
+  return out;
+}
+
+bool Gossip::admits(const NodeId& from, std::uint16_t type, std::size_t attachment_bytes) const {
+  switch (static_cast<transport::Room>(type >> 8)) {
+    case transport::Room::exchange:
+      return mixer_ && same_settings_.contains(from) && attachment_bytes <= model_.max_payload;
+    case transport::Room::consensus:
+      return consensus_ && attachment_bytes <= consensus::kMaxConsensusAttachment;
+    default:
+      return false;
+  }
+}
+
+GossipEffects Gossip::on_refused(TimePoint now, const NodeId& peer,
+                                 const transport::Message& message) {
+  GossipEffects out;
+  if (message.room() != transport::Room::exchange || !mixer_) return out;
+  deliver(
+      peer, decode_refused(message.type, message.body),
+      [&](const ExchangeMessage& m) { take(now, mixer_->on_refused(now, peer, m), out); }, out);
+  return out;
+}
+
+GossipEffects Gossip::on_dial_refused(TimePoint now, const NodeId& peer) {
+  GossipEffects out;
+  take(now, membership_.on_dial_refused(now, peer), out);
+  return out;
+}
+
+GossipEffects Gossip::on_dial_failed(TimePoint now, const NodeId& peer) {
+  GossipEffects out;
+  take(now, membership_.on_dial_failed(now, peer), out);
+  return out;
+}
+
+GossipEffects Gossip::on_incarnations_persisted(TimePoint now, Incarnation ceiling) {
+  GossipEffects out;
+  take(now, membership_.on_incarnations_persisted(now, ceiling), out);
+  return out;
+}
+
+GossipEffects Gossip::on_tick(TimePoint now) {
+  GossipEffects out;
+  take(now, membership_.on_tick(now), out);
+  if (mixer_) take(now, mixer_->on_tick(now), out);
+  if (consensus_) take(now, consensus_->on_tick(now), out);
+  if (now >= next_progress_) update_progress(now, out);
+  advance(now, out);
+  return out;
+}
+
+TimePoint Gossip::next_deadline() const {
+  TimePoint next = std::min(membership_.next_deadline(), leave_deadline_);
+  if (mixer_) next = std::min({next, mixer_->next_deadline(), next_progress_});
+  if (consensus_) next = std::min(next, consensus_->next_deadline());
+  return next;
+}
+
+GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Beginning beginning) {
+  GossipEffects out;
+  model_ = model;
+  origin_ = beginning.origin;
+  training_ = {.steps = beginning.steps, .samples = beginning.samples};
+  mixer_ = std::make_unique<Mixer>(self_, options_.exchange, model.blocks, Rng(rng_()));
+  consensus_ =
+      std::make_unique<FinalConsensus>(consensus_options(model, options_), signer_, verifier_);
+  if (phase_ == Phase::joining) phase_ = Phase::averaging;
+  far_behind_told_ = false;
+  mixer_->continue_from({.steps = beginning.steps, .samples = beginning.samples});
+  if (beginning.age > 0) take(now, mixer_->adopt_replica(now, beginning.age), out);
+  take(now, membership_.set_state(now, RecordState::alive), out);
+  for (const auto& [peer, instance] : sessions_) {
+    take(now, consensus_->on_session_up(now, peer), out);
+    if (same_settings_.contains(peer)) take(now, mixer_->on_session_up(now, peer, instance), out);
+  }
+  update_neighbours(now, out);
+  update_progress(now, out);
+  return out;
+}
+
+GossipEffects Gossip::end_averaging(TimePoint now) {
+  GossipEffects out;
+  mixer_.reset();
+  consensus_.reset();
+  same_settings_.clear();
+  phase_ = Phase::joining;
+  take(now, membership_.set_state(now, RecordState::joining), out);
+  return out;
+}
+
+GossipEffects Gossip::on_same_settings(TimePoint now, const NodeId& peer) {
+  GossipEffects out;
+  if (!sessions_.contains(peer) || !same_settings_.insert(peer).second) return out;
+  connect(now, peer, out);
+  return out;
+}
+
+void Gossip::connect(TimePoint now, const NodeId& peer, GossipEffects& out) {
+  if (!mixer_) return;
+  take(now, mixer_->on_session_up(now, peer, sessions_.at(peer)), out);
+  update_neighbours(now, out);
+}
+
+GossipEffects Gossip::on_adopted(TimePoint now, double age) {
+  GossipEffects out;
+  origin_ = Origin::transferred;
+  far_behind_told_ = false;
+  if (mixer_) take(now, mixer_->adopt_replica(now, age), out);
+  update_neighbours(now, out);
+  return out;
+}
+
+GossipEffects Gossip::on_steps(TimePoint now, const TrainingFigures& figures) {
+  GossipEffects out;
+  training_ = figures;
+  membership_.on_local_samples(now, figures.samples);
+  if (!mixer_) return out;
+  const TrainingState state{.steps = figures.steps,
+                            .samples = figures.samples,
+                            .progress = progress_share(now),
+                            .loss = figures.loss,
+                            .step_time = figures.step_time};
+  take(now, mixer_->on_steps(now, state), out);
+  update_progress(now, out);
+  return out;
+}
+
+void Gossip::on_goodput(const NodeId& peer, double bytes_per_second) {
+  if (mixer_) mixer_->on_goodput(peer, bytes_per_second);
+}
+
+GossipEffects Gossip::on_codec_done(TimePoint now, CodecOutcome outcome) {
+  GossipEffects out;
+  if (mixer_) take(now, mixer_->on_job_done(now, std::move(outcome)), out);
+  advance(now, out);
+  return out;
+}
+
+GossipEffects Gossip::on_consensus_done(TimePoint now, const consensus::JobOutcome& outcome) {
+  GossipEffects out;
+  if (consensus_) take(now, consensus_->on_job_done(now, outcome), out);
+  return out;
+}
+
+GossipEffects Gossip::finish(TimePoint now) {
+  GossipEffects out;
+  if (consensus_) take(now, consensus_->on_finish_command(now), out);
+  advance(now, out);
+  return out;
+}
+
+GossipEffects Gossip::on_training_paused(TimePoint now) {
+  GossipEffects out;
+  training_paused_ = true;
+  advance(now, out);
+  return out;
+}
+
+GossipEffects Gossip::on_contribution(TimePoint now) {
+  GossipEffects out;
+  if (consensus_) take(now, consensus_->on_frozen(now), out);
+  return out;
+}
+
+GossipEffects Gossip::begin_following(TimePoint now, const ModelFacts& model) {
+  GossipEffects out;
+  model_ = model;
+  consensus_ =
+      std::make_unique<FinalConsensus>(consensus_options(model, options_), signer_, verifier_);
+  take(now, consensus_->on_standing(now, consensus::Role::follower), out);
+  for (const auto& [peer, instance] : sessions_)
+    take(now, consensus_->on_session_up(now, peer), out);
+  // Whoever holds a certificate answers a Finish with it.
+  take(now, consensus_->on_finish_command(now), out);
+  return out;
+}
+
+Result<void> Gossip::serve(TimePoint now, const ModelFacts& model,
+                           const consensus::CertificateMessage& held) {
+  model_ = model;
+  consensus_ =
+      std::make_unique<FinalConsensus>(consensus_options(model, options_), signer_, verifier_);
+  TRY_VOID(consensus_->restore(held));
+  for (const auto& [peer, instance] : sessions_) (void)consensus_->on_session_up(now, peer);
+  return {};
+}
+
+GossipEffects Gossip::begin_leave(TimePoint now, TimePoint deadline) {
+  GossipEffects out;
+  if (phase_ == Phase::leaving || phase_ == Phase::left) return out;
+  phase_ = Phase::leaving;
+  leave_deadline_ = deadline;
+  if (consensus_) take(now, consensus_->stop(now, "this node leaves"), out);
+  if (mixer_) take(now, mixer_->begin_leave(now, deadline), out);
+  advance(now, out);
+  return out;
+}
+
+Result<GossipEffects> Gossip::set_addresses(TimePoint now, std::vector<std::string> addresses) {
+  const std::uint32_t able = addresses.empty() ? 0 : capability::kDialable;
+  TRY(MembershipEffects effects, membership_.set_addresses(now, std::move(addresses), able));
+  GossipEffects out;
+  take(now, std::move(effects), out);
+  return out;
+}
+
+GossipEffects Gossip::set_data_set(TimePoint now, const Hash& data_set) {
+  GossipEffects out;
+  take(now, membership_.set_data_set(now, data_set), out);
+  return out;
+}
+
+std::uint64_t Gossip::swarm_samples(TimePoint now) { return membership_.progress().total(now); }
+
+double Gossip::progress_share(TimePoint now) {
+  const Budget& budget = model_.budget;
+  if (budget.samples > 0)
+    return std::min(1.0,
+                    static_cast<double>(swarm_samples(now)) / static_cast<double>(budget.samples));
+  if (budget.time > Duration::zero())
+    return std::min(1.0, seconds(membership_.progress().run_age(now)) / seconds(budget.time));
+  return 0;
+}
+
+void Gossip::take(TimePoint now, MembershipEffects effects, GossipEffects& out) {
+  for (auto& sent : effects.send) out.emplace_back(Outgoing{sent.to, encode(sent.message)});
+  for (auto& wanted : effects.wanted_sessions) out.emplace_back(std::move(wanted));
+  for (auto& offence : effects.offences)
+    out.emplace_back(CloseSession{offence.peer, std::move(offence.error)});
+  if (effects.persist_incarnation)
+    out.emplace_back(PersistIncarnation{*effects.persist_incarnation});
+  for (const auto& change : effects.changes) {
+    react(now, change, out);
+    out.emplace_back(change);
+  }
+  for (const Notice notice : effects.notices) {
+    if (notice == Notice::neighbours_changed) update_neighbours(now, out);
+    out.emplace_back(notice);
+  }
+}
+
+void Gossip::react(TimePoint now, const MemberChange& change, GossipEffects& out) {
+  const bool gone =
+      !change.after || *change.after == MemberState::dead || *change.after == MemberState::left;
+  if (gone && consensus_) take(now, consensus_->on_member_gone(now, change.id), out);
+  // A joiner that became alive may be averaged with from now on.
+  if (!gone) update_neighbours(now, out);
+}
+
+void Gossip::take(TimePoint now, ExchangeEffects effects, GossipEffects& out) {
+  for (auto& sent : effects.send)
+    out.emplace_back(Outgoing{sent.to, encode_exchange(sent.message)});
+  for (auto& job : effects.jobs) out.emplace_back(std::move(job));
+  for (auto& event : effects.events) out.emplace_back(std::move(event));
+  for (const auto& incoming : effects.records) {
+    auto record = parse_record(incoming.record);
+    if (!record) {
+      out.emplace_back(CloseSession{incoming.from, std::move(record).error()});
+      continue;
+    }
+    Facts facts;
+    facts.records.push_back({std::move(*record), 0});
+    take(now, membership_.on_message(now, incoming.from, facts), out);
+  }
+}
+
+void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
+  for (auto& sent : effects.send)
+    out.emplace_back(Outgoing{sent.to, consensus::encode(sent.message)});
+  for (auto& job : effects.jobs) out.emplace_back(std::move(job));
+  for (auto& bad : effects.misbehaved)
+    out.emplace_back(
+        CloseSession{bad.peer, Error{Errc::bad_message, Doing::agreeing, std::move(bad.detail)}});
+  for (const auto& id : effects.dial) {
+    const auto member = membership_.find(now, id);
+    if (member && !member->record.addresses.empty())
+      out.emplace_back(WantedSession{id, member->record.addresses, DialPurpose::neighbour});
+  }
+  if (effects.freeze == consensus::RunKind::finish && phase_ == Phase::averaging) {
+    phase_ = Phase::freezing;
+    take(now, mixer_->begin_drain(now, now + options_.drain), out);
+    out.emplace_back(PauseTraining{});
+    advance(now, out);
+  }
+  if (effects.finished) out.emplace_back(std::move(*effects.finished));
+  if (effects.merged) out.emplace_back(std::move(*effects.merged));
+  if (effects.failed) out.emplace_back(ConsensusFailed{std::move(*effects.failed)});
+  if (effects.may_exit) out.emplace_back(MayExit{*effects.may_exit});
+}
+
+void Gossip::update_neighbours(TimePoint now, GossipEffects& out) {
+  if (!mixer_ || phase_ != Phase::averaging) return;
+  std::vector<NodeId> wanted = membership_.neighbours();
+  std::erase_if(wanted, [this](const NodeId& id) {
+    return !same_settings_.contains(id) || !membership_.may_average_with(id);
+  });
+  take(now, mixer_->on_neighbours(now, wanted), out);
+}
+
+void Gossip::update_progress(TimePoint now, GossipEffects& out) {
+  next_progress_ = now + kProgressPeriod;
+  if (!consensus_) return;
+  update_standing(now, out);
+  const Budget& budget = model_.budget;
+  if (budget.samples > 0) {
+    take(now, consensus_->on_progress(now, swarm_samples(now), budget.samples), out);
+  } else if (budget.time > Duration::zero()) {
+    const auto age = membership_.progress().run_age(now);
+    take(now,
+         consensus_->on_progress(now, static_cast<std::uint64_t>(age.count()),
+                                 static_cast<std::uint64_t>(budget.time.count())),
+         out);
+  }
+}
+
+void Gossip::update_standing(TimePoint now, GossipEffects& out) {
+  const Lag lag = mixer_ ? mixer_->lag() : Lag{};
+  const bool newcomer = mixer_ && origin_ == Origin::transferred && mixer_->newcomer();
+  const auto standing =
+      newcomer || lag.far_behind ? consensus::Role::follower : consensus::Role::participant;
+  take(now, consensus_->on_standing(now, standing), out);
+  if (lag.far_behind && phase_ == Phase::averaging && !std::exchange(far_behind_told_, true))
+    out.emplace_back(FarBehind{lag});
+}
+
+void Gossip::advance(TimePoint now, GossipEffects& out) {
+  if (phase_ == Phase::freezing && training_paused_ && mixer_->drained()) {
+    phase_ = Phase::frozen;
+    out.emplace_back(TakeContribution{consensus::RunKind::finish});
+  }
+  if (phase_ == Phase::leaving && (!mixer_ || mixer_->drained() || now >= leave_deadline_)) {
+    phase_ = Phase::left;
+    leave_deadline_ = kNever;
+    take(now, membership_.leave(now), out);
+    out.emplace_back(Left{});
+  }
+}
+
+}  // namespace starling::gossip

@@ -1,0 +1,245 @@
+#include "node/node.h"
+
+#include "node/options.h"
+#include "node/printable.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ostream>
+#include <random>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+// An orderly stop takes a step of training, the goodbyes and a flush; after this something hangs.
+constexpr Duration kStopLimit = std::chrono::seconds(60);
+
+std::uint64_t system_random() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+gossip::SelfDescription describe(const NodeParts& parts, const std::string& name,
+                                 Instance instance) {
+  gossip::SelfDescription self;
+  self.name = name;
+  self.instance = instance;
+  self.capabilities = 0;  // dialable once there is an address
+  self.data_set = parts.data.train->id();
+  self.first = parts.first_incarnation;
+  self.ceiling = Incarnation{parts.first_incarnation.value + kIncarnationStride};
+  return self;
+}
+
+std::string name_for(const NodeParts& parts) {
+  return parts.config.node.name.empty() ? default_name(parts.identity.id())
+                                        : parts.config.node.name;
+}
+
+ProgressForm progress_form(const Config& config) {
+  switch (config.node.ui) {
+    case Ui::none:
+      return ProgressForm::none;
+    case Ui::json:
+      return ProgressForm::json;
+    default:
+      return ProgressForm::plain;
+  }
+}
+
+}  // namespace
+
+Node::Node(NodeParts parts)
+    : parts_(std::move(parts)),
+      config_(parts_.config),
+      log_(parts_.log),
+      rng_(config_.debug.seed.value_or(system_random())),
+      instance_{rng_()},
+      tasks_(io_.get_executor(), log_, [this] { bug_ = true; }),
+      transport_(io_, pool_, parts_.identity, std::move(parts_.key),
+                 transport_options(config_, name_for(parts_), instance_, parts_.first_incarnation),
+                 *this, log_),
+      gossip_(clock_.now(), parts_.swarm, describe(parts_, name_for(parts_), instance_),
+              gossip_options(config_), parts_.identity, verifier_, Rng(rng_())),
+      gossip_driver_(io_, clock_, transport_, gossip_, *this),
+      join_(clock_.now(), parts_.identity.id(), parts_.settings, forced_settings(config_),
+            parts_.checkpoint ? bootstrap::Start::checkpoint : bootstrap::Start::genesis,
+            join_options(config_), Rng(rng_())),
+      bootstrap_driver_(io_, clock_, transport_, join_, *this, log_),
+      signals_(io_, log_,
+               [this] {
+                 assert_io_thread();
+                 begin_leave(config_.leave.timeout);
+               }),
+      watchdog_(log_),
+      progress_lines_(progress_form(config_)),
+      control_(io_, snapshots_, *this, log_),
+      second_(io_),
+      settings_(parts_.training) {
+  figures_.name = name_for(parts_);
+  figures_.mode = config_.swarm.mode == SwarmMode::secret ? "secret" : "open";
+  figures_.swarm = parts_.swarm;
+  figures_.started = clock_.now();
+  figures_.images_per_epoch = parts_.data.train->size();
+}
+
+Node::~Node() = default;
+
+ExitCode Node::run() {
+  name_this_thread("io");
+  assert_io_thread();
+  if (auto opened = open_doors(); !opened) {
+    parts_.terminal.err << "starling run: " << to_string(opened.error()) << '\n';
+    exit_ = exit_code_of(opened.error().code);
+    tasks_.spawn("stop", [this] { return close_doors(); });
+    io_.run();
+    pool_.join();
+    return *exit_;
+  }
+  print_banner();
+  signals_.start();
+  gossip_driver_.start();
+  bootstrap_driver_.start();
+  tasks_.spawn("tick", [this] { return tick(); });
+  begin_join();
+  io_.run();  // returns by itself: the proof that nothing is left
+  pool_.join();
+  if (bug_) return ExitCode::internal;
+  return exit_.value_or(ExitCode::internal);
+}
+
+Result<void> Node::open_doors() {
+  TRY(const transport::Endpoint wanted,
+      transport::parse_endpoint(config_.net.listen, kDefaultPort));
+  auto bound = transport_.listen(wanted);
+  if (!bound && !config_.forced("net.listen")) {
+    log_.warn("net.default_port_taken",
+              {{"address", config_.net.listen}, {"did", "let the system choose another"}});
+    bound = transport_.listen({wanted.host, 0});
+  }
+  if (!bound) return fail(std::move(bound).error());
+  figures_.address = dialable_address(*bound);
+  TRY(auto advertised, advertised_addresses(config_, *bound));
+  std::vector<std::string> texts;
+  for (const auto& endpoint : advertised) texts.push_back(transport::to_string(endpoint));
+  transport_.set_advertised(advertised);
+  TRY(auto effects, gossip_.set_addresses(clock_.now(), std::move(texts)));
+  gossip_driver_.carry_out(std::move(effects));
+  TRY_VOID(parts_.dir.write_address(figures_.address));
+  TRY_VOID(control_.listen(parts_.dir.path()));
+  if (config_.http.listen == "off") return {};
+  HttpOptions http;
+  http.listen = config_.http.listen;
+  http.policy = config_.forced("http.listen") ? PortPolicy::exactly : PortPolicy::or_another;
+  http.token = parts_.http_token;
+  TRY(http_, HttpServer::start(std::move(http), {snapshots_, metrics_, health_, clock_}, log_));
+  figures_.http = http_->address();
+  return {};
+}
+
+void Node::print_banner() {
+  std::ostream& out = parts_.terminal.err;
+  const auto line = [&out](std::string_view key, const std::string& text) {
+    out << fmt::format("  {:<10} {}\n", key, printable(text));
+  };
+  out << fmt::format("starling {}  {}  {}\n", STARLING_VERSION, printable(figures_.name),
+                     to_hex(parts_.identity.id().view()));
+  line("data", fmt::format("{}: {} images, {} classes", parts_.data.train->name(),
+                           parts_.data.train->size(), parts_.data.train->classes()));
+  line("listen", figures_.address);
+  if (http_) line("http", "http://" + http_->address() + "/metrics");
+  line("folder", parts_.dir.path().string());
+  line("swarm", to_hex(figures_.swarm.view().first(8)) +
+                    (config_.swarm.mode == SwarmMode::open ? "  open: anyone may join" : ""));
+  if (parts_.made_secret) {
+    out << "To add a machine, copy the secret file there (mode 0600) and run:\n"
+        << fmt::format(
+               "    starling run --data DATA --peer {} --secret-file secret   (the file is {})\n",
+               printable(figures_.address), printable(parts_.dir.secret().string()));
+  }
+  out << std::flush;
+}
+
+transport::Task<> Node::tick() {
+  while (!exit_) {
+    assert_io_thread();
+    every_second();
+    second_.expires_after(std::chrono::seconds(1));
+    const auto [error] = co_await second_.async_wait(transport::as_result);
+    if (error) co_return;
+  }
+}
+
+void Node::every_second() {
+  const TimePoint now = clock_.now();
+  health_.beat_io(now);
+  figures_.host = host_sampler_.sample(now);
+  metrics_.update(*figures_.host);
+  for (const auto& session : transport_.figures())
+    if (session.goodput > 0) gossip_.on_goodput(session.peer, session.goodput);
+  if (bridge_ && figures_.phase == Phase::training) {
+    bridge_->set_progress(gossip_.progress_share(now));
+    if (now >= next_checkpoint_) save_checkpoint([] {});
+    if (now >= next_evaluation_) evaluate_now();
+  }
+  bootstrap_driver_.carry_out(join_.update(now, local_facts()));
+  if (book_changed_) save_address_book();
+  publish_status();
+}
+
+void Node::publish_status() {
+  const TimePoint now = clock_.now();
+  StatusSnapshot status = build_status(now, {figures_, gossip_, transport_, bridge_.get()});
+  metrics_.update(status);
+  if (const auto line = progress_lines_.on_tick(now, status, wall_now()))
+    parts_.terminal.err << *line << '\n' << std::flush;
+  snapshots_.put(std::move(status));
+}
+
+void Node::set_phase(Phase phase) {
+  if (figures_.phase == phase) return;
+  figures_.phase = phase;
+  parts_.events.append("phase", {{"phase", std::string(name_of(phase))}});
+  publish_status();
+  bootstrap_driver_.carry_out(join_.update(clock_.now(), local_facts()));
+}
+
+void Node::end(ExitCode code, const std::string& why) {
+  if (exit_) return;
+  exit_ = code;
+  log_.info("node.ending", {{"exit", number_of(code)}, {"why", why}});
+  parts_.events.append("end", {{"exit", number_of(code)}, {"why", why}});
+  watchdog_.arm(kStopLimit, [this] { return "tasks: " + std::to_string(tasks_.running()); });
+  tasks_.spawn("stop", [this] { return stop_everything(); });
+}
+
+// Leave is not stop: by now everybody who should know was told.
+transport::Task<> Node::stop_everything() {
+  assert_io_thread();
+  publish_status();
+  if (const auto text = to_text(to_json(*snapshots_.get()));
+      !write_whole(parts_.dir.last_status(), text + "\n"))
+    log_.warn("status.not_written", {{"file", parts_.dir.last_status().string()}});
+  second_.cancel();
+  auto training_ends = drop_bridge();
+  co_await std::move(training_ends);
+  auto doors_close = close_doors();
+  co_await std::move(doors_close);
+}
+
+transport::Task<> Node::close_doors() {
+  assert_io_thread();
+  signals_.stop();
+  control_.stop();
+  http_.reset();
+  gossip_driver_.stop();
+  auto bootstrap_ends = bootstrap_driver_.stop();
+  co_await std::move(bootstrap_ends);
+  auto transport_ends = transport_.stop();
+  co_await std::move(transport_ends);
+}
+
+}  // namespace starling::node

@@ -1,0 +1,67 @@
+// What the verbs ask of a running node.
+#include "node/node.h"
+
+#include <nlohmann/json.hpp>
+
+#include <utility>
+
+namespace starling::node {
+
+void Node::on_request(const ControlRequest& request, ControlReply reply) {
+  std::visit(
+      [this, &reply](const auto& one) {
+        assert_io_thread();
+        if constexpr (requires { this->answer(one, reply); }) this->answer(one, std::move(reply));
+      },
+      request);
+}
+
+void Node::answer(const JoinRequest& request, ControlReply reply) {
+  std::vector<bootstrap::Seed> seeds;
+  for (const auto& address : request.addresses) {
+    auto parsed =
+        bootstrap::parse_seeds(address, [](const std::string& path) -> Result<std::string> {
+          return fail(Errc::bad_argument, Doing::controlling, path + ": files are not read here");
+        });
+    if (!parsed) return reply.fail(parsed.error());
+    seeds.insert(seeds.end(), parsed->begin(), parsed->end());
+  }
+  auto effects = join_.add_seeds(clock_.now(), seeds);
+  if (!effects) return reply.fail(effects.error());
+  waiting_for_join_.push_back(std::move(reply));
+  bootstrap_driver_.carry_out(std::move(*effects));
+}
+
+void Node::answer(const LeaveRequest& request, ControlReply reply) {
+  waiting_for_leave_.push_back(std::move(reply));
+  begin_leave(request.timeout.value_or(config_.leave.timeout));
+}
+
+void Node::answer(const FinishRequest&, ControlReply reply) {
+  if (figures_.phase != Phase::training && figures_.phase != Phase::finishing)
+    return reply.fail(Error{
+        Errc::refused, Doing::agreeing,
+        "this node has no replica to finish with: it is " + std::string(name_of(figures_.phase))});
+  waiting_for_finish_.push_back(std::move(reply));
+  gossip_driver_.carry_out(gossip_.finish(clock_.now()));
+}
+
+void Node::answer(const MergeRequest&, ControlReply reply) {
+  reply.fail(Error{Errc::unsupported, Doing::merging, "merge is not in this version yet"});
+}
+
+void Node::answer(const EvalRequest&, ControlReply reply) {
+  if (!bridge_ || !parts_.data.val)
+    return reply.fail(Error{Errc::not_found, Doing::evaluating,
+                            bridge_ ? "the data has no validation part; name one with --val"
+                                    : "this node has no replica yet"});
+  waiting_for_eval_.push_back(std::move(reply));
+  evaluate_now();
+}
+
+void Node::answer(const LogLevelRequest& request, ControlReply reply) {
+  log_.set_level(request.level);
+  reply.done({{"level", std::string(name_of(request.level))}});
+}
+
+}  // namespace starling::node

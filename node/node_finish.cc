@@ -1,0 +1,173 @@
+// The final consensus, and leaving.
+#include "node/node.h"
+
+#include <nlohmann/json.hpp>
+
+#include <ostream>
+#include <utility>
+
+namespace starling::node {
+
+namespace consensus = gossip::consensus;
+
+void Node::pause_training() {
+  set_phase(Phase::finishing);
+  if (!bridge_) return;
+  bridge_->pause([this] {
+    assert_io_thread();
+    health_.rest_train();
+    gossip_driver_.carry_out(gossip_.on_training_paused(clock_.now()));
+  });
+}
+
+ConsensusMemory& Node::consensus_memory() {
+  if (!consensus_memory_) {
+    const double limit = gossip_.mixer() != nullptr ? gossip_.mixer()->largest_norm() : 0;
+    consensus_memory_ = std::make_unique<ConsensusMemory>(parts_.model, limit);
+  }
+  return *consensus_memory_;
+}
+
+void Node::take_contribution(consensus::RunKind) {
+  ConsensusMemory& memory = consensus_memory();
+  if (!bridge_) return;
+  bridge_->snapshot([this, &memory](training::Replica replica) {
+    assert_io_thread();
+    memory.contribute(std::move(replica));
+    gossip_driver_.carry_out(gossip_.on_contribution(clock_.now()));
+  });
+}
+
+void Node::run_consensus_job(consensus::ConsensusJob job) {
+  ConsensusMemory& memory = consensus_memory();
+  tasks_.spawn("consensus",
+               [this, &memory, job = std::move(job)] { return run_consensus(memory, job); });
+}
+
+transport::Task<> Node::run_consensus(ConsensusMemory& memory, consensus::ConsensusJob job) {
+  // The pool has one thread and takes jobs in the order of the calls, as the room demands.
+  auto work = [&memory, job = std::move(job)] { return memory.run(job); };
+  const consensus::JobOutcome outcome = co_await transport::on_pool(pool_, std::move(work));
+  assert_io_thread();
+  gossip_driver_.carry_out(gossip_.on_consensus_done(clock_.now(), outcome));
+}
+
+void Node::on_finished(const consensus::Finished& finished) {
+  finished_ = finished;
+  figures_.final_hash = to_hex(finished.certificate.hash.view());
+  figures_.final_participants.clear();
+  for (const auto& id : finished.certificate.participants)
+    figures_.final_participants.push_back(to_hex(id.view()));
+  tasks_.spawn("final", [this] { return write_final_files(); });
+}
+
+transport::Task<> Node::write_final_files() {
+  assert_io_thread();
+  const auto held = gossip_.final_consensus()->certificate_message();
+  if (!held) co_return;
+  // Owners: this coroutine and the job on the pool.
+  auto result = std::make_shared<training::Replica>(consensus_memory().result());
+  auto write = [this, result, held = *held] {
+    return write_final(parts_.dir.final_dir(), parts_.model, *result, held);
+  };
+  const Result<void> written = co_await transport::on_pool(pool_, std::move(write));
+  assert_io_thread();
+  if (!written) {
+    log_.error("final.not_written", {{"why", to_string(written.error())}});
+    end(exit_code_of(written.error().code), to_string(written.error()));
+    co_return;
+  }
+  final_written_ = true;
+  const consensus::Certificate& certificate = finished_->certificate;
+  parts_.events.append("final", {{"hash", figures_.final_hash},
+                                 {"epoch", certificate.epoch.value},
+                                 {"participants", figures_.final_participants},
+                                 {"samples", certificate.samples}});
+  set_phase(Phase::finished);
+  for (auto& reply : std::exchange(waiting_for_finish_, {}))
+    reply.done({{"hash", figures_.final_hash},
+                {"epoch", certificate.epoch.value},
+                {"participants", figures_.final_participants}});
+  evaluate_final(std::move(*result));
+}
+
+void Node::evaluate_final(training::Replica result) {
+  const auto done = [this](const Result<training::EvaluationReport>& report) {
+    assert_io_thread();
+    if (report || report.error().code != Errc::not_found) note_evaluation(report);
+    final_evaluated_ = true;
+    const bool adopted = finished_->role == consensus::Role::follower;
+    parts_.terminal.out << final_line(finished_->certificate) << (adopted ? "  (adopted)" : "");
+    if (figures_.eval)
+      parts_.terminal.out << "  top-1 " << 100 * figures_.eval->accuracy_ratio << " %";
+    parts_.terminal.out << '\n' << std::flush;
+    publish_status();
+    end_if_finished();
+  };
+  if (!bridge_) {
+    figures_.eval.reset();
+    return done(fail(Errc::not_found, Doing::evaluating, "no trainer"));
+  }
+  bridge_->evaluate_replica(std::move(result), done);
+}
+
+void Node::on_consensus_failed(const Error& error) {
+  for (auto& reply : std::exchange(waiting_for_finish_, {})) reply.fail(error);
+  if (figures_.phase == Phase::leaving) return;
+  if (figures_.phase == Phase::finishing && !bridge_) {
+    // A newcomer to a finished swarm that could not fetch its model looks for another holder.
+    return bootstrap_driver_.carry_out(join_.on_final_unavailable(clock_.now()));
+  }
+  parts_.terminal.err << "starling run: the final consensus failed: " << error.detail << '\n';
+  save_checkpoint([this, error] {
+    assert_io_thread();
+    end(ExitCode::replicas_differ, error.detail);
+  });
+}
+
+void Node::end_if_finished() {
+  if (!final_written_ || !final_evaluated_ || !may_exit_) return;
+  if (config_.finish.then == AfterFinish::serve) return;
+  end(ExitCode::good, "final consensus reached and certified");
+}
+
+void Node::begin_leave(Duration timeout) {
+  if (exit_ || figures_.phase == Phase::leaving) return;
+  if (final_written_) {  // nothing is left to hand over
+    may_exit_ = true;
+    final_evaluated_ = true;
+    return end(ExitCode::good, "left after the final consensus");
+  }
+  set_phase(Phase::leaving);
+  const TimePoint now = clock_.now();
+  // The last second is for goodbyes: the deadline is a promise to schedulers.
+  const Duration work = std::max(timeout - Duration(std::chrono::seconds(2)), timeout / 2);
+  tasks_.spawn("leave limit", [this, work] { return limit_leave(work); });
+  leave_saved_ = !bridge_;
+  save_checkpoint([this] {
+    assert_io_thread();
+    leave_saved_ = true;
+    end_if_left();
+  });
+  gossip_driver_.carry_out(gossip_.begin_leave(now, now + work * 3 / 4));
+  end_if_left();
+}
+
+transport::Task<> Node::limit_leave(Duration limit) {
+  asio::steady_timer timer(io_, limit);
+  const auto [error] = co_await timer.async_wait(transport::as_result);
+  assert_io_thread();
+  if (!error && !exit_) finish_leave("left at the deadline");
+}
+
+void Node::end_if_left() {
+  if (left_told_ && leave_saved_) finish_leave("left the swarm");
+}
+
+void Node::finish_leave(const std::string& how) {
+  for (auto& reply : std::exchange(waiting_for_leave_, {}))
+    reply.done({{"left", true}, {"samples", gossip_.membership().progress().own_samples()}});
+  end(ExitCode::good, how);
+}
+
+}  // namespace starling::node

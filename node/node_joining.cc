@@ -1,0 +1,239 @@
+// What bootstrap asks of the node: how it comes to its settings and to its first replica.
+#include "node/node.h"
+#include "node/state_transfer_bytes.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ostream>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+bootstrap::RunPhase run_phase(Phase phase) {
+  switch (phase) {
+    case Phase::starting:
+    case Phase::joining:
+      return bootstrap::RunPhase::starting;
+    case Phase::training:
+      return bootstrap::RunPhase::training;
+    case Phase::finishing:
+      return bootstrap::RunPhase::finishing;
+    case Phase::finished:
+      return bootstrap::RunPhase::finished;
+    case Phase::leaving:
+      return bootstrap::RunPhase::leaving;
+  }
+  return bootstrap::RunPhase::starting;
+}
+
+}  // namespace
+
+void Node::begin_join() {
+  const TimePoint now = clock_.now();
+  set_phase(Phase::joining);
+  auto seeded = join_.add_seeds(now, parts_.seeds);
+  if (!seeded) return end(exit_code_of(seeded.error().code), seeded.error().detail);
+  bootstrap_driver_.carry_out(std::move(*seeded));
+  bootstrap_driver_.carry_out(join_.add_address_book(now, parts_.address_book));
+  bootstrap_driver_.carry_out(join_.update(now, local_facts()));
+  bootstrap_driver_.carry_out(join_.begin(now));
+}
+
+bootstrap::LocalFacts Node::local_facts() {
+  const TimePoint now = clock_.now();
+  bootstrap::LocalFacts facts;
+  facts.phase = run_phase(figures_.phase);
+  facts.age = gossip_.mixer() != nullptr ? gossip_.mixer()->age() : 0;
+  facts.samples = gossip_.swarm_samples(now);
+  facts.run_age = gossip_.membership().progress().run_age(now);
+  facts.max_state_bytes = state_bytes(parts_.model);
+  for (const auto& member : gossip_.membership().members(now))
+    if (member.state == gossip::MemberState::alive || member.state == gossip::MemberState::suspect)
+      facts.alive.push_back(member.record.id);
+  facts.counters = gossip_.membership().progress().saved();
+  if (finished_ && final_written_) facts.certificate = finished_->certificate.hash;
+  return facts;
+}
+
+void Node::on_effect(bootstrap::JoinEffect effect) {
+  const TimePoint now = clock_.now();
+  if (const auto* begin = std::get_if<bootstrap::BeginTraining>(&effect)) {
+    begin_training(*begin);
+  } else if (const auto* adopt = std::get_if<bootstrap::AdoptSettings>(&effect)) {
+    adopt_settings(*adopt);
+  } else if (const auto* install = std::get_if<bootstrap::InstallState>(&effect)) {
+    install_state(*install);
+  } else if (std::holds_alternative<bootstrap::TakeSnapshot>(effect)) {
+    take_snapshot();
+  } else if (const auto* fetch = std::get_if<bootstrap::FetchFinal>(&effect)) {
+    fetch_final(*fetch);
+  } else if (const auto* same = std::get_if<bootstrap::SameSettings>(&effect)) {
+    gossip_driver_.carry_out(gossip_.on_same_settings(now, same->peer));
+  } else if (const auto* refused = std::get_if<bootstrap::SettingsRefused>(&effect)) {
+    log_.warn("join.other_settings", {{"peer", short_form(refused->peer)},
+                                      {"why", refused->sentence},
+                                      {"did", "no edge with it"}});
+    parts_.events.append("settings_refused",
+                         {{"peer", to_hex(refused->peer.view())}, {"why", refused->sentence}});
+  } else if (const auto* give = std::get_if<bootstrap::GiveUp>(&effect)) {
+    give_up(give->error);
+  } else if (const auto* reach = std::get_if<bootstrap::Reachability>(&effect)) {
+    figures_.reachable = reach->reachable ? "yes" : "no";
+    log_.info("node.reachable", {{"reachable", reach->reachable},
+                                 {"address", reach->address},
+                                 {"by", short_form(reach->peer)},
+                                 {"detail", reach->detail}});
+  } else if (const auto* joined = std::get_if<bootstrap::Joined>(&effect)) {
+    note_joined(*joined);
+  }
+}
+
+void Node::begin_training(const bootstrap::BeginTraining& begin) {
+  log_.info("join.begin", {{"why", begin.why}});
+  Beginning beginning;
+  const std::string fingerprint = to_hex(join_.settings().fingerprint().view());
+  if (begin.start == bootstrap::Start::checkpoint && parts_.checkpoint &&
+      parts_.checkpoint->state.settings_fingerprint == fingerprint) {
+    training::Checkpoint checkpoint = std::move(*parts_.checkpoint);
+    parts_.checkpoint.reset();
+    beginning.origin = gossip::Origin::restored;
+    beginning.age = static_cast<double>(checkpoint.state.step);
+    gossip_.membership().progress().merge(clock_.now(),
+                                          parse_counters(checkpoint.state.progress_map));
+    beginning.start = training::Trainer::Start{.replica = std::move(checkpoint.replica),
+                                               .momenta = std::move(checkpoint.momenta),
+                                               .state = std::move(checkpoint.state)};
+  }
+  // Owners: this handler and the task that it spawns; std::function needs a copy.
+  auto shared = std::make_shared<Beginning>(std::move(beginning));
+  tasks_.spawn("build", [this, shared] { return build_and_start(std::move(*shared)); });
+}
+
+void Node::adopt_settings(const bootstrap::AdoptSettings& adopt) {
+  const TimePoint now = clock_.now();
+  const auto unusable = [&](const Error& error) {
+    assert_io_thread();
+    bootstrap_driver_.carry_out(join_.on_settings_unusable(now, error));
+  };
+  auto settings = parse_settings(adopt.settings.values());
+  if (!settings) return unusable(std::move(settings).error());
+  auto model = training::make_model(settings->model);
+  if (!model) return unusable(std::move(model).error());
+  if (parts_.data.train->classes() > static_cast<std::uint32_t>(settings->model.classes))
+    return unusable(Error{Errc::data_failed, Doing::joining,
+                          fmt::format("the swarm trains {} classes, the data here has {}",
+                                      settings->model.classes, parts_.data.train->classes())});
+  log_.info("join.adopted", {{"from", short_form(adopt.from)}, {"difference", adopt.diff}});
+  tasks_.spawn("adopt", [this, wanted = std::move(*settings), model = std::move(*model),
+                         text = adopt.settings] { return rebuild_for(wanted, model, text); });
+}
+
+transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model model,
+                                    bootstrap::Settings text) {
+  assert_io_thread();
+  if (gossip_.mixer() != nullptr) gossip_driver_.carry_out(gossip_.end_averaging(clock_.now()));
+  set_phase(Phase::joining);
+  auto training_ends = drop_bridge();
+  co_await std::move(training_ends);
+  auto draw = [&model, seed = settings.seed] { return training::make_genesis(model, seed).hash; };
+  const Hash genesis = co_await transport::on_pool(pool_, std::move(draw));
+  const TimePoint now = clock_.now();
+  if (to_text(settings, genesis) != text.values()) {
+    const Error why{Errc::settings_mismatch, Doing::joining,
+                    "the swarm's genesis is not what these settings draw here: another version?"};
+    bootstrap_driver_.carry_out(join_.on_settings_unusable(now, why));
+    co_return;
+  }
+  settings_ = settings;
+  parts_.model = std::move(model);
+  bootstrap_driver_.carry_out(join_.on_settings_adopted(now, text));
+}
+
+void Node::install_state(const bootstrap::InstallState& install) {
+  const TimePoint now = clock_.now();
+  auto replica = replica_of(*install.snapshot, parts_.model);
+  if (!replica) return bootstrap_driver_.carry_out(join_.on_state_unusable(now, replica.error()));
+  gossip_.membership().progress().merge(now, install.counters);
+  gossip_.membership().progress().merge_age(now, install.run_age);
+  const double age = install.snapshot->manifest.age;
+  log_.info("join.state", {{"sponsor", short_form(install.sponsor)},
+                           {"bytes", install.snapshot->manifest.total_bytes},
+                           {"age_steps", age}});
+  if (bridge_) {
+    bridge_->adopt(std::move(*replica), [this, age] {
+      assert_io_thread();
+      gossip_driver_.carry_out(gossip_.on_adopted(clock_.now(), age));
+      bootstrap_driver_.carry_out(join_.on_state_installed(clock_.now()));
+    });
+    return;
+  }
+  Beginning beginning;
+  beginning.origin = gossip::Origin::transferred;
+  beginning.age = age;
+  training::TrainingState state;
+  state.steps_since_adoption = 0;
+  state.samples = gossip_.membership().progress().own_samples();
+  beginning.start = training::Trainer::Start{
+      .replica = std::move(*replica), .momenta = {}, .state = std::move(state)};
+  // Owners: this handler and the task that it spawns; std::function needs a copy.
+  auto shared = std::make_shared<Beginning>(std::move(beginning));
+  tasks_.spawn("build", [this, shared] { return build_and_start(std::move(*shared)); });
+}
+
+void Node::take_snapshot() {
+  if (!bridge_) {
+    const Error why{Errc::not_found, Doing::transferring_state, "no model here"};
+    return bootstrap_driver_.carry_out(join_.on_snapshot(clock_.now(), fail(why)));
+  }
+  bootstrap::Manifest about;
+  about.fingerprint = join_.settings().fingerprint();
+  about.step = static_cast<std::uint64_t>(bridge_->state().step);
+  about.age = gossip_.mixer() != nullptr ? gossip_.mixer()->age() : 0;
+  auto cut = [this, about] {
+    const training::Replica replica = bridge_->trainer().snapshot();
+    return cut_replica(replica, about);
+  };
+  auto done = [this](Result<bootstrap::SharedSnapshot> snapshot) {
+    assert_io_thread();
+    bootstrap_driver_.carry_out(join_.on_snapshot(clock_.now(), std::move(snapshot)));
+  };
+  bridge_->run_on_lane(std::move(cut), std::move(done));
+}
+
+void Node::fetch_final(const bootstrap::FetchFinal& fetch) {
+  log_.info("join.finished_swarm", {{"from", short_form(fetch.from)},
+                                    {"certificate", to_hex(fetch.certificate.view())},
+                                    {"did", "fetch the certified model instead of training"}});
+  set_phase(Phase::finishing);
+  gossip_driver_.carry_out(gossip_.begin_following(clock_.now(), model_facts()));
+}
+
+void Node::give_up(const Error& error) {
+  parts_.terminal.err << "starling run: " << error.detail << '\n';
+  end(exit_code_of(error.code), error.detail);
+}
+
+void Node::note_joined(const bootstrap::Joined& joined) {
+  const std::string via = joined.via ? short_form(*joined.via) : "nobody: the first of its swarm";
+  log_.info("join.joined", {{"via", via}, {"seconds", seconds(joined.took)}});
+  parts_.events.append("joined", {{"via", via}, {"seconds", seconds(joined.took)}});
+  if (!joined.via) return;
+  const auto bound = transport::parse_endpoint(figures_.address);
+  if (bound)
+    bootstrap_driver_.carry_out(join_.ask_dial_back(clock_.now(), *joined.via, bound->port));
+}
+
+void Node::save_address_book() {
+  book_changed_ = false;
+  auto write = [this, file = parts_.dir.path() / "peers.json",
+                text = parts_.address_book.to_text()] {
+    if (const auto written = write_whole(file, text); !written)
+      log_.warn("peers.not_written", {{"why", to_string(written.error())}});
+  };
+  asio::post(pool_, std::move(write));
+}
+
+}  // namespace starling::node

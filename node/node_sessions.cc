@@ -1,0 +1,175 @@
+// Transport to gossip and bootstrap, and what gossip wants to have done or told.
+#include "node/node.h"
+
+#include <nlohmann/json.hpp>
+
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+bool is_bootstrap(std::uint16_t type) {
+  return static_cast<transport::Room>(type >> 8) == transport::Room::bootstrap;
+}
+
+}  // namespace
+
+void Node::on_session_up(const transport::SessionInfo& info) {
+  log_.debug("session.up", {{"peer", short_form(info.peer)},
+                            {"name", info.name},
+                            {"remote", transport::to_string(info.remote)}});
+  if (info.direction == transport::Direction::dialled) {
+    parts_.address_book.on_worked(info.peer, info.remote);
+    book_changed_ = true;
+  }
+  gossip_driver_.on_session_up(info);
+  bootstrap_driver_.on_session_up(info);
+  for (auto& reply : std::exchange(waiting_for_join_, {}))
+    reply.done({{"peer", to_hex(info.peer.view())}, {"name", info.name}});
+}
+
+void Node::on_session_down(const NodeId& peer, const Error& why) {
+  log_.debug("session.down", {{"peer", short_form(peer)}, {"why", to_string(why)}});
+  if (fault_of(why.code) == Fault::peer && why.code != Errc::closed && why.code != Errc::timed_out)
+    log_.warn("session.ended", {{"peer", short_form(peer)},
+                                {"why", to_string(why)},
+                                {"did", "closed this session; nothing else changes"}});
+  bootstrap_driver_.on_session_down(peer);
+  gossip_driver_.on_session_down(peer, why);
+}
+
+void Node::on_message(const NodeId& peer, transport::Message message) {
+  if (is_bootstrap(message.type)) return bootstrap_driver_.on_message(peer, message);
+  gossip_driver_.on_message(peer, message);
+}
+
+bool Node::admit(const NodeId& peer, std::uint16_t type, ByteView, std::size_t attachment_bytes) {
+  if (is_bootstrap(type)) return join_.admits(peer, type, attachment_bytes);
+  return gossip_.admits(peer, type, attachment_bytes);
+}
+
+void Node::on_refused(const NodeId& peer, std::uint16_t type, ByteView body) {
+  if (!is_bootstrap(type)) gossip_driver_.on_refused(peer, type, body);
+}
+
+void Node::on_dial_failed(const transport::Endpoint& target, const Error& why) {
+  log_.debug("dial.failed", {{"address", transport::to_string(target)}, {"why", to_string(why)}});
+  bootstrap_driver_.on_dial_failed(target, why);
+  gossip_driver_.on_dial_failed(target, why);
+}
+
+void Node::on_effect(gossip::GossipEffect effect) {
+  const TimePoint now = clock_.now();
+  if (auto* job = std::get_if<gossip::CodecJob>(&effect)) {
+    if (bridge_) bridge_->run(std::move(*job));
+  } else if (auto* consensus_job = std::get_if<gossip::consensus::ConsensusJob>(&effect)) {
+    run_consensus_job(std::move(*consensus_job));
+  } else if (const auto* persist = std::get_if<gossip::PersistIncarnation>(&effect)) {
+    persist_incarnation(persist->ceiling);
+  } else if (std::holds_alternative<gossip::PauseTraining>(effect)) {
+    pause_training();
+  } else if (const auto* take = std::get_if<gossip::TakeContribution>(&effect)) {
+    take_contribution(take->kind);
+  } else if (const auto* behind = std::get_if<gossip::FarBehind>(&effect)) {
+    log_.warn("exchange.far_behind",
+              {{"age_steps", behind->lag.own_age},
+               {"neighbours_median", behind->lag.median_age},
+               {"did", "takes a neighbour's replica; identity and counter stay"}});
+    bootstrap_driver_.carry_out(join_.rejoin(now));
+  } else if (std::holds_alternative<gossip::Left>(effect)) {
+    left_told_ = true;
+    end_if_left();
+  } else if (const auto* finished = std::get_if<gossip::consensus::Finished>(&effect)) {
+    on_finished(*finished);
+  } else if (const auto* failed = std::get_if<gossip::ConsensusFailed>(&effect)) {
+    on_consensus_failed(failed->error);
+  } else if (std::holds_alternative<gossip::MayExit>(effect)) {
+    may_exit_ = true;
+    end_if_finished();
+  } else if (const auto* change = std::get_if<gossip::MemberChange>(&effect)) {
+    note(*change);
+  } else if (const auto* event = std::get_if<gossip::ExchangeEvent>(&effect)) {
+    note(*event);
+  } else if (const auto* notice = std::get_if<gossip::Notice>(&effect)) {
+    note(*notice);
+  }
+}
+
+void Node::persist_incarnation(Incarnation ceiling) {
+  tasks_.spawn("incarnation", [this, ceiling] { return write_incarnation(ceiling); });
+}
+
+transport::Task<> Node::write_incarnation(Incarnation ceiling) {
+  auto write = [this, ceiling] { return parts_.dir.write_incarnation_ceiling(ceiling); };
+  const Result<void> written = co_await transport::on_pool(pool_, std::move(write));
+  assert_io_thread();
+  if (!written) {
+    log_.warn("incarnation.not_written", {{"why", to_string(written.error())},
+                                          {"did", "goes on with the present incarnation"}});
+    co_return;
+  }
+  gossip_driver_.carry_out(gossip_.on_incarnations_persisted(clock_.now(), ceiling));
+}
+
+void Node::note(const gossip::MemberChange& change) {
+  const std::string text = gossip::describe(change);
+  const std::string after =
+      change.after ? std::string(gossip::name_of(*change.after)) : "forgotten";
+  const auto member = gossip_.membership().find(clock_.now(), change.id);
+  const std::string name = member ? member->record.name : std::string();
+  if (change.after == gossip::MemberState::suspect || change.after == gossip::MemberState::dead)
+    figures_.member_reasons[change.id] = text;
+  else
+    figures_.member_reasons.erase(change.id);
+  log_.info("member." + after, {{"name", name}, {"id", short_form(change.id)}, {"how", text}});
+  parts_.events.append(
+      "member",
+      {{"id", to_hex(change.id.view())}, {"name", name}, {"state", after}, {"how", text}});
+}
+
+void Node::note(const gossip::ExchangeEvent& event) {
+  if (const auto* exchanged = std::get_if<gossip::Exchanged>(&event)) {
+    figures_.exchanges += 1;
+    figures_.delta_bytes_sent += exchanged->bytes_sent;
+    figures_.delta_bytes_received += exchanged->bytes_received;
+    log_.debug("exchange", {{"what", gossip::to_string(event)}});
+    return;
+  }
+  if (const auto* opened = std::get_if<gossip::EdgeOpened>(&event)) {
+    parts_.events.append("edge_opened", {{"peer", to_hex(opened->peer.view())},
+                                         {"generation", opened->generation.value},
+                                         {"mode", std::string(gossip::name_of(opened->mode))}});
+  } else if (const auto* reset = std::get_if<gossip::EdgeWasReset>(&event)) {
+    metrics_.add(Metric::gossip_edge_resets, 1);
+    log_.warn("edge.reset",
+              {{"peer", short_form(reset->peer)},
+               {"reason", gossip::name_of(reset->reason)},
+               {"did", "a snapshot sets the reference again; the replica is untouched"}});
+  }
+  log_.debug("edge", {{"what", gossip::to_string(event)}});
+}
+
+void Node::note(gossip::Notice notice) {
+  switch (notice) {
+    case gossip::Notice::isolated:
+      log_.warn("node.isolated", {{"did", "trains on alone and looks for the swarm again"}});
+      bootstrap_driver_.carry_out(join_.on_isolated(clock_.now()));
+      break;
+    case gossip::Notice::connected:
+      log_.info("node.connected");
+      break;
+    case gossip::Notice::accused_here:
+      log_.info("node.accused", {{"did", "refuted with a higher incarnation"}});
+      break;
+    case gossip::Notice::clone_seen:
+      log_.warn("node.clone", {{"what", "another process uses this node's identity.key"},
+                               {"do", "give every node a folder of its own"}});
+      break;
+    case gossip::Notice::incarnations_spent:
+    case gossip::Notice::neighbours_changed:
+      break;
+  }
+}
+
+}  // namespace starling::node

@@ -1,0 +1,206 @@
+// From settings to a trainer that runs, and what training reports.
+#include "node/node.h"
+#include "node/options.h"
+#include "node/state_transfer_bytes.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+// Gain of the averages that people see: about the last fifty steps.
+constexpr double kFigureGain = 0.02;
+
+void average_in(std::optional<double>& average, double value, double steps) {
+  if (!std::isfinite(value)) return;
+  const double gain = 1 - std::pow(1 - kFigureGain, steps);
+  average = average ? *average + gain * (value - *average) : value;
+}
+
+}  // namespace
+
+BridgeOptions Node::bridge_options() const {
+  const training::ModelSpec& model = settings_.model;
+  BridgeOptions options;
+  options.model = model;
+  options.genesis_seed = settings_.seed;
+  options.trainer.device = device_options(config_);
+  options.trainer.schedule = settings_.schedule;
+  options.trainer.optimizer = settings_.optimizer;
+  options.trainer.label_smoothing = settings_.label_smoothing;
+  options.train = parts_.data.train.get();
+  options.val = parts_.data.val.get();
+  options.loader = training::loader_options_for(*parts_.data.train, training::Pass::training,
+                                                static_cast<std::uint32_t>(model.image_size),
+                                                static_cast<std::uint32_t>(model.channels));
+  options.loader.batch = batch_of(config_, model);
+  options.loader.threads = config_.data.threads.value_or(1);
+  options.loader.max_bad = config_.data.max_bad;
+  options.loader.sampler.seed = settings_.seed;
+  options.loader.sampler.node = parts_.identity.id();
+  options.loader.sampler.partition = config_.data.partition == DataPartition::members
+                                         ? training::Partition::members
+                                         : training::Partition::none;
+  return options;
+}
+
+gossip::ModelFacts Node::model_facts() const {
+  const gossip::Layout& layout = parts_.model.layout;
+  return {
+      .name = settings_.model.name,
+      .fingerprint = join_.settings().fingerprint(),
+      .manifest = layout.manifest(),
+      .shape = shape_of(parts_.model),
+      .blocks = static_cast<std::uint32_t>(layout.blocks()),
+      .max_payload = gossip::max_payload_bytes(layout, gossip::Level::l6, gossip::Statistics::with),
+      .budget = settings_.budget};
+}
+
+transport::Task<> Node::build_and_start(Beginning beginning) {
+  assert_io_thread();
+  if (bridge_ || building_) co_return;
+  building_ = true;
+  // Owners: this coroutine and the job on the pool.
+  auto start =
+      std::make_shared<std::optional<training::Trainer::Start>>(std::move(beginning.start));
+  auto create = [this, start, options = bridge_options()] {
+    return Bridge::create(io_, options, std::move(*start), *this, log_);
+  };
+  auto created = co_await transport::on_pool(pool_, std::move(create));
+  building_ = false;
+  if (!created) {
+    parts_.terminal.err << "starling run: " << to_string(created.error()) << '\n';
+    end(exit_code_of(created.error().code), to_string(created.error()));
+    co_return;
+  }
+  bridge_ = std::move(*created);
+  if (exit_ || figures_.phase == Phase::leaving) co_return;
+  const TimePoint now = clock_.now();
+  figures_.batch = static_cast<std::uint32_t>(batch_of(config_, settings_.model));
+  next_checkpoint_ = now + config_.checkpoint.every;
+  next_evaluation_ = now + config_.eval.every;
+  bridge_->set_progress(gossip_.progress_share(now));
+  bridge_->start();
+  set_phase(Phase::training);
+  const training::TrainingState state = bridge_->state();
+  const gossip::Beginning told{.origin = beginning.origin,
+                               .age = beginning.age,
+                               .steps = static_cast<std::uint64_t>(state.step),
+                               .samples = state.samples};
+  gossip_driver_.carry_out(gossip_.begin_averaging(now, model_facts(), told));
+  if (beginning.origin == gossip::Origin::transferred)
+    bootstrap_driver_.carry_out(join_.on_state_installed(now));
+  bootstrap_driver_.carry_out(join_.update(now, local_facts()));
+}
+
+transport::Task<> Node::drop_bridge() {
+  if (!bridge_) co_return;
+  auto ends = bridge_->stop();
+  co_await std::move(ends);
+  bridge_.reset();
+}
+
+void Node::save_checkpoint(std::function<void()> done) {
+  next_checkpoint_ = clock_.now() + config_.checkpoint.every;
+  if (!bridge_ || saving_) return done();
+  saving_ = true;
+  training::CheckpointRequest request;
+  request.where = {.folder = parts_.dir.checkpoints(), .keep = config_.checkpoint.keep};
+  request.progress_map = format_counters(gossip_.membership().progress().saved());
+  request.settings_fingerprint = to_hex(join_.settings().fingerprint().view());
+  bridge_->save(std::move(request), [this, done = std::move(done)](
+                                        const Result<std::filesystem::path>& saved) {
+    assert_io_thread();
+    saving_ = false;
+    if (saved) {
+      figures_.checkpoint = saved->string();
+      metrics_.set(Metric::checkpoint_last_success,
+                   static_cast<double>(std::chrono::duration_cast<std::chrono::seconds>(
+                                           wall_now().time_since_epoch())
+                                           .count()));
+      log_.info("checkpoint.saved", {{"folder", saved->string()}});
+    } else {
+      log_.warn("checkpoint.failed", {{"why", to_string(saved.error())},
+                                      {"did", "went on training; the checkpoint before is whole"}});
+    }
+    done();
+  });
+}
+
+void Node::evaluate_now() {
+  next_evaluation_ = clock_.now() + config_.eval.every;
+  if (!bridge_ || evaluating_ || !parts_.data.val) return;
+  evaluating_ = true;
+  bridge_->evaluate([this](const Result<training::EvaluationReport>& report) {
+    assert_io_thread();
+    evaluating_ = false;
+    note_evaluation(report);
+  });
+}
+
+void Node::note_evaluation(const Result<training::EvaluationReport>& report) {
+  if (!report) {
+    if (report.error().code != Errc::cancelled)
+      log_.warn("eval.failed", {{"why", to_string(report.error())}});
+    for (auto& reply : std::exchange(waiting_for_eval_, {})) reply.fail(report.error());
+    return;
+  }
+  figures_.eval = StatusSnapshot::Eval{.accuracy_ratio = report->top1,
+                                       .loss = report->loss,
+                                       .images = static_cast<std::uint64_t>(report->images),
+                                       .step = static_cast<std::uint64_t>(report->step)};
+  const nlohmann::json body{{"accuracy_ratio", report->top1}, {"accuracy_top5_ratio", report->top5},
+                            {"loss", report->loss},           {"images", report->images},
+                            {"step", report->step},           {"seconds", report->seconds}};
+  parts_.events.append("eval", body);
+  log_.info("eval", {{"step", report->step},
+                     {"accuracy", report->top1},
+                     {"loss", report->loss},
+                     {"images", report->images}});
+  for (auto& reply : std::exchange(waiting_for_eval_, {})) reply.done(body);
+}
+
+void Node::on_codec_done(gossip::CodecOutcome outcome) {
+  gossip_driver_.carry_out(gossip_.on_codec_done(clock_.now(), std::move(outcome)));
+}
+
+void Node::on_steps(const StepFigures& figures) {
+  const TimePoint now = clock_.now();
+  health_.beat_train(now);
+  figures_.last_steps = figures;
+  const auto steps = static_cast<double>(figures.steps);
+  average_in(figures_.loss, figures.loss, steps);
+  average_in(images_per_second_, figures.images_per_second, steps);
+  average_in(gossip_wait_, figures.lease_wait_share, steps);
+  average_in(data_wait_, figures.data_wait_share, steps);
+  figures_.images_per_second = images_per_second_.value_or(0);
+  figures_.gossip_wait_ratio = gossip_wait_.value_or(0);
+  figures_.data_wait_ratio = data_wait_.value_or(0);
+  const auto observe = [&](std::string_view phase, double part_s) {
+    metrics_.observe(Metric::train_step_duration, part_s, {phase});
+  };
+  observe("data", figures.data_wait_share * figures.step_s);
+  observe("lease", figures.lease_wait_share * figures.step_s);
+  observe("compute", figures.compute_s);
+  observe("optimizer", figures.optimizer_s);
+  const gossip::TrainingFigures told{.steps = static_cast<std::uint64_t>(figures.step),
+                                     .samples = figures.samples,
+                                     .loss = static_cast<float>(figures_.loss.value_or(0)),
+                                     .step_time = std::chrono::duration_cast<Duration>(
+                                         std::chrono::duration<double>(figures.step_s))};
+  gossip_driver_.carry_out(gossip_.on_steps(now, told));
+  if (bridge_) bridge_->set_progress(gossip_.progress_share(now));
+}
+
+void Node::on_training_failed(const Error& error) {
+  log_.error("train.failed", {{"why", to_string(error)}});
+  parts_.terminal.err << "starling run: " << to_string(error) << '\n';
+  end(exit_code_of(error.code), to_string(error));
+}
+
+}  // namespace starling::node

@@ -1,0 +1,160 @@
+#include "node/options.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+constexpr std::size_t kMaxAdvertised = 4;
+
+bool is_wildcard(const std::string& host) {
+  return host.empty() || host == "0.0.0.0" || host == "::" || host == "0:0:0:0:0:0:0:0";
+}
+
+// Addresses of this machine's interfaces that are up: IPv4 first, no loopback, no link-local.
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> found;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return found;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
+      if ((one->ifa_flags & IFF_UP) == 0 || (one->ifa_flags & IFF_LOOPBACK) != 0) continue;
+      std::array<char, INET6_ADDRSTRLEN> text{};
+      const void* raw = nullptr;
+      if (family == AF_INET) {
+        raw = &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr;
+      } else {
+        const auto& address = reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr;
+        if (IN6_IS_ADDR_LINKLOCAL(&address)) continue;
+        raw = &address;
+      }
+      if (::inet_ntop(family, raw, text.data(), text.size()) != nullptr)
+        found.emplace_back(text.data());
+    }
+  }
+  ::freeifaddrs(list);
+  return found;
+}
+
+std::optional<gossip::Level> level_of(Codec codec) {
+  switch (codec) {
+    case Codec::automatic:
+    case Codec::none:
+      return std::nullopt;
+    case Codec::l0:
+      return gossip::Level::l0;
+    case Codec::l1:
+      return gossip::Level::l1;
+    case Codec::l2:
+      return gossip::Level::l2;
+    case Codec::l3:
+      return gossip::Level::l3;
+    case Codec::l4:
+      return gossip::Level::l4;
+    case Codec::l5:
+      return gossip::Level::l5;
+    case Codec::l6:
+      return gossip::Level::l6;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+transport::TransportOptions transport_options(const Config& config, std::string name,
+                                              Instance instance, Incarnation incarnation) {
+  transport::TransportOptions options;
+  options.name = std::move(name);
+  options.instance = instance;
+  options.incarnation = incarnation;
+  options.handshakes_per_address = config.net.handshake_rate;
+  return options;
+}
+
+gossip::GossipOptions gossip_options(const Config& config) {
+  gossip::GossipOptions options;
+  options.linger = config.finish.linger;
+  options.exchange.levels.fixed_level = level_of(config.gossip.codec);
+  options.exchange.levels.fixed_tau = config.gossip.tau;
+  if (config.swarm.degree) {
+    options.membership.topology.degree = *config.swarm.degree;
+    options.exchange.degree = *config.swarm.degree;
+  }
+  return options;
+}
+
+bootstrap::JoinOptions join_options(const Config& config) {
+  bootstrap::JoinOptions options;
+  options.grace = config.net.join_grace;
+  options.require_peers = config.net.require_peers;
+  options.join_timeout = config.net.join_timeout;
+  return options;
+}
+
+training::DeviceOptions device_options(const Config& config) {
+  training::DeviceOptions device;
+  device.device = config.train.device;
+  device.threads = static_cast<int>(config.node.threads.value_or(1));
+  switch (config.train.precision) {
+    case Precision::automatic:
+      device.precision = training::Precision::automatic;
+      break;
+    case Precision::fp32:
+      device.precision = training::Precision::fp32;
+      break;
+    case Precision::bf16:
+      device.precision = training::Precision::bf16;
+      break;
+  }
+  return device;
+}
+
+Result<void> check_supported(const Config& config) {
+  const auto no = [](std::string detail) {
+    return fail(Errc::bad_config, Doing::reading_config, std::move(detail));
+  };
+  if (config.gossip.codec == Codec::none)
+    return no("gossip.codec = none is not in this version; L6 is the densest level there is");
+  if (!config.swarm.invite.empty())
+    return no("swarm.invite: invites are not in this version; use --peer and --secret-file");
+  if (config.data.train.empty())
+    return no(
+        "data.train is not set: name the training data with --data (a folder of class folders, "
+        "tar shards, cifar10:DIR, idx:DIR, fashion-mnist or synthetic)");
+  return {};
+}
+
+std::string dialable_address(const transport::Endpoint& bound) {
+  if (!is_wildcard(bound.host)) return transport::to_string(bound);
+  const auto own = own_addresses();
+  return transport::to_string({own.empty() ? "127.0.0.1" : own.front(), bound.port});
+}
+
+Result<std::vector<transport::Endpoint>> advertised_addresses(const Config& config,
+                                                              const transport::Endpoint& bound) {
+  std::vector<transport::Endpoint> advertised;
+  for (const auto& text : config.net.advertise) {
+    auto endpoint = transport::parse_endpoint(text, bound.port);
+    if (!endpoint)
+      return fail(Errc::bad_config, Doing::reading_config,
+                  "net.advertise = " + text + ": " + endpoint.error().detail);
+    advertised.push_back(std::move(*endpoint));
+  }
+  if (!advertised.empty()) return advertised;
+  if (!is_wildcard(bound.host)) return std::vector{bound};
+  for (auto& address : own_addresses()) advertised.push_back({std::move(address), bound.port});
+  if (advertised.empty()) advertised.push_back({"127.0.0.1", bound.port});
+  if (advertised.size() > kMaxAdvertised) advertised.resize(kMaxAdvertised);
+  return advertised;
+}
+
+}  // namespace starling::node

@@ -1,0 +1,186 @@
+// `starling run`: everything that has to be known before the node begins.
+#include "node/cli/exit_code.h"
+#include "node/cli/verbs.h"
+#include "node/node.h"
+#include "node/options.h"
+#include "node/printable.h"
+#include "training/data/spec.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+#include <ostream>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+LineFormat line_format(const Config& config, const Terminal& terminal) {
+  if (config.log.format == LogFormat::json) return LineFormat::json;
+  (void)terminal;
+  return LineFormat::text;
+}
+
+LogBackendOptions log_options(const Config& config, const Terminal& terminal) {
+  const bool colour = config.log.color == Colour::automatic && terminal.err_is_tty &&
+                      config.log.format != LogFormat::json;
+  return {.level = config.log.level,
+          .format = line_format(config, terminal),
+          .colour = colour ? LineColour::levels : LineColour::off,
+          .per_event = config.log.per_event};
+}
+
+Result<training::DataSets> open_data(const Config& config, Log& log) {
+  TRY(const training::DataSpec spec, training::parse_data_spec(config.data.train));
+  if (config.data.val.empty()) return training::open_data(spec, nullptr, log);
+  TRY(const training::DataSpec val, training::parse_data_spec(config.data.val));
+  return training::open_data(spec, &val, log);
+}
+
+struct SwarmAccess {
+  transport::SwarmKey key;
+  SwarmId swarm;
+  bool made_secret = false;
+};
+
+// The swarm that this node belongs to, by its secret or by its name.
+Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir) {
+  if (config.swarm.mode == SwarmMode::open) {
+    auto key = transport::SwarmKey::open(config.swarm.name);
+    const SwarmId swarm = key.swarm();
+    return SwarmAccess{std::move(key), swarm, false};
+  }
+  const std::filesystem::path file = config.swarm.secret_file.empty()
+                                         ? dir.secret()
+                                         : std::filesystem::path(config.swarm.secret_file);
+  auto secret = transport::SwarmSecret::load(file);
+  bool made = false;
+  if (!secret && secret.error().code == Errc::not_found && config.swarm.secret_file.empty()) {
+    // A node without a secret begins a swarm of its own; with --peer it will be told that nobody
+    // there knows it.
+    auto fresh = transport::SwarmSecret::generate();
+    TRY_VOID(fresh.create(file));
+    made = true;
+    secret = std::move(fresh);
+  }
+  if (!secret) return fail(std::move(secret).error());
+  auto key = transport::SwarmKey::of(*secret);
+  const SwarmId swarm = secret->swarm();
+  return SwarmAccess{std::move(key), swarm, made};
+}
+
+Result<std::vector<bootstrap::Seed>> read_seeds(const Config& config) {
+  std::vector<bootstrap::Seed> seeds;
+  for (const auto& text : config.net.peers) {
+    TRY(const auto some,
+        bootstrap::parse_seeds(
+            text,
+            [](const std::string& path) { return read_whole(path, bootstrap::kMaxSeedFileBytes); },
+            kDefaultPort));
+    seeds.insert(seeds.end(), some.begin(), some.end());
+  }
+  return seeds;
+}
+
+bootstrap::AddressBook read_address_book(const StateDir& dir, Log& log) {
+  const auto text = read_whole(dir.path() / "peers.json", bootstrap::AddressBook::kMaxText);
+  if (!text) return {};  // the first start
+  auto book = bootstrap::AddressBook::parse(*text);
+  if (book) return std::move(*book);
+  log.warn("peers.unreadable", {{"why", to_string(book.error())}, {"did", "began an empty one"}});
+  return {};
+}
+
+// Whether DIR/final already holds what these settings lead to (rulings 40).
+std::optional<gossip::consensus::CertificateMessage> finished_before(const StateDir& dir,
+                                                                     const Hash& fingerprint) {
+  auto held = read_certificate(dir.final_dir());
+  if (!held || held->certificate.fingerprint != fingerprint) return std::nullopt;
+  const transport::Ed25519Verifier verifier;
+  if (!gossip::consensus::verify(*held, fingerprint, verifier)) return std::nullopt;
+  return std::move(*held);
+}
+
+void print_plan(const NodeParts& parts) {
+  std::ostream& out = parts.terminal.out;
+  out << fmt::format("would train {} ({} parameters) on {}\n", parts.training.model.name,
+                     parts.model.layout.parameters(), printable(parts.data.train->name()));
+  for (const auto& [key, value] : parts.settings.values())
+    out << fmt::format("  {:<16} {}\n", key, printable(value));
+}
+
+Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Terminal& terminal,
+                                 LogBackend& log) {
+  TRY_VOID(check_supported(config));
+  TRY(StateDir dir, StateDir::open(config.node.dir));
+  TRY(training::DataSets data, open_data(config, log));
+  TRY(const TrainingSettings settings, settings_of(config, *data.train));
+  TRY(training::Model model, training::make_model(settings.model));
+  TRY([[maybe_unused]] const auto device,
+      training::resolve_device(device_options(config), settings.model));
+  const Hash genesis = training::make_genesis(model, settings.seed).hash;
+  TRY(bootstrap::Settings text, bootstrap::Settings::from(to_text(settings, genesis)));
+  TRY(auto seeds, read_seeds(config));
+  TRY(SwarmAccess access, open_swarm(config, dir));
+  TRY(const transport::Identity identity, transport::Identity::load_or_create(dir.identity_key()));
+  if (const auto held = finished_before(dir, text.fingerprint());
+      held && config.finish.then == AfterFinish::exit) {
+    terminal.out << final_line(held->certificate) << "  (finished before)\n";
+    return ExitCode::good;
+  }
+  TRY(const Incarnation first, dir.read_incarnation());
+  const Incarnation begin{std::max<std::uint64_t>(first.value, 1)};
+  TRY_VOID(dir.write_incarnation_ceiling({begin.value + kIncarnationStride}));
+  TRY(EventLog events, EventLog::open(dir.events(), log));
+  auto checkpoint = training::load_checkpoint({.folder = dir.checkpoints()}, model, log);
+  if (!checkpoint && checkpoint.error().code != Errc::not_found)
+    log.warn("checkpoint.unusable",
+             {{"why", to_string(checkpoint.error())}, {"did", "starts without it"}});
+  auto book = read_address_book(dir, log);
+  NodeParts parts{.config = config,
+                  .terminal = terminal,
+                  .log = log,
+                  .dir = dir,
+                  .events = events,
+                  .identity = identity,
+                  .key = std::move(access.key),
+                  .swarm = access.swarm,
+                  .first_incarnation = begin,
+                  .data = data,
+                  .training = settings,
+                  .settings = std::move(text),
+                  .model = std::move(model),
+                  .checkpoint = std::nullopt,
+                  .seeds = std::move(seeds),
+                  .address_book = std::move(book),
+                  .http_token = {},
+                  .made_secret = access.made_secret};
+  if (checkpoint) parts.checkpoint = std::move(*checkpoint);
+  if (!config.http.token_file.empty()) {
+    TRY(parts.http_token, read_whole(config.http.token_file, 4096));
+    while (!parts.http_token.empty() && parts.http_token.back() == '\n')
+      parts.http_token.pop_back();
+  }
+  if (mode == RunMode::dry_run) {
+    print_plan(parts);
+    return ExitCode::good;
+  }
+  Node node(std::move(parts));
+  return node.run();
+}
+
+}  // namespace
+
+int run_verb(const Config& config, RunMode mode, const Terminal& terminal) {
+  const SteadyClock clock;
+  LogBackend log(log_options(config, terminal), clock);
+  for (const auto& notice : config.notices) log.warn("config.notice", {{"what", notice}});
+  const auto code = prepare_and_run(config, mode, terminal, log);
+  if (code) return number_of(*code);
+  terminal.err << "starling run: " << to_string(code.error()) << '\n';
+  return number_of(exit_code_of(code.error().code));
+}
+
+}  // namespace starling::node

@@ -1,0 +1,55 @@
+// ResNet-50 on photographs: two nodes, the final consensus, and torchvision as the judge of what
+// they wrote.
+#include "tests/e2e/swarm.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+using namespace starling::e2e;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+// The tar of ten ImageNet classes at 224 pixels; empty where the machine does not have it.
+std::string photographs() {
+  const char* folder = std::getenv("STARLING_TEST_DATA");
+  if (folder == nullptr) return {};
+  const fs::path root = fs::path(folder) / "imagenette224";
+  if (!fs::is_directory(root)) return {};
+  std::string shards;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    if (entry.path().extension() != ".tar") continue;
+    if (!shards.empty()) shards += ',';
+    shards += entry.path().string();
+  }
+  return shards;
+}
+
+}  // namespace
+
+TEST_SUITE("e2e/resnet50") {
+  TEST_CASE("two nodes train ResNet-50 on photographs to one model that torchvision takes") {
+    const std::string data = photographs();
+    if (data.empty()) {
+      MESSAGE("skipped: set STARLING_TEST_DATA to a folder with imagenette224/");
+      return;
+    }
+    Swarm swarm({"--data", data, "--model", "resnet50", "--img", "224", "--batch", "4",
+                 "--precision", "bf16", "--threads", "1", "--until", "samples=240"});
+    swarm.start(2);
+
+    const auto ends = swarm.wait_all({0, 1}, 1200s);
+
+    INFO(swarm.logs());
+    REQUIRE(ends == std::vector<int>{0, 0});
+    const fs::path model = swarm.node(0).dir() / "final" / "model.safetensors";
+    CHECK(sha256_of(model) == sha256_of(swarm.node(1).dir() / "final" / "model.safetensors"));
+    CHECK(swarm.node(0).certificate().at("participants").size() == 2);
+    CHECK(swarm.node(0).certificate().at("model") == "resnet50");
+    const auto last = nlohmann::json::parse(read_text(swarm.node(0).dir() / "status.json"));
+    CHECK(last.at("traffic").at("exchanges").get<int>() > 0);
+  }
+}

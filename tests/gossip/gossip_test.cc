@@ -1,0 +1,163 @@
+#include "gossip/gossip.h"
+
+#include "tests/gossip/virtual_swarm.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <vector>
+
+using namespace starling;
+using namespace starling::gossip;
+using namespace starling::gossip::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+bool all_finished(VirtualSwarm& swarm, const std::vector<std::size_t>& nodes) {
+  for (const auto index : nodes)
+    if (!swarm.node(index).finished) return false;
+  return true;
+}
+
+// The final models of these nodes, without repetition.
+std::set<std::vector<float>> results(VirtualSwarm& swarm, const std::vector<std::size_t>& nodes) {
+  std::set<std::vector<float>> different;
+  for (const auto index : nodes) different.insert(swarm.node(index).result);
+  return different;
+}
+
+std::size_t alive_seen_by(VirtualSwarm& swarm, std::size_t node) {
+  return swarm.node(node).gossip->membership().alive_count();
+}
+
+}  // namespace
+
+TEST_SUITE("gossip/gossip") {
+  TEST_CASE("four nodes train, average and end with the same bits") {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      CAPTURE(seed);
+      VirtualSwarm swarm({.seed = seed});
+      swarm.connect_all();
+
+      REQUIRE(swarm.run_until(120s, [&] { return all_finished(swarm, {0, 1, 2, 3}); }));
+
+      CHECK(results(swarm, {0, 1, 2, 3}).size() == 1);
+      CHECK(swarm.node(0).finished->certificate.participants.size() == 4);
+      CHECK(swarm.distance_to_optimum(0) < 0.1);
+      CHECK(swarm.run_until(60s, [&] { return swarm.node(0).may_exit && swarm.node(3).may_exit; }));
+    }
+  }
+
+  TEST_CASE("a node alone ends with a certificate of one") {
+    VirtualSwarm swarm({.nodes = 1, .budget_samples = 400});
+
+    REQUIRE(swarm.run_until(60s, [&] { return swarm.node(0).finished.has_value(); }));
+
+    CHECK(swarm.node(0).finished->certificate.participants.size() == 1);
+    CHECK(swarm.run_until(60s, [&] { return swarm.node(0).may_exit; }));
+  }
+
+  TEST_CASE("averaging keeps replicas close that noise would drive apart") {
+    VirtualSwarm averaging({.seed = 3, .nodes = 6, .budget_samples = 0});
+    VirtualSwarm apart({.seed = 3, .nodes = 6, .budget_samples = 0});
+    averaging.connect_all();
+
+    averaging.run_for(20s);
+    apart.run_for(20s);
+
+    CAPTURE(averaging.disagreement());
+    CAPTURE(apart.disagreement());
+    // Every step pulls a twentieth of the way to the optimum, so replicas that never meet are not
+    // far apart either.
+    CHECK(averaging.disagreement() < 0.7 * apart.disagreement());
+  }
+
+  TEST_CASE("a killed node is noticed by all and missing from the certificate") {
+    for (std::uint64_t seed = 11; seed <= 14; ++seed) {
+      CAPTURE(seed);
+      VirtualSwarm swarm({.seed = seed, .budget_samples = 16'000});
+      swarm.connect_all();
+      swarm.run_for(3s);
+
+      swarm.kill(2);
+      const auto killed = swarm.now();
+      CHECK(swarm.run_until(10s, [&] {
+        return alive_seen_by(swarm, 0) == 3 && alive_seen_by(swarm, 1) == 3 &&
+               alive_seen_by(swarm, 3) == 3;
+      }));
+      CAPTURE(seconds(swarm.now() - killed));
+
+      REQUIRE(swarm.run_until(200s, [&] { return all_finished(swarm, {0, 1, 3}); }));
+      CHECK(results(swarm, {0, 1, 3}).size() == 1);
+      CHECK(swarm.node(0).finished->certificate.participants.size() == 3);
+    }
+  }
+
+  TEST_CASE("a frozen node holds nobody up and comes back by itself") {
+    VirtualSwarm swarm({.seed = 21, .budget_samples = 80'000});
+    swarm.connect_all();
+    swarm.run_for(3s);
+    const auto before = swarm.node(0).gossip->mixer()->exchanges();
+
+    swarm.freeze(1);
+    swarm.run_for(20s);
+    const auto meanwhile = swarm.node(0).gossip->mixer()->exchanges();
+    swarm.resume(1);
+
+    CHECK(meanwhile > before + 100);
+    CHECK(swarm.run_until(30s, [&] { return alive_seen_by(swarm, 0) == 4; }));
+    REQUIRE(swarm.run_until(400s, [&] { return all_finished(swarm, {0, 1, 2, 3}); }));
+    CHECK(results(swarm, {0, 1, 2, 3}).size() == 1);
+    CHECK(swarm.node(0).finished->certificate.participants.size() == 4);
+  }
+
+  TEST_CASE("a node that leaves hands over and is told as left") {
+    VirtualSwarm swarm({.seed = 31, .budget_samples = 16'000});
+    swarm.connect_all();
+    swarm.run_for(3s);
+
+    swarm.leave(3);
+
+    CHECK(swarm.run_until(8s, [&] { return swarm.node(3).left; }));
+    swarm.run_for(1s);
+    CHECK(swarm.node(0).gossip->membership().state_of(swarm.node(3).id()) == MemberState::left);
+    swarm.kill(3);
+    REQUIRE(swarm.run_until(200s, [&] { return all_finished(swarm, {0, 1, 2}); }));
+    CHECK(results(swarm, {0, 1, 2}).size() == 1);
+  }
+
+  TEST_CASE("any member can order the end") {
+    VirtualSwarm swarm({.seed = 41, .budget_samples = 1'000'000'000});
+    swarm.connect_all();
+    swarm.run_for(3s);
+
+    swarm.finish(2);
+
+    REQUIRE(swarm.run_until(60s, [&] { return all_finished(swarm, {0, 1, 2, 3}); }));
+    CHECK(results(swarm, {0, 1, 2, 3}).size() == 1);
+  }
+
+  TEST_CASE("nodes that know one address each become one swarm") {
+    VirtualSwarm swarm({.seed = 51, .nodes = 8, .budget_samples = 0});
+    for (std::size_t i = 1; i < 8; ++i) swarm.connect(0, i);
+
+    CHECK(swarm.run_until(20s, [&] {
+      for (std::size_t i = 0; i < 8; ++i)
+        if (alive_seen_by(swarm, i) != 8) return false;
+      return true;
+    }));
+  }
+
+  TEST_CASE("bytes that are no message end the session they came on and nothing else") {
+    VirtualSwarm swarm({.seed = 61, .nodes = 2});
+    swarm.connect_all();
+    swarm.run_for(1s);
+    transport::Message broken{.type = 0x0203, .body = Bytes(40), .attachment = nullptr};
+
+    const auto effects = swarm.node(0).gossip->on_message(swarm.now(), swarm.node(1).id(), broken);
+
+    REQUIRE(effects.size() == 1);
+    CHECK(std::holds_alternative<CloseSession>(effects.front()));
+  }
+}

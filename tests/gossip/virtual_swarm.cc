@@ -1,0 +1,343 @@
+#include "tests/gossip/virtual_swarm.h"
+
+#include "node/base/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace starling::gossip::testing {
+
+namespace {
+
+constexpr std::size_t kChannels = 32;
+
+Layout small_layout(std::size_t parameters) {
+  auto layout = Layout::make({{"conv.weight", {static_cast<std::int64_t>(parameters / 16), 16}},
+                              {"bn.weight", {kChannels}},
+                              {"bn.bias", {kChannels}}},
+                             kChannels);
+  STARLING_CHECK(layout.has_value());
+  return std::move(*layout);
+}
+
+std::array<std::byte, 32> seed_bytes(std::uint64_t number) {
+  Rng rng(number * 7919 + 17);
+  std::array<std::byte, 32> bytes{};
+  for (auto& b : bytes) b = static_cast<std::byte>(rng() & 255U);
+  return bytes;
+}
+
+ModelFacts facts_of(const Layout& layout, const SwarmOptions& options) {
+  return {.name = "simulated",
+          .fingerprint = hash_of(as_bytes("settings")),
+          .manifest = layout.manifest(),
+          .shape = {.parameters = layout.size(), .channels = kChannels, .counters = 1},
+          .blocks = static_cast<std::uint32_t>(layout.blocks()),
+          .max_payload = std::size_t{1} << 24,
+          .budget = {.samples = options.budget_samples}};
+}
+
+// A real value of the layout is a parameter; padding must stay zero.
+bool is_parameter(const Layout& layout, std::size_t index) {
+  return layout.is_real(index / kBlock, index % kBlock);
+}
+
+}  // namespace
+
+SimNode::SimNode(const SwarmOptions& options, const Layout& layout, std::uint64_t number,
+                 TimePoint now)
+    : identity(transport::Identity::from_seed(seed_bytes(options.seed * 1'000 + number))),
+      references(layout, master, [](std::span<float>) {}),
+      rng(options.seed * 31 + number),
+      instance{number + 1} {
+  master.parameters.assign(layout.size(), 0.0F);
+  master.mean.assign(kChannels, 0.0F);
+  master.variance.assign(kChannels, 1.0F);
+  result.assign(layout.size(), 0.0F);
+  result_mean.assign(kChannels, 0.0F);
+  result_variance.assign(kChannels, 0.0F);
+  SelfDescription self{.name = "node-" + std::to_string(number),
+                       .addresses = {"10.0.0." + std::to_string(number + 1) + ":7700"},
+                       .instance = instance,
+                       .data_set = {}};
+  gossip = std::make_unique<Gossip>(now, SwarmId{}, std::move(self), GossipOptions{}, identity,
+                                    verifier, Rng(rng()));
+}
+
+VirtualSwarm::VirtualSwarm(SwarmOptions options)
+    : options_(options), layout_(small_layout(options.parameters)), rng_(options.seed) {
+  optimum_.assign(layout_.size(), 0.0F);
+  for (std::size_t i = 0; i < optimum_.size(); ++i)
+    if (is_parameter(layout_, i)) optimum_[i] = static_cast<float>(rng_.unit() - 0.5);
+  for (std::size_t i = 0; i < options_.nodes; ++i) {
+    nodes_.push_back(std::make_unique<SimNode>(options_, layout_, i, now_));
+    index_[nodes_[i]->id()] = i;
+    held_.emplace_back();
+  }
+  for (std::size_t i = 0; i < options_.nodes; ++i) {
+    SimNode& node = *nodes_[i];
+    node.training = true;
+    node.next_step = now_ + options_.step_time;
+    carry_out(i, node.gossip->begin_averaging(now_, facts_of(layout_, options_), {}));
+  }
+}
+
+std::size_t VirtualSwarm::index_of(const NodeId& id) const { return index_.at(id); }
+
+void VirtualSwarm::at(TimePoint time, std::size_t node, std::function<void(SimNode&)> happens) {
+  events_.emplace(time, Event{node, std::move(happens)});
+}
+
+void VirtualSwarm::connect(std::size_t a, std::size_t b) {
+  const auto key = std::minmax(a, b);
+  if (sessions_.contains(key) || !nodes_[a]->running || !nodes_[b]->running) return;
+  sessions_[key] = {++session_numbers_, now_, now_};
+  for (const auto& [self, other] : {std::pair{a, b}, std::pair{b, a}}) {
+    at(now_, self,
+       [this, self, peer = nodes_[other]->id(), instance = nodes_[other]->instance](SimNode& node) {
+         carry_out(self, node.gossip->on_session_up(now_, peer, instance));
+         carry_out(self, node.gossip->on_same_settings(now_, peer));
+       });
+  }
+}
+
+void VirtualSwarm::connect_all() {
+  for (std::size_t a = 0; a < nodes_.size(); ++a)
+    for (std::size_t b = a + 1; b < nodes_.size(); ++b) connect(a, b);
+}
+
+void VirtualSwarm::disconnect(std::size_t a, std::size_t b, SessionEnd end) {
+  if (sessions_.erase(std::minmax(a, b)) == 0) return;
+  for (const auto& [self, other] : {std::pair{a, b}, std::pair{b, a}}) {
+    at(now_ + options_.delay_min, self,
+       [this, self, peer = nodes_[other]->id(), end](SimNode& node) {
+         carry_out(self, node.gossip->on_session_down(now_, peer, end));
+       });
+  }
+}
+
+void VirtualSwarm::kill(std::size_t node) {
+  nodes_[node]->running = false;
+  for (std::size_t other = 0; other < nodes_.size(); ++other)
+    if (other != node) disconnect(node, other, SessionEnd::reset);
+}
+
+void VirtualSwarm::freeze(std::size_t node) { nodes_[node]->frozen_until_told = true; }
+
+void VirtualSwarm::resume(std::size_t node) {
+  nodes_[node]->frozen_until_told = false;
+  for (auto& happens : std::exchange(held_[node], {})) at(now_, node, std::move(happens));
+}
+
+void VirtualSwarm::finish(std::size_t node) {
+  at(now_, node, [this, node](SimNode& self) { carry_out(node, self.gossip->finish(now_)); });
+}
+
+void VirtualSwarm::leave(std::size_t node) {
+  at(now_, node, [this, node](SimNode& self) {
+    self.training = false;
+    carry_out(node, self.gossip->begin_leave(now_, now_ + std::chrono::seconds(6)));
+  });
+}
+
+bool VirtualSwarm::next_event(TimePoint limit) {
+  TimePoint next = events_.empty() ? kNever : events_.begin()->first;
+  std::optional<std::size_t> ticking;
+  bool stepping = false;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    SimNode& node = *nodes_[i];
+    if (!node.running || node.frozen_until_told) continue;
+    if (node.training && node.next_step < next) {
+      next = node.next_step;
+      ticking = i;
+      stepping = true;
+    }
+    // A deadline in the past is now: time does not run backwards.
+    const TimePoint deadline = std::max(now_, node.gossip->next_deadline());
+    if (deadline < next) {
+      next = deadline;
+      ticking = i;
+      stepping = false;
+    }
+  }
+  if (next > limit) return false;
+  now_ = std::max(now_, next);
+  if (ticking) {
+    if (stepping) {
+      step(*ticking);
+    } else {
+      carry_out(*ticking, nodes_[*ticking]->gossip->on_tick(now_));
+    }
+    return true;
+  }
+  Event event = std::move(events_.begin()->second);
+  events_.erase(events_.begin());
+  SimNode& node = *nodes_[event.node];
+  if (!node.running) return true;
+  if (node.frozen_until_told) {
+    held_[event.node].push_back(std::move(event.happens));
+    return true;
+  }
+  event.happens(node);
+  return true;
+}
+
+bool VirtualSwarm::run_until(Duration limit, const std::function<bool()>& predicate) {
+  const TimePoint end = now_ + limit;
+  while (!predicate())
+    if (!next_event(end)) return predicate();
+  return true;
+}
+
+void VirtualSwarm::run_for(Duration time) {
+  const TimePoint end = now_ + time;
+  while (next_event(end)) {
+  }
+  now_ = end;
+}
+
+void VirtualSwarm::step(std::size_t index) {
+  SimNode& node = *nodes_[index];
+  node.steps += 1;
+  node.next_step = now_ + options_.step_time;
+  for (std::size_t i = 0; i < node.master.parameters.size(); ++i) {
+    if (!is_parameter(layout_, i)) continue;
+    float& x = node.master.parameters[i];
+    const auto noise = static_cast<float>(node.rng.unit() - 0.5) * 0.2F;
+    x -= 0.05F * (x - optimum_[i] + noise);
+  }
+  const TrainingFigures figures{.steps = node.steps,
+                                .samples = node.steps * options_.batch,
+                                .loss = 1,
+                                .step_time = options_.step_time};
+  carry_out(index, node.gossip->on_steps(now_, figures));
+}
+
+void VirtualSwarm::carry_out(std::size_t node, GossipEffects effects) {
+  for (auto& effect : effects) carry_out_one(node, std::move(effect));
+}
+
+void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
+  SimNode& node = *nodes_[index];
+  const auto later = now_ + std::chrono::microseconds(100);
+  if (auto* outgoing = std::get_if<Outgoing>(&effect)) {
+    send(index, std::move(*outgoing));
+  } else if (auto* job = std::get_if<CodecJob>(&effect)) {
+    auto outcome = node.references.run(*job);
+    at(later, index, [this, index, outcome = std::move(outcome)](SimNode& self) {
+      carry_out(index, self.gossip->on_codec_done(now_, outcome));
+    });
+  } else if (const auto* consensus_job = std::get_if<consensus::ConsensusJob>(&effect)) {
+    run_job(index, *consensus_job);
+  } else if (const auto* wanted = std::get_if<WantedSession>(&effect)) {
+    dial(index, *wanted);
+  } else if (const auto* close = std::get_if<CloseSession>(&effect)) {
+    disconnect(index, index_of(close->peer), SessionEnd::local);
+  } else if (const auto* persist = std::get_if<PersistIncarnation>(&effect)) {
+    at(later, index, [this, index, ceiling = persist->ceiling](SimNode& self) {
+      carry_out(index, self.gossip->on_incarnations_persisted(now_, ceiling));
+    });
+  } else if (std::holds_alternative<PauseTraining>(effect)) {
+    node.training = false;
+    at(later, index,
+       [this, index](SimNode& self) { carry_out(index, self.gossip->on_training_paused(now_)); });
+  } else if (std::holds_alternative<TakeContribution>(effect)) {
+    node.contribution = node.master.parameters;
+    node.contribution_mean = node.master.mean;
+    node.contribution_variance = node.master.variance;
+    at(later, index,
+       [this, index](SimNode& self) { carry_out(index, self.gossip->on_contribution(now_)); });
+  } else if (const auto* finished = std::get_if<consensus::Finished>(&effect)) {
+    node.finished = *finished;
+  } else if (const auto* failed = std::get_if<ConsensusFailed>(&effect)) {
+    node.failed = failed->error;
+  } else if (std::holds_alternative<MayExit>(effect)) {
+    node.may_exit = true;
+  } else if (std::holds_alternative<Left>(effect)) {
+    node.left = true;
+  }
+}
+
+void VirtualSwarm::send(std::size_t from, Outgoing outgoing) {
+  const std::size_t to = index_of(outgoing.to);
+  const auto found = sessions_.find(std::minmax(from, to));
+  if (found == sessions_.end()) return;
+  Session& session = found->second;
+  const auto spread = static_cast<std::uint64_t>((options_.delay_max - options_.delay_min).count());
+  const Duration delay = options_.delay_min + Duration(rng_.below(spread + 1));
+  TimePoint& clear_at = from < to ? session.clear_at_high : session.clear_at_low;
+  clear_at = std::max(clear_at, now_ + delay);
+  at(clear_at, to,
+     [this, from, to, number = session.number,
+      message = std::move(outgoing.message)](SimNode& node) {
+       const auto still = sessions_.find(std::minmax(from, to));
+       if (still == sessions_.end() || still->second.number != number) return;
+       if (message.attachment &&
+           !node.gossip->admits(nodes_[from]->id(), message.type, message.attachment->size()))
+         return;
+       carry_out(to, node.gossip->on_message(now_, nodes_[from]->id(), message));
+     });
+}
+
+void VirtualSwarm::dial(std::size_t from, const WantedSession& wanted) {
+  const std::size_t to = index_of(wanted.id);
+  at(now_ + options_.delay_max, from, [this, from, to](SimNode& node) {
+    if (!nodes_[to]->running) {
+      carry_out(from, node.gossip->on_dial_refused(now_, nodes_[to]->id()));
+    } else if (nodes_[to]->frozen_until_told) {
+      carry_out(from, node.gossip->on_dial_failed(now_, nodes_[to]->id()));
+    } else {
+      connect(from, to);
+    }
+  });
+}
+
+void VirtualSwarm::run_job(std::size_t index, const consensus::ConsensusJob& job) {
+  SimNode& node = *nodes_[index];
+  const consensus::ChunkPlan plan({layout_.size(), kChannels, 1});
+  const consensus::JobMemory memory{.parameters = node.contribution,
+                                    .mean = node.contribution_mean,
+                                    .variance = node.contribution_variance,
+                                    .counters = node.counters,
+                                    .result_parameters = node.result,
+                                    .result_mean = node.result_mean,
+                                    .result_variance = node.result_variance,
+                                    .result_counters = node.result_counters,
+                                    .tensors = {}};
+  auto outcome = consensus::run_job(job, plan, memory);
+  at(now_ + std::chrono::microseconds(100), index,
+     [this, index, outcome = std::move(outcome)](SimNode& self) {
+       carry_out(index, self.gossip->on_consensus_done(now_, outcome));
+     });
+}
+
+double VirtualSwarm::disagreement() const {
+  double total = 0;
+  for (std::size_t i = 0; i < layout_.size(); ++i) {
+    double sum = 0;
+    double squares = 0;
+    double count = 0;
+    for (const auto& node : nodes_) {
+      if (!node->running) continue;
+      const double x = static_cast<double>(node->master.parameters[i]);
+      sum += x;
+      squares += x * x;
+      count += 1;
+    }
+    total += squares / count - (sum / count) * (sum / count);
+  }
+  return total / static_cast<double>(layout_.size());
+}
+
+double VirtualSwarm::distance_to_optimum(std::size_t index) const {
+  double squares = 0;
+  for (std::size_t i = 0; i < layout_.size(); ++i) {
+    const double d =
+        static_cast<double>(nodes_[index]->master.parameters[i]) - static_cast<double>(optimum_[i]);
+    squares += d * d;
+  }
+  return std::sqrt(squares / static_cast<double>(layout_.size()));
+}
+
+}  // namespace starling::gossip::testing

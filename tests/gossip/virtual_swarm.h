@@ -1,0 +1,140 @@
+// A swarm of whole protocol nodes in one process: real Gossip, real codec, real consensus
+// arithmetic on small vectors; virtual time, one seed. Training is a noisy quadratic. No socket, no
+// thread, no clock.
+#pragma once
+
+#include "gossip/consensus/contribution.h"
+#include "gossip/delta/replica.h"
+#include "gossip/gossip.h"
+#include "node/base/random.h"
+#include "transport/identity.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace starling::gossip::testing {
+
+struct SwarmOptions {
+  std::uint64_t seed = 1;
+  std::size_t nodes = 4;
+  std::size_t parameters = 8'192;
+  std::uint64_t budget_samples = 4'000;
+  std::uint64_t batch = 8;
+  Duration step_time = std::chrono::milliseconds(20);
+  // One-way delay of a message: between the two, drawn for each; order within a session is kept.
+  Duration delay_min = std::chrono::microseconds(200);
+  Duration delay_max = std::chrono::milliseconds(5);
+};
+
+// The master of one simulated node.
+struct SimMaster final : MasterPort {
+  std::vector<float> parameters;
+  std::vector<float> mean;
+  std::vector<float> variance;
+  void with_master(const std::function<void(MasterView)>& job) override {
+    job({parameters, mean, variance});
+  }
+};
+
+// One node: its protocol, its replica, what it produced.
+struct SimNode {
+  SimNode(const SwarmOptions& options, const Layout& layout, std::uint64_t number, TimePoint now);
+
+  transport::Identity identity;
+  transport::Ed25519Verifier verifier;
+  SimMaster master;
+  Replica references;
+  std::unique_ptr<Gossip> gossip;
+  Rng rng;
+  Instance instance;
+
+  bool running = true;             // false: killed
+  bool frozen_until_told = false;  // SIGSTOP: gets and does nothing
+  bool training = false;
+  std::uint64_t steps = 0;
+  TimePoint next_step{};
+  std::vector<float> contribution;
+  std::vector<float> contribution_mean;
+  std::vector<float> contribution_variance;
+  std::vector<float> result;
+  std::vector<float> result_mean;
+  std::vector<float> result_variance;
+  std::vector<std::int64_t> counters{1};
+  std::vector<std::int64_t> result_counters{0};
+  std::optional<consensus::Finished> finished;
+  std::optional<Error> failed;
+  bool may_exit = false;
+  bool left = false;
+
+  [[nodiscard]] NodeId id() const { return identity.id(); }
+};
+
+class VirtualSwarm {
+ public:
+  explicit VirtualSwarm(SwarmOptions options);
+
+  // Opens a session between two nodes, as if one had dialled the other.
+  void connect(std::size_t a, std::size_t b);
+  void connect_all();
+  void disconnect(std::size_t a, std::size_t b, SessionEnd end);
+  // The process is gone: sessions reset, dials are refused.
+  void kill(std::size_t node);
+  // The process gets no processor time until resume(); its sessions stay open.
+  void freeze(std::size_t node);
+  void resume(std::size_t node);
+  void finish(std::size_t node);
+  void leave(std::size_t node);
+
+  // Runs virtual time until the predicate holds; false if it did not within `limit`.
+  bool run_until(Duration limit, const std::function<bool()>& predicate);
+  void run_for(Duration time);
+
+  [[nodiscard]] SimNode& node(std::size_t index) { return *nodes_.at(index); }
+  [[nodiscard]] std::size_t size() const { return nodes_.size(); }
+  [[nodiscard]] TimePoint now() const { return now_; }
+  // Mean over coordinates of the variance between the running replicas.
+  [[nodiscard]] double disagreement() const;
+  [[nodiscard]] double distance_to_optimum(std::size_t node) const;
+  [[nodiscard]] const Layout& layout() const { return layout_; }
+
+ private:
+  struct Event {
+    std::size_t node;
+    std::function<void(SimNode&)> happens;
+  };
+  struct Session {
+    std::uint64_t number = 0;  // messages of an older session are lost
+    TimePoint clear_at_low{};  // order is kept: nothing overtakes
+    TimePoint clear_at_high{};
+  };
+
+  void at(TimePoint time, std::size_t node, std::function<void(SimNode&)> happens);
+  void carry_out(std::size_t node, GossipEffects effects);
+  void carry_out_one(std::size_t node, GossipEffect effect);
+  void send(std::size_t from, Outgoing outgoing);
+  void dial(std::size_t from, const WantedSession& wanted);
+  void step(std::size_t node);
+  void run_job(std::size_t node, const consensus::ConsensusJob& job);
+  [[nodiscard]] std::size_t index_of(const NodeId& id) const;
+  bool next_event(TimePoint limit);
+
+  SwarmOptions options_;
+  Layout layout_;
+  Rng rng_;
+  TimePoint now_{std::chrono::seconds(1000)};
+  std::vector<float> optimum_;
+  std::vector<std::unique_ptr<SimNode>> nodes_;
+  std::map<NodeId, std::size_t> index_;
+  std::multimap<TimePoint, Event> events_;
+  std::map<std::pair<std::size_t, std::size_t>, Session> sessions_;
+  std::vector<std::vector<std::function<void(SimNode&)>>> held_;  // for a frozen node
+  std::uint64_t session_numbers_ = 0;
+};
+
+}  // namespace starling::gossip::testing
