@@ -17,7 +17,7 @@ using namespace starling::tidy;
 namespace {
 
 // Lower it with every line that leaves the list; never raise it.
-constexpr std::size_t kMaxExceptions = 5;
+constexpr std::size_t kMaxExceptions = 1;
 
 using Planted = std::vector<std::pair<std::string, std::string>>;
 
@@ -144,6 +144,7 @@ TEST_SUITE("tidy") {
              {"sleep", "std::this_thread::sleep_for(1s);", ""},
              {"sleep", "::usleep(10);", ""},
              {"random", "std::mt19937 random(1);", ""},
+             {"random", "std::random_device device;", "node/node.cc"},
              {"random", "int x = std::rand();", ""},
              {"wall-clock", "auto t = std::chrono::system_clock::now();", "node/wall_time.cc"},
              {"clock", "auto t = std::chrono::steady_clock::now();", "node/base/clock.h"},
@@ -157,6 +158,7 @@ TEST_SUITE("tidy") {
              {"torch-load", "torch::load(model, path);", ""},
              {"using-namespace", "using namespace std;", ""},
              {"exit", "std::exit(3);", "node/main.cc"},
+             {"exit", "::abort();", "node/base/check.cc"},
              {"io-context-stop", "io_.stop();", "node/lifecycle.cc"},
              {"skipped-test", "TEST_CASE(\"x\" * doctest::skip())", ""},
          }) {
@@ -178,6 +180,7 @@ TEST_SUITE("tidy") {
              "int n = 1'000; char c = '\"'; // sleep(1)",
              "timer.sleep_deadline();",
              "auto plain = tensor.detach();",
+             "void Merge::abort() {}",
              "int main() {\n  std::cout << 1;\n}",
          }) {
       CAPTURE(code);

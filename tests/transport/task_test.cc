@@ -52,19 +52,19 @@ TEST_SUITE("transport/task") {
 
   TEST_CASE("a job runs on the pool and its caller goes on where it was") {
     asio::thread_pool pool(1);
-    std::thread::id worker;
+    std::thread::id pool_thread;
     std::thread::id after;
     int result = 0;
     run_in_group([&]() -> Task<> {
-      auto job = [&worker] {
-        worker = std::this_thread::get_id();
+      auto job = [&pool_thread] {
+        pool_thread = std::this_thread::get_id();
         return 7;
       };
       result = co_await on_pool(pool, std::move(job));
       after = std::this_thread::get_id();
     });
     CHECK(result == 7);
-    CHECK(worker != std::this_thread::get_id());
+    CHECK(pool_thread != std::this_thread::get_id());
     CHECK(after == std::this_thread::get_id());
     pool.join();
   }
