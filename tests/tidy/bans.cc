@@ -40,7 +40,7 @@ const std::vector<Ban>& bans() {
       {"torch-load", {"load"}, R"(\btorch::(jit::)?load\s*\(|\bpickle_load\b)", "read safetensors (training/safetensors.h): pickles run code", {}},
       {"using-namespace", {"using"}, R"(\busing\s+namespace\s+std\s*;)", "name what you use", {}},
       {"exit", {"exit", "abort", "terminate"}, R"((^|[^\w])(std)?::(exit|_exit|abort|quick_exit|terminate)\s*\()",
-       "return a Result; main() decides how the process ends", {"node/main.cc", "node/lifecycle.cc", "node/base/check.cc", "tests/"}},
+       "return a Result; main() decides how the process ends", {"node/main.cc", "node/lifecycle.cc", "node/base/check.cc", "node/cli/demo_nodes.cc", "tests/"}},
       {"io-context-stop", {"stop"}, R"(\bio(_context)?_?\.stop\s*\()",
        "stop the TaskGroups and let run() return by itself", {"node/lifecycle.cc", "tests/"}},
       {"skipped-test", {"doctest::"}, R"(\bdoctest::(skip|may_fail|should_fail)\b)", "mend the test or delete it", {}},
