@@ -1,0 +1,303 @@
+#include "bootstrap/join.h"
+
+#include "node/base/hash.h"
+#include "tests/bootstrap/join_swarm.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+
+using namespace starling;
+using namespace starling::bootstrap;
+using namespace starling::bootstrap::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+NodePlan with_lr(const std::string& lr, std::set<std::string> forced = {}) {
+  NodePlan plan;
+  plan.settings["lr"] = lr;
+  plan.forced = std::move(forced);
+  return plan;
+}
+
+NodePlan requiring(std::uint32_t peers, Duration timeout) {
+  NodePlan plan;
+  plan.options.require_peers = peers;
+  plan.options.join_timeout = timeout;
+  return plan;
+}
+
+}  // namespace
+
+TEST_SUITE("bootstrap/join") {
+  TEST_CASE("a node with nobody to try trains at once") {
+    JoinSwarm swarm(1);
+    const auto node = swarm.start({}, {});
+    CHECK(swarm.trains(node));
+    CHECK(swarm.told<BeginTraining>(node).at(0).start == Start::genesis);
+    CHECK(!swarm.told<Joined>(node).at(0).via.has_value());
+  }
+
+  TEST_CASE("a node whose peers do not answer trains alone after the grace, and keeps trying") {
+    JoinSwarm swarm(2);
+    const auto node = swarm.start({}, {7});
+    swarm.run(9s);
+    CHECK(!swarm.trains(node));
+    swarm.run(2s);
+    CHECK(swarm.trains(node));
+    const auto before = swarm.told<Dial>(node).size();
+    swarm.run(5min);
+    CHECK(swarm.told<Dial>(node).size() > before + 5);
+  }
+
+  TEST_CASE("two to five nodes that start at once become one swarm, in any order, from genesis") {
+    for (std::uint64_t seed = 1; seed <= 25; ++seed) {
+      CAPTURE(seed);
+      Rng rng(seed);
+      JoinSwarm swarm(seed);
+      const std::size_t count = 2 + rng.below(4);
+      std::vector<std::size_t> all(count);
+      std::iota(all.begin(), all.end(), 0);
+      for (std::size_t i = 0; i < count; ++i) {
+        swarm.start({}, all);  // everybody has the same seeds, itself among them
+        swarm.run(Duration(static_cast<std::int64_t>(rng.below(1'500'000))));
+      }
+      swarm.run(15s);
+      for (std::size_t a = 0; a < count; ++a) {
+        CHECK(swarm.trains(a));
+        CHECK(swarm.model(a) == swarm.model(0));
+        CHECK(swarm.told<InstallState>(a).empty());  // nobody had to load what all can draw
+        for (std::size_t b = 0; b < a; ++b) CHECK(swarm.same(a, b));
+      }
+    }
+  }
+
+  TEST_CASE("starters with different settings that nobody forced end with the same") {
+    for (std::uint64_t seed = 1; seed <= 15; ++seed) {
+      CAPTURE(seed);
+      JoinSwarm swarm(seed);
+      std::vector<std::size_t> all{0, 1, 2, 3};
+      for (std::size_t i = 0; i < 4; ++i) {
+        swarm.start(with_lr("0." + std::to_string(i + 1)), all);
+        swarm.run(Duration(static_cast<std::int64_t>(seed) * 30ms));
+      }
+      swarm.run(30s);
+      for (std::size_t node = 1; node < 4; ++node) {
+        CHECK(swarm.trains(node));
+        CHECK(swarm.at(node).settings() == swarm.at(0).settings());
+        CHECK(swarm.model(node) == swarm.model(0));
+      }
+    }
+  }
+
+  TEST_CASE("a newcomer takes the model of a swarm that has gone on, and adopts its settings") {
+    JoinSwarm swarm(3);
+    swarm.start({}, {});
+    swarm.run(1s);
+    swarm.set_age(0, 5000);
+    swarm.run(1s);
+    const auto newcomer = swarm.start(with_lr("0.1"), {0});
+    swarm.run(5s);
+    CHECK(swarm.trains(newcomer));
+    CHECK(swarm.age(newcomer) >= 5000);
+    CHECK(swarm.model(newcomer) == swarm.model(0));
+    CHECK(swarm.at(newcomer).settings() == swarm.at(0).settings());
+    CHECK(swarm.told<BeginTraining>(newcomer).empty());
+    const auto joined = swarm.told<Joined>(newcomer);
+    REQUIRE(joined.size() == 1);
+    CHECK(joined[0].via == swarm.id(0));
+    CHECK(joined[0].took < 3s);
+  }
+
+  TEST_CASE("a newcomer spares the sponsor that serves others already") {
+    JoinSwarm swarm(4);
+    swarm.model_bytes = 60 * kChunkBytes;
+    swarm.start({}, {});
+    swarm.start({}, {0});
+    swarm.run(1s);
+    swarm.set_age(0, 3000);
+    swarm.set_age(1, 3000);
+    swarm.chunk_delay = 300ms;
+    swarm.run(1s);
+    const auto first = swarm.start({}, {0, 1});
+    swarm.run(2s);
+    const auto second = swarm.start({}, {0, 1});
+    swarm.run(20s);
+    REQUIRE(swarm.told<InstallState>(first).size() == 1);
+    REQUIRE(swarm.told<InstallState>(second).size() == 1);
+    CHECK(swarm.told<InstallState>(first)[0].sponsor !=
+          swarm.told<InstallState>(second)[0].sponsor);
+  }
+
+  TEST_CASE("when the sponsor dies in the middle, another one is found") {
+    JoinSwarm swarm(5);
+    swarm.model_bytes = 60 * kChunkBytes;
+    swarm.start({}, {});
+    swarm.start({}, {0});
+    swarm.run(1s);
+    swarm.set_age(0, 3000);
+    swarm.set_age(1, 2900);
+    swarm.chunk_delay = 400ms;
+    swarm.run(1s);
+    const auto newcomer = swarm.start({}, {0, 1});
+    swarm.run(1500ms);
+    REQUIRE(swarm.at(newcomer).phase() == JoinPhase::loading);
+    const auto sponsor = *swarm.at(newcomer).status(swarm.now()).sponsor;
+    swarm.kill(sponsor == swarm.id(0) ? 0 : 1);
+    swarm.run(30s);
+    REQUIRE(swarm.told<InstallState>(newcomer).size() == 1);
+    CHECK(swarm.told<InstallState>(newcomer)[0].sponsor != sponsor);
+    CHECK(swarm.trains(newcomer));
+  }
+
+  TEST_CASE("a node with a checkpoint goes on from it") {
+    JoinSwarm swarm(6);
+    swarm.start({}, {});
+    swarm.run(1s);
+    swarm.set_age(0, 5000);
+    swarm.run(1s);
+    NodePlan plan;
+    plan.start = Start::checkpoint;
+    plan.age = 4800;
+    const auto node = swarm.start(plan, {0});
+    swarm.run(3s);
+    CHECK(swarm.told<BeginTraining>(node).at(0).start == Start::checkpoint);
+    CHECK(swarm.told<InstallState>(node).empty());
+  }
+
+  TEST_CASE("a running node that fell far behind takes the model again") {
+    JoinSwarm swarm(7);
+    swarm.start({}, {});
+    swarm.start({}, {0});
+    swarm.run(2s);
+    swarm.set_age(0, 9000);
+    swarm.run(1s);
+    // What the exchanges find out, the shell passes on.
+    const auto effects = swarm.at(1).rejoin(swarm.now());
+    CHECK(effects.empty());
+    swarm.run(5s);
+    CHECK(swarm.told<InstallState>(1).size() == 1);
+    CHECK(swarm.age(1) >= 9000);
+    CHECK(swarm.at(1).phase() == JoinPhase::member);
+  }
+
+  TEST_CASE("settings that are forced on both sides give a diff and no common edge") {
+    JoinSwarm swarm(8);
+    swarm.start(with_lr("1.7", {"lr"}), {});
+    swarm.run(1s);
+    const auto node = swarm.start(with_lr("0.8", {"lr"}), {0});
+    swarm.run(15s);
+    const auto refusals = swarm.told<SettingsRefused>(node);
+    REQUIRE(refusals.size() == 1);
+    CHECK(refusals[0].sentence.find("lr 0.8 here, 1.7 there") != std::string::npos);
+    CHECK(refusals[0].sentence.find("lr forced here") != std::string::npos);
+    CHECK(swarm.told<SettingsRefused>(0).size() == 1);
+    CHECK(swarm.trains(node));  // alone, as it was told to
+    CHECK(!swarm.same(0, node));
+    CHECK(swarm.told<GiveUp>(node).empty());
+  }
+
+  TEST_CASE("with required peers a forced difference ends the start with the diff") {
+    JoinSwarm swarm(9);
+    swarm.start(with_lr("1.7"), {});
+    swarm.run(1s);
+    auto plan = with_lr("0.8", {"lr"});
+    plan.options.require_peers = 1;
+    const auto node = swarm.start(plan, {0});
+    swarm.run(3s);
+    REQUIRE(swarm.told<GiveUp>(node).size() == 1);
+    const auto error = swarm.told<GiveUp>(node)[0].error;
+    CHECK(error.code == Errc::settings_mismatch);
+    CHECK(error.detail.find("lr 0.8 here, 1.7 there") != std::string::npos);
+  }
+
+  TEST_CASE("required peers that do not come end the start, and nothing was trained meanwhile") {
+    JoinSwarm swarm(10);
+    const auto lonely = swarm.start(requiring(1, 30s), {5});
+    swarm.run(29s);
+    CHECK(!swarm.trains(lonely));
+    CHECK(swarm.told<GiveUp>(lonely).empty());
+    swarm.run(2s);
+    REQUIRE(swarm.told<GiveUp>(lonely).size() == 1);
+    CHECK(swarm.told<GiveUp>(lonely)[0].error.code == Errc::not_enough_peers);
+    CHECK(swarm.told<GiveUp>(lonely)[0].error.detail.find("10.0.0.5:7700 no connection") !=
+          std::string::npos);
+  }
+
+  TEST_CASE("addresses that all close without a reply are a wrong secret, not an empty room") {
+    JoinSwarm swarm(11);
+    swarm.start({}, {});
+    swarm.deafen(0);
+    const auto node = swarm.start(requiring(1, 30s), {0});
+    swarm.run(31s);
+    REQUIRE(swarm.told<GiveUp>(node).size() == 1);
+    CHECK(swarm.told<GiveUp>(node)[0].error.code == Errc::wrong_swarm);
+    CHECK(swarm.told<GiveUp>(node)[0].error.detail.find("wrong secret") != std::string::npos);
+  }
+
+  TEST_CASE("three nodes that require each other all start") {
+    JoinSwarm swarm(12);
+    for (std::size_t i = 0; i < 3; ++i) {
+      swarm.start(requiring(2, 60s), {0, 1, 2});
+      swarm.run(2s);
+    }
+    swarm.run(20s);
+    for (std::size_t i = 0; i < 3; ++i) {
+      CHECK(swarm.trains(i));
+      CHECK(swarm.told<GiveUp>(i).empty());
+    }
+  }
+
+  TEST_CASE("who comes to a finished swarm fetches the certified model") {
+    JoinSwarm swarm(13);
+    swarm.start({}, {});
+    swarm.run(1s);
+    const Hash certificate = hash_of(as_bytes("certificate"));
+    swarm.finish(0, certificate);
+    swarm.run(1s);
+    const auto node = swarm.start({}, {0});
+    swarm.run(2s);
+    REQUIRE(swarm.told<FetchFinal>(node).size() == 1);
+    CHECK(swarm.told<FetchFinal>(node)[0].certificate == certificate);
+    CHECK(swarm.at(node).phase() == JoinPhase::fetching);
+    CHECK(!swarm.trains(node));
+  }
+
+  TEST_CASE("a small island adopts the settings of a large one, though it trained longer") {
+    JoinSwarm swarm(14);
+    swarm.start(with_lr("0.5"), {});
+    for (int i = 0; i < 3; ++i) swarm.start(with_lr("0.5"), {0});
+    const auto loner = swarm.start(with_lr("0.9"), {});
+    swarm.run(5s);
+    swarm.set_age(loner, 50);
+    swarm.add_seed(loner, 0);
+    swarm.run(5s);
+    CHECK(swarm.at(loner).settings() == swarm.at(0).settings());
+    CHECK(swarm.trains(loner));
+    CHECK(swarm.at(0).settings().values().at("lr") == "0.5");
+  }
+
+  TEST_CASE("a peer tells whether it can dial back, not more often than asked in good faith") {
+    JoinSwarm swarm(15);
+    swarm.start({}, {});
+    swarm.start({}, {0});
+    swarm.run(1s);
+    auto effects = swarm.at(1).ask_dial_back(swarm.now(), swarm.id(0), 7700);
+    REQUIRE(effects.size() == 1);
+    const auto& request = std::get<BootstrapOutgoing>(effects[0]).message;
+    auto answer = swarm.at(0).on_message(swarm.now(), swarm.id(1), request);
+    REQUIRE(answer.size() == 1);
+    CHECK(std::get<ProbePort>(answer[0]).port == 7700);
+    CHECK(swarm.at(0).on_message(swarm.now(), swarm.id(1), request).empty());
+    auto reply =
+        swarm.at(0).on_probed(swarm.now(), swarm.id(1), 7700, false, "10.0.0.1:7700", "timed out");
+    REQUIRE(reply.size() == 1);
+    const auto told = swarm.at(1).on_message(swarm.now(), swarm.id(0),
+                                             std::get<BootstrapOutgoing>(reply[0]).message);
+    REQUIRE(told.size() == 1);
+    CHECK(!std::get<Reachability>(told[0]).reachable);
+    CHECK(std::get<Reachability>(told[0]).detail == "timed out");
+  }
+}

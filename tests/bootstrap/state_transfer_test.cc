@@ -1,0 +1,296 @@
+#include "bootstrap/state_transfer.h"
+
+#include "node/base/hash.h"
+#include "node/base/random.h"
+
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <functional>
+
+using namespace starling;
+using namespace starling::bootstrap;
+using namespace std::chrono_literals;
+
+namespace {
+
+const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
+
+NodeId id_of(std::uint64_t number) { return *NodeId::from(Hasher().add(number).finish().view()); }
+const NodeId kJoiner = id_of(100);
+const Hash kFingerprint = hash_of(as_bytes("settings"));
+
+Bytes model_of(std::size_t bytes, std::uint64_t seed) {
+  Rng rng(seed);
+  Bytes model(bytes);
+  for (auto& byte : model) byte = static_cast<std::byte>(rng());
+  return model;
+}
+
+SharedSnapshot snapshot_of(const Bytes& model) {
+  Manifest about;
+  about.fingerprint = kFingerprint;
+  about.step = 500;
+  about.age = 500;
+  // Owners: see SharedSnapshot.
+  return std::make_shared<const Snapshot>(*cut_snapshot({model}, about));
+}
+
+Bytes joined(const Snapshot& snapshot) {
+  Bytes bytes;
+  for (const auto& chunk : snapshot.chunks) bytes.insert(bytes.end(), chunk->begin(), chunk->end());
+  return bytes;
+}
+
+// One receiver and several sponsors; messages take a millisecond.
+struct Stage {
+  StateReceiver receiver{kFingerprint, 64 << 20, {}};
+  std::map<NodeId, StateSponsor> sponsors;
+  std::map<NodeId, SharedSnapshot> models;  // what each would cut
+  std::set<NodeId> gone;
+  std::deque<std::pair<NodeId, BootstrapMessage>> to_receiver;
+  std::function<void(Chunk&, const NodeId&)> tamper = [](Chunk&, const NodeId&) {};
+  TimePoint now = kStart;
+  SharedSnapshot complete;
+  std::string failed;
+  std::size_t offences = 0;
+  std::map<NodeId, std::size_t> served;
+  StateSponsor::Stock stock;
+
+  Stage() {
+    stock.fingerprint = kFingerprint;
+    stock.phase = RunPhase::training;
+  }
+  void add(std::uint64_t number, SharedSnapshot model) {
+    sponsors.emplace(id_of(number), TransferOptions{});
+    models[id_of(number)] = std::move(model);
+  }
+  void take(ReceiverEffects effects) {
+    offences += effects.offences.size();
+    if (effects.complete) complete = effects.complete;
+    if (effects.failed) failed = effects.why;
+    for (const auto& outgoing : effects.send) deliver(outgoing.to, outgoing.message);
+  }
+  void answer(const NodeId& sponsor, SponsorEffects effects) {
+    for (auto& outgoing : effects.send)
+      to_receiver.emplace_back(sponsor, std::move(outgoing.message));
+    if (effects.take_snapshot)
+      answer(sponsor, sponsors.at(sponsor).on_snapshot(now, models[sponsor], stock));
+  }
+  void deliver(const NodeId& to, const BootstrapMessage& message) {
+    const auto at = sponsors.find(to);
+    if (at == sponsors.end() || gone.contains(to)) return;
+    if (const auto* request = std::get_if<StateRequest>(&message))
+      answer(to, at->second.on_request(now, kJoiner, *request, stock));
+    if (const auto* request = std::get_if<ChunkRequest>(&message)) {
+      ++served[to];
+      answer(to, at->second.on_chunk_request(now, kJoiner, *request));
+    }
+    if (const auto* done = std::get_if<StateDone>(&message))
+      at->second.on_done(now, kJoiner, *done);
+  }
+  void step() {
+    now += 1ms;
+    if (to_receiver.empty()) {
+      now += 500ms;
+      take(receiver.on_tick(now));
+      return;
+    }
+    auto [from, message] = std::move(to_receiver.front());
+    to_receiver.pop_front();
+    if (gone.contains(from)) return;
+    if (auto* manifest = std::get_if<StateManifest>(&message))
+      take(receiver.on_manifest(now, from, *manifest));
+    if (auto* refused = std::get_if<StateRefused>(&message))
+      take(receiver.on_refused(now, from, *refused));
+    if (auto* chunk = std::get_if<Chunk>(&message)) {
+      tamper(*chunk, from);
+      take(receiver.on_chunk(now, from, *chunk));
+    }
+  }
+  void run(std::size_t steps = 20000) {
+    while (!complete && failed.empty() && steps-- > 0) step();
+  }
+  void die(std::uint64_t number) {
+    gone.insert(id_of(number));
+    take(receiver.on_session_down(now, id_of(number)));
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("bootstrap/state_transfer") {
+  TEST_CASE("a snapshot comes over byte for byte, whatever its size") {
+    for (const std::size_t bytes :
+         {std::size_t{1}, kChunkBytes - 1, kChunkBytes, kChunkBytes + 1, 10 * kChunkBytes + 77}) {
+      CAPTURE(bytes);
+      const auto model = model_of(bytes, bytes);
+      Stage stage;
+      stage.add(1, snapshot_of(model));
+      stage.take(stage.receiver.start(stage.now, id_of(1)));
+      stage.run();
+      REQUIRE(stage.complete != nullptr);
+      CHECK(joined(*stage.complete) == model);
+      CHECK(stage.complete->manifest.step == 500);
+      const auto progress = stage.receiver.progress(stage.now);
+      CHECK(progress.chunks_done == progress.chunks);
+      CHECK(stage.sponsors.at(id_of(1)).load() == 0);
+    }
+  }
+
+  TEST_CASE("a snapshot of several parts is their bytes in a row") {
+    const auto a = model_of(kChunkBytes - 3, 1);
+    const auto b = model_of(kChunkBytes, 2);
+    const auto snapshot = cut_snapshot({a, ByteView(), b}, {});
+    REQUIRE(snapshot.has_value());
+    Bytes both = a;
+    both.insert(both.end(), b.begin(), b.end());
+    CHECK(joined(*snapshot) == both);
+    CHECK(snapshot->manifest.chunks() == 2);
+    CHECK(check_manifest(snapshot->manifest).has_value());
+    CHECK(!cut_snapshot({}, {}).has_value());
+  }
+
+  TEST_CASE("when a donor dies in the middle, another holder of the same snapshot goes on") {
+    const auto model = model_of(40 * kChunkBytes, 4);
+    const auto snapshot = snapshot_of(model);
+    Stage stage;
+    stage.add(1, snapshot);
+    stage.add(2, snapshot);
+    stage.sponsors.at(id_of(2)).hold(stage.now, snapshot);
+    stage.take(stage.receiver.start(stage.now, id_of(1)));
+    while (stage.receiver.progress(stage.now).chunks_done < 15) stage.step();
+    stage.die(1);
+    CHECK(stage.receiver.orphaned());
+    stage.take(stage.receiver.offer_donor(stage.now, id_of(2)));
+    stage.run();
+    REQUIRE(stage.complete != nullptr);
+    CHECK(joined(*stage.complete) == model);
+    // What had come was not asked again.
+    CHECK(stage.served[id_of(2)] <= 25);
+  }
+
+  TEST_CASE("two donors share the work") {
+    const auto snapshot = snapshot_of(model_of(64 * kChunkBytes, 5));
+    Stage stage;
+    stage.add(1, snapshot);
+    stage.add(2, snapshot);
+    stage.sponsors.at(id_of(2)).hold(stage.now, snapshot);
+    stage.take(stage.receiver.start(stage.now, id_of(1)));
+    while (stage.receiver.progress(stage.now).chunks_done < 2) stage.step();
+    stage.take(stage.receiver.offer_donor(stage.now, id_of(2)));
+    stage.run();
+    REQUIRE(stage.complete != nullptr);
+    CHECK(stage.served[id_of(1)] + stage.served[id_of(2)] == 64);
+    CHECK(stage.served[id_of(2)] > 16);
+  }
+
+  TEST_CASE("a flipped bit is refused and fetched again, and a donor that goes on lying is left") {
+    const auto model = model_of(20 * kChunkBytes, 6);
+    const auto snapshot = snapshot_of(model);
+    Stage once;
+    once.add(1, snapshot);
+    bool flipped = false;
+    once.tamper = [&](Chunk& chunk, const NodeId&) {
+      if (chunk.index != 7 || std::exchange(flipped, true)) return;
+      Bytes bytes = *chunk.bytes;
+      bytes[1000] ^= std::byte{4};
+      chunk.bytes = share(std::move(bytes));
+    };
+    once.take(once.receiver.start(once.now, id_of(1)));
+    once.run();
+    REQUIRE(once.complete != nullptr);
+    CHECK(joined(*once.complete) == model);
+    CHECK(once.offences == 1);
+
+    Stage always;
+    always.add(1, snapshot);
+    always.add(2, snapshot);
+    always.sponsors.at(id_of(2)).hold(always.now, snapshot);
+    always.tamper = [&](Chunk& chunk, const NodeId& from) {
+      if (from != id_of(1)) return;
+      Bytes bytes = *chunk.bytes;
+      bytes[0] ^= std::byte{1};
+      chunk.bytes = share(std::move(bytes));
+    };
+    always.take(always.receiver.start(always.now, id_of(1)));
+    for (int i = 0; i < 3; ++i) always.step();
+    always.take(always.receiver.offer_donor(always.now, id_of(2)));
+    always.run();
+    REQUIRE(always.complete != nullptr);
+    CHECK(joined(*always.complete) == model);
+    CHECK(always.offences <= 4);
+  }
+
+  TEST_CASE("a donor that stops answering is left for another, and alone it ends the transfer") {
+    const auto snapshot = snapshot_of(model_of(30 * kChunkBytes, 7));
+    Stage stage;
+    stage.add(1, snapshot);
+    stage.take(stage.receiver.start(stage.now, id_of(1)));
+    while (stage.receiver.progress(stage.now).chunks_done < 5) stage.step();
+    stage.gone.insert(id_of(1));  // silent, its session stays
+    stage.run();
+    CHECK(stage.complete == nullptr);
+    CHECK(stage.failed == "nobody holds this snapshot any more");
+    CHECK(stage.now < kStart + 2min);
+  }
+
+  TEST_CASE("a model of another size or of other settings is not taken") {
+    Stage stage;
+    stage.receiver = StateReceiver(kFingerprint, 1000, {});
+    stage.add(1, snapshot_of(model_of(1001, 8)));
+    stage.take(stage.receiver.start(stage.now, id_of(1)));
+    stage.run();
+    CHECK(!stage.failed.empty());
+    CHECK(stage.offences == 1);
+    Stage other;
+    other.stock.fingerprint = hash_of(as_bytes("others"));
+    other.add(1, snapshot_of(model_of(10, 8)));
+    other.take(other.receiver.start(other.now, id_of(1)));
+    other.run();
+    CHECK(other.failed == "the sponsor refused");
+  }
+
+  TEST_CASE("all joiners of the moment share one snapshot, and the next ones get a fresh one") {
+    StateSponsor sponsor({});
+    StateSponsor::Stock stock;
+    stock.fingerprint = kFingerprint;
+    stock.phase = RunPhase::training;
+    const StateRequest any{kFingerprint, Hash{}};
+    CHECK(sponsor.on_request(kStart, id_of(1), any, stock).take_snapshot);
+    CHECK(!sponsor.on_request(kStart, id_of(2), any, stock).take_snapshot);
+    const auto made = sponsor.on_snapshot(kStart + 1s, snapshot_of(model_of(5, 1)), stock);
+    CHECK(made.send.size() == 2);
+    CHECK(sponsor.load() == 2);
+    CHECK(sponsor.on_request(kStart + 30s, id_of(3), any, stock).send.size() == 1);
+    for (std::uint64_t i = 1; i <= 3; ++i)
+      sponsor.on_done(kStart + 40s, id_of(i),
+                      {std::get<StateManifest>(made.send[0].message).manifest.id()});
+    CHECK(sponsor.load() == 0);
+    CHECK(sponsor.on_request(kStart + 90s, id_of(4), any, stock).take_snapshot);
+  }
+
+  TEST_CASE(
+      "a sponsor with enough joiners refuses by name of others, and drops what nobody wants") {
+    StateSponsor sponsor({});
+    StateSponsor::Stock stock;
+    stock.fingerprint = kFingerprint;
+    stock.phase = RunPhase::training;
+    stock.others = {id_of(50)};
+    const StateRequest any{kFingerprint, Hash{}};
+    for (std::uint64_t i = 0; i < 8; ++i) (void)sponsor.on_request(kStart, id_of(i), any, stock);
+    const auto refused = sponsor.on_request(kStart, id_of(9), any, stock);
+    REQUIRE(refused.send.size() == 1);
+    const auto& refusal = std::get<StateRefused>(refused.send[0].message);
+    CHECK(refusal.reason == RefusalReason::busy);
+    CHECK(refusal.redirect == std::vector<NodeId>{id_of(50)});
+    (void)sponsor.on_snapshot(kStart, snapshot_of(model_of(5, 1)), stock);
+    CHECK(sponsor.holds_snapshot());
+    sponsor.on_tick(kStart + 11min);
+    CHECK(!sponsor.holds_snapshot());
+    CHECK(sponsor.next_deadline() == kNever);
+    stock.phase = RunPhase::leaving;
+    const auto leaving = sponsor.on_request(kStart + 12min, id_of(1), any, stock);
+    CHECK(std::get<StateRefused>(leaving.send[0].message).reason == RefusalReason::ending);
+  }
+}
