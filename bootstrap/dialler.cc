@@ -8,6 +8,12 @@ namespace {
 
 constexpr Duration kPatienceWithOurselves = std::chrono::minutes(5);
 
+// "10.0.0.1" or "2001:db8::1" (endpoints have no brackets): nothing to resolve.
+bool is_literal(std::string_view host) {
+  return host.find(':') != std::string_view::npos ||
+         host.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
 }  // namespace
 
 DialEnd dial_end_of(const Error& error) {
@@ -59,8 +65,10 @@ Result<void> Dialler::add(TimePoint now, const Seed& seed) {
   if (addresses_.size() + names_.size() >= kMaxSeeds)
     return fail(Errc::too_many, Doing::joining,
                 "more than " + std::to_string(kMaxSeeds) + " addresses to try");
-  if (seed.kind == SeedKind::all_of_name) {
+  if (seed.kind == SeedKind::all_of_name || !is_literal(seed.endpoint.host)) {
     Name name;
+    name.kind = seed.kind;
+    name.pin = seed.pin;
     name.origin = seed.origin;
     name.not_before = now;
     names_.try_emplace(seed.endpoint, std::move(name));
@@ -74,6 +82,20 @@ Result<void> Dialler::add(TimePoint now, const Seed& seed) {
   address.not_before = now;
   address.failures = 0;
   return {};
+}
+
+bool Dialler::is_single(const std::optional<transport::Endpoint>& name) const {
+  if (!name) return false;
+  const auto at = names_.find(*name);
+  return at != names_.end() && at->second.kind == SeedKind::address;
+}
+
+template <class Test>
+std::set<transport::Endpoint> Dialler::settled_names(Test test) const {
+  std::set<transport::Endpoint> names;
+  for (const auto& [endpoint, address] : addresses_)
+    if (is_single(address.name) && test(address)) names.insert(*address.name);
+  return names;
 }
 
 void Dialler::add(TimePoint now, const AddressBook& book) {
@@ -109,6 +131,7 @@ void Dialler::on_resolved(TimePoint now, const transport::Endpoint& name,
     address.report.endpoint = endpoint;
     address.report.origin = at->second.origin;
     address.name = name;
+    address.pin = at->second.pin;
     address.not_before = now;
     addresses_.emplace(endpoint, std::move(address));
   }
@@ -172,7 +195,15 @@ DiallerEffects Dialler::on_tick(TimePoint now,
   DiallerEffects effects;
   std::size_t out = 0;
   for (const auto& [endpoint, address] : addresses_) out += address.out_until > now ? 1 : 0;
+  const auto settled = settled_names([&](const Address& address) {
+    return address.report.peer && is_member(*address.report.peer);
+  });
   for (auto& [endpoint, address] : addresses_) {
+    // The other addresses of a node that was reached by one of them.
+    if (address.name && settled.contains(*address.name) && !address.report.peer) {
+      address.not_before = std::max(address.not_before, now + options_.first_backoff);
+      continue;
+    }
     if (address.report.peer && is_member(*address.report.peer)) {
       // When the member is gone the first try comes at once.
       address.not_before = std::min(address.not_before, now);
@@ -203,8 +234,12 @@ DiallerEffects Dialler::on_tick(TimePoint now,
 
 TimePoint Dialler::next_deadline() const {
   TimePoint next = kNever;
+  // With as many dials out as may be, an outcome comes first.
+  const auto out = std::ranges::count_if(
+      addresses_, [](const auto& item) { return item.second.out_until != TimePoint{}; });
+  const bool full = static_cast<std::size_t>(out) >= options_.max_outstanding;
   for (const auto& [endpoint, address] : addresses_) {
-    if (address.report.peer) continue;
+    if (address.report.peer || (full && address.out_until == TimePoint{})) continue;
     next =
         std::min(next, address.out_until != TimePoint{} ? address.out_until : address.not_before);
   }
@@ -220,8 +255,16 @@ bool Dialler::has_seeds() const {
 
 bool Dialler::all_closed_silently(std::uint32_t times) const {
   bool any = false;
+  const auto silent = settled_names([&](const Address& address) {
+    return address.report.silent_closes >= times && !address.report.peer;
+  });
   for (const auto& [endpoint, address] : addresses_) {
     if (address.source != Source::seed || address.report.last_end == DialEnd::ourselves) continue;
+    // Of a name with several addresses one that is closed silently is enough.
+    if (!address.report.peer && address.name && silent.contains(*address.name)) {
+      any = true;
+      continue;
+    }
     if (address.report.peer || address.report.silent_closes < times) return false;
     any = true;
   }

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,9 +75,10 @@ struct DiallerEffects {
 // The endless search for peers.
 //
 // Owned by Join; io thread only; resolves nothing and opens nothing itself. Holds this node's
-// experience with each address. An address rests while the node that answered there is an alive
-// member; when that node is gone, it is dialled again. Bounded: kMaxSeeds seeds, max_per_name
-// addresses for each name.
+// experience with each address. Names are resolved anew again and again, so that what is dialled is
+// always a literal address, and who answered can be told. An address rests while the node that
+// answered there is an alive member; when that node is gone, it is dialled again. Bounded:
+// kMaxSeeds seeds, max_per_name addresses for each name.
 //
 // State of an address (`gone`: the node that answered there is no alive member any more):
 //
@@ -131,6 +133,8 @@ class Dialler {
     TimePoint out_until{};  // a dial is out until then
   };
   struct Name {
+    SeedKind kind = SeedKind::all_of_name;
+    std::optional<NodeId> pin;
     std::string origin;
     TimePoint not_before{};
     std::uint32_t failures = 0;
@@ -138,6 +142,10 @@ class Dialler {
   };
 
   [[nodiscard]] Duration backoff(std::uint32_t failures);
+  // Names of single nodes of which some address passes `test`: the other addresses do not matter.
+  template <class Test>
+  [[nodiscard]] std::set<transport::Endpoint> settled_names(Test test) const;
+  [[nodiscard]] bool is_single(const std::optional<transport::Endpoint>& name) const;
 
   DiallerOptions options_;
   Rng rng_;

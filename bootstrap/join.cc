@@ -29,14 +29,14 @@ Join::Join(TimePoint now, const NodeId& self, Settings own, std::set<std::string
 Result<JoinEffects> Join::add_seeds(TimePoint now, const std::vector<Seed>& seeds) {
   for (const auto& seed : seeds) TRY_VOID(dialler_.add(now, seed));
   JoinEffects out;
-  if (begun_) dial(now, out);
+  dial(now, out);
   return out;
 }
 
 JoinEffects Join::add_address_book(TimePoint now, const AddressBook& book) {
   dialler_.add(now, book);
   JoinEffects out;
-  if (begun_) dial(now, out);
+  dial(now, out);
   return out;
 }
 
@@ -64,7 +64,7 @@ void Join::add(JoinEffects& out, SponsorEffects effects) {
 }
 
 void Join::dial(TimePoint now, JoinEffects& out) {
-  if (phase_ == JoinPhase::over || facts_.phase == RunPhase::leaving) return;
+  if (!dials()) return;
   add(out, dialler_.on_tick(now, [&](const NodeId& id) {
     return peers_.contains(id) || std::ranges::binary_search(facts_.alive, id);
   }));

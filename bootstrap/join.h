@@ -277,7 +277,9 @@ class Join {
     phase_ = phase;
     phase_since_ = now;
   }
-  [[nodiscard]] bool has_model() const { return running_; }
+  [[nodiscard]] bool dials() const {
+    return begun_ && phase_ != JoinPhase::over && facts_.phase != RunPhase::leaving;
+  }
   [[nodiscard]] bool required_peers_met() const { return met_.size() >= options_.require_peers; }
   [[nodiscard]] bool can_sponsor(TimePoint now, const Peer& peer) const;
 

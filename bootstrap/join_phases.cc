@@ -338,6 +338,7 @@ JoinEffects Join::update(TimePoint now, LocalFacts facts) {
   JoinEffects out;
   facts_ = std::move(facts);
   for (const auto& known : facts_.addresses) dialler_.learn(known.endpoint, known.id);
+  dial(now, out);
   greet_all(now, out);
   proceed(now, out);
   return out;
@@ -352,7 +353,7 @@ JoinEffects Join::on_tick(TimePoint now) {
     next_hello_ = now + options_.hello_refresh;
     for (auto& [id, peer] : peers_) greet(now, id, peer, out);
   }
-  if (begun_) dial(now, out);
+  dial(now, out);
   enforce_requirement(now, out);
   checked_ = now;
   proceed(now, out);
@@ -363,7 +364,7 @@ TimePoint Join::next_deadline() const {
   if (phase_ == JoinPhase::over) return kNever;
   TimePoint next = std::min(next_hello_, sponsor_.next_deadline());
   if (receiver_) next = std::min(next, receiver_->next_deadline());
-  if (begun_) next = std::min(next, dialler_.next_deadline());
+  if (dials()) next = std::min(next, dialler_.next_deadline());
   if (phase_ == JoinPhase::choosing) next = std::min(next, choose_at_);
   if (phase_ == JoinPhase::seeking || phase_ == JoinPhase::greeting) {
     // Once these have passed only an event changes anything: they are not asked for again.
@@ -372,7 +373,7 @@ TimePoint Join::next_deadline() const {
       if (!peer.hello && peer.up + options_.hello_patience > checked_)
         next = std::min(next, peer.up + options_.hello_patience);
   }
-  if (options_.require_peers > 0 && !running_ && begun_)
+  if (begun_ && !required_peers_met() && !running_)
     next = std::min(next, began_ + options_.join_timeout);
   return next;
 }

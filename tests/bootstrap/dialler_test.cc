@@ -121,8 +121,44 @@ TEST_SUITE("bootstrap/dialler") {
   TEST_CASE("many seeds are dialled a few at a time, and too many are refused") {
     Dialler dialler({}, Rng(1));
     for (std::size_t i = 0; i < kMaxSeeds; ++i)
-      REQUIRE(dialler.add(kStart, seed_of({"h" + std::to_string(i), 1})).has_value());
+      REQUIRE(dialler.add(kStart, seed_of({"10.0.0.1", static_cast<std::uint16_t>(i + 1)}))
+                  .has_value());
     CHECK(!dialler.add(kStart, seed_of({"one-more", 1})).has_value());
     CHECK(dialler.on_tick(kStart, nobody).dial.size() == DiallerOptions{}.max_outstanding);
+  }
+
+  TEST_CASE("a host name is resolved again and again, and one address that works is enough") {
+    const transport::Endpoint name{"node-a.example", 7700};
+    Dialler dialler({}, Rng(1));
+    REQUIRE(dialler.add(kStart, seed_of(name)).has_value());
+    CHECK(dialler.on_tick(kStart, nobody).resolve == std::vector<transport::Endpoint>{name});
+    const transport::Endpoint v6{"2001:db8::1", 7700};
+    dialler.on_resolved(kStart, name, {v6, kHere});
+    CHECK(dialler.on_tick(kStart, nobody).dial.size() == 2);
+    dialler.on_failed(kStart, v6, refused());
+    dialler.on_up(kStart, kHere, kPeer);
+    for (Duration at{0}; at < 1h; at += 10s)
+      CHECK(dialler.on_tick(kStart + 2s + at, everybody).dial.empty());
+    CHECK(dialler.on_tick(kStart + 2h, nobody).dial.size() == 2);
+  }
+
+  TEST_CASE("after every tick the next deadline lies ahead, whatever is out or full") {
+    Dialler dialler({}, Rng(5));
+    Rng rng(6);
+    for (std::size_t i = 0; i < 30; ++i)
+      REQUIRE(dialler.add(kStart, seed_of({"10.0.1." + std::to_string(i), 1})).has_value());
+    REQUIRE(dialler.add(kStart, seed_of({"name", 1}, SeedKind::all_of_name)).has_value());
+    TimePoint now = kStart;
+    for (int round = 0; round < 3000; ++round) {
+      for (const auto& target : dialler.on_tick(now, everybody).dial) {
+        if (rng.chance(0.3)) dialler.on_failed(now, target.endpoint, refused());
+        if (rng.chance(0.02)) dialler.on_up(now, target.endpoint, kPeer);
+      }
+      (void)dialler.on_tick(now, everybody);
+      const auto next = dialler.next_deadline();
+      CHECK(next > now);
+      if (next == kNever) break;
+      now = next;
+    }
   }
 }

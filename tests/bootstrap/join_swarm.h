@@ -33,6 +33,7 @@ class JoinSwarm {
   // `starling join` at a node that runs.
   void add_seed(std::size_t node, std::size_t seed);
   void run(Duration time);
+  void tick(std::size_t node) { carry_out(node, at(node).on_tick(now_)); }
   void kill(std::size_t node);
   void leave(std::size_t node) { nodes_[node].phase = RunPhase::leaving; }
   void finish(std::size_t node, const Hash& certificate);

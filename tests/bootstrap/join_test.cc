@@ -300,4 +300,28 @@ TEST_SUITE("bootstrap/join") {
     CHECK(!std::get<Reachability>(told[0]).reachable);
     CHECK(std::get<Reachability>(told[0]).detail == "timed out");
   }
+
+  TEST_CASE("after every tick the next deadline lies ahead, in every phase") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      JoinSwarm swarm(seed);
+      std::set<JoinPhase> seen;
+      swarm.model_bytes = 20 * kChunkBytes;
+      swarm.start({}, {9});
+      swarm.start(requiring(1, 20s), {0, 8});
+      swarm.start(with_lr("0.3"), {0, 1});
+      for (int step = 0; step < 300; ++step) {
+        if (step == 100) swarm.set_age(0, 4000);
+        if (step == 120) swarm.start(requiring(1, 20s), {0, 1, 2});
+        if (step == 200) swarm.kill(0);
+        swarm.run(Duration(37ms));
+        for (std::size_t node = step < 200 ? 0 : 1; node < 3; ++node) {
+          swarm.tick(node);
+          seen.insert(swarm.at(node).phase());
+          CHECK(swarm.at(node).next_deadline() > swarm.now());
+        }
+      }
+      CHECK(seen.size() >= 2);
+    }
+  }
 }
