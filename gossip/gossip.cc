@@ -45,6 +45,7 @@ GossipEffects Gossip::on_session_up(TimePoint now, const NodeId& peer, Instance 
   sessions_[peer] = instance;
   take(now, membership_.on_session_up(now, peer), out);
   if (consensus_) take(now, consensus_->on_session_up(now, peer), out);
+  if (merge_) take_merge(now, merge_->on_session_up(now, peer), out);
   return out;
 }
 
@@ -54,6 +55,7 @@ GossipEffects Gossip::on_session_down(TimePoint now, const NodeId& peer, Session
   same_settings_.erase(peer);
   if (mixer_) take(now, mixer_->on_session_down(now, peer), out);
   if (consensus_) take(now, consensus_->on_session_down(now, peer), out);
+  if (merge_) take_merge(now, merge_->on_session_down(now, peer), out);
   take(now, membership_.on_session_down(now, peer, end), out);
   return out;
 }
@@ -90,6 +92,7 @@ GossipEffects Gossip::on_message(TimePoint now, const NodeId& from,
           from, consensus::decode(message),
           [&](const consensus::ConsensusMessage& m) {
             take(now, consensus_->on_message(now, from, m), out);
+            if (merge_) take_merge(now, merge_->on_message(now, from, m), out);
           },
           out);
       break;
@@ -145,6 +148,7 @@ GossipEffects Gossip::on_tick(TimePoint now) {
   take(now, membership_.on_tick(now), out);
   if (mixer_) take(now, mixer_->on_tick(now), out);
   if (consensus_) take(now, consensus_->on_tick(now), out);
+  if (merge_) take_merge(now, merge_->on_tick(now), out);
   if (now >= next_progress_) update_progress(now, out);
   advance(now, out);
   return out;
@@ -154,6 +158,7 @@ TimePoint Gossip::next_deadline() const {
   TimePoint next = std::min(membership_.next_deadline(), leave_deadline_);
   if (mixer_) next = std::min({next, mixer_->next_deadline(), next_progress_});
   if (consensus_) next = std::min(next, consensus_->next_deadline());
+  if (merge_) next = std::min(next, merge_->next_deadline());
   return next;
 }
 
@@ -165,6 +170,7 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   mixer_ = std::make_unique<Mixer>(self_, options_.exchange, model.blocks, Rng(rng_()));
   consensus_ =
       std::make_unique<FinalConsensus>(consensus_options(model, options_), signer_, verifier_);
+  merge_ = std::make_unique<Merge>(consensus_options(model, options_), signer_, verifier_);
   if (phase_ == Phase::joining) phase_ = Phase::averaging;
   far_behind_told_ = false;
   mixer_->continue_from({.steps = beginning.steps, .samples = beginning.samples});
@@ -172,6 +178,7 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   take(now, membership_.set_state(now, RecordState::alive), out);
   for (const auto& [peer, instance] : sessions_) {
     take(now, consensus_->on_session_up(now, peer), out);
+    take_merge(now, merge_->on_session_up(now, peer), out);
     if (same_settings_.contains(peer)) take(now, mixer_->on_session_up(now, peer, instance), out);
   }
   update_neighbours(now, out);
@@ -183,6 +190,7 @@ GossipEffects Gossip::end_averaging(TimePoint now) {
   GossipEffects out;
   mixer_.reset();
   consensus_.reset();
+  merge_.reset();
   same_settings_.clear();
   phase_ = Phase::joining;
   take(now, membership_.set_state(now, RecordState::joining), out);
@@ -239,7 +247,11 @@ GossipEffects Gossip::on_codec_done(TimePoint now, CodecOutcome outcome) {
 
 GossipEffects Gossip::on_consensus_done(TimePoint now, const consensus::JobOutcome& outcome) {
   GossipEffects out;
-  if (consensus_) take(now, consensus_->on_job_done(now, outcome), out);
+  if (outcome.target.round.run.kind == consensus::RunKind::merge) {
+    if (merge_) take_merge(now, merge_->on_job_done(now, outcome), out);
+  } else if (consensus_) {
+    take(now, consensus_->on_job_done(now, outcome), out);
+  }
   return out;
 }
 
@@ -250,6 +262,15 @@ GossipEffects Gossip::finish(TimePoint now) {
   return out;
 }
 
+Result<GossipEffects> Gossip::merge(TimePoint now) {
+  if (!merge_ || phase_ != Phase::averaging)
+    return fail(Errc::not_found, Doing::merging, "this node has no replica that is training");
+  TRY(ConsensusEffects effects, merge_->request(now, rng_() | 1U));
+  GossipEffects out;
+  take_merge(now, std::move(effects), out);
+  return out;
+}
+
 GossipEffects Gossip::on_training_paused(TimePoint now) {
   GossipEffects out;
   training_paused_ = true;
@@ -257,8 +278,12 @@ GossipEffects Gossip::on_training_paused(TimePoint now) {
   return out;
 }
 
-GossipEffects Gossip::on_contribution(TimePoint now) {
+GossipEffects Gossip::on_contribution(TimePoint now, consensus::RunKind kind) {
   GossipEffects out;
+  if (kind == consensus::RunKind::merge) {
+    if (merge_) take_merge(now, merge_->on_frozen(now), out);
+    return out;
+  }
   if (consensus_) take(now, consensus_->on_frozen(now), out);
   return out;
 }
@@ -291,6 +316,7 @@ GossipEffects Gossip::begin_leave(TimePoint now, TimePoint deadline) {
   if (phase_ == Phase::leaving || phase_ == Phase::left) return out;
   phase_ = Phase::leaving;
   leave_deadline_ = deadline;
+  if (merge_) take_merge(now, merge_->abort(now, "this node leaves"), out);
   if (consensus_) take(now, consensus_->stop(now, "this node leaves"), out);
   if (mixer_) take(now, mixer_->begin_leave(now, deadline), out);
   advance(now, out);
@@ -344,6 +370,7 @@ void Gossip::react(TimePoint now, const MemberChange& change, GossipEffects& out
   const bool gone =
       !change.after || *change.after == MemberState::dead || *change.after == MemberState::left;
   if (gone && consensus_) take(now, consensus_->on_member_gone(now, change.id), out);
+  if (gone && merge_) take_merge(now, merge_->on_member_gone(now, change.id), out);
   // A joiner that became alive may be averaged with from now on.
   if (!gone) update_neighbours(now, out);
 }
@@ -365,7 +392,7 @@ void Gossip::take(TimePoint now, ExchangeEffects effects, GossipEffects& out) {
   }
 }
 
-void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
+void Gossip::take_common(TimePoint now, ConsensusEffects& effects, GossipEffects& out) {
   for (auto& sent : effects.send)
     out.emplace_back(Outgoing{sent.to, consensus::encode(sent.message)});
   for (auto& job : effects.jobs) out.emplace_back(std::move(job));
@@ -377,16 +404,29 @@ void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
     if (member && !member->record.addresses.empty())
       out.emplace_back(WantedSession{id, member->record.addresses, DialPurpose::neighbour});
   }
-  if (effects.freeze == consensus::RunKind::finish && phase_ == Phase::averaging) {
+}
+
+void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
+  take_common(now, effects, out);
+  if (effects.freeze && phase_ == Phase::averaging) {
     phase_ = Phase::freezing;
+    if (merge_) take_merge(now, merge_->abort(now, "the final consensus has begun"), out);
     take(now, mixer_->begin_drain(now, now + options_.drain), out);
     out.emplace_back(PauseTraining{});
     advance(now, out);
   }
   if (effects.finished) out.emplace_back(std::move(*effects.finished));
-  if (effects.merged) out.emplace_back(std::move(*effects.merged));
-  if (effects.failed) out.emplace_back(ConsensusFailed{std::move(*effects.failed)});
+  if (effects.failed)
+    out.emplace_back(ConsensusFailed{consensus::RunKind::finish, std::move(*effects.failed)});
   if (effects.may_exit) out.emplace_back(MayExit{*effects.may_exit});
+}
+
+void Gossip::take_merge(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
+  take_common(now, effects, out);
+  if (effects.freeze) out.emplace_back(TakeContribution{consensus::RunKind::merge});
+  if (effects.merged) out.emplace_back(std::move(*effects.merged));
+  if (effects.failed)
+    out.emplace_back(ConsensusFailed{consensus::RunKind::merge, std::move(*effects.failed)});
 }
 
 void Gossip::update_neighbours(TimePoint now, GossipEffects& out) {
@@ -420,6 +460,7 @@ void Gossip::update_standing(TimePoint now, GossipEffects& out) {
   const auto standing =
       newcomer || lag.far_behind ? consensus::Role::follower : consensus::Role::participant;
   take(now, consensus_->on_standing(now, standing), out);
+  if (merge_) take_merge(now, merge_->on_standing(now, standing), out);
   if (lag.far_behind && phase_ == Phase::averaging && !std::exchange(far_behind_told_, true))
     out.emplace_back(FarBehind{lag});
 }

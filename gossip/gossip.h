@@ -14,6 +14,7 @@
 #pragma once
 
 #include "gossip/consensus/final_consensus.h"
+#include "gossip/consensus/merge.h"
 #include "gossip/exchange/mixer.h"
 #include "gossip/membership/membership.h"
 #include "node/base/clock.h"
@@ -106,6 +107,7 @@ struct FarBehind {
 struct Left {};
 
 struct ConsensusFailed {
+  consensus::RunKind kind = consensus::RunKind::finish;
   Error error;
 };
 struct MayExit {
@@ -171,8 +173,13 @@ class Gossip {
                                                 const consensus::JobOutcome& outcome);
 
   [[nodiscard]] GossipEffects finish(TimePoint now);
+  // Brings all replicas to their exact mean without stopping the run (rulings 39). The end is
+  // Merged or ConsensusFailed of kind merge.
+  //
+  // Errors:  not_found without a replica; already_exists while another merge runs.
+  [[nodiscard]] Result<GossipEffects> merge(TimePoint now);
   [[nodiscard]] GossipEffects on_training_paused(TimePoint now);
-  [[nodiscard]] GossipEffects on_contribution(TimePoint now);
+  [[nodiscard]] GossipEffects on_contribution(TimePoint now, consensus::RunKind kind);
   // The swarm has finished without this node: fetch the certified model from whoever shows a
   // certificate.
   [[nodiscard]] GossipEffects begin_following(TimePoint now, const ModelFacts& model);
@@ -200,6 +207,9 @@ class Gossip {
   void take(TimePoint now, MembershipEffects effects, GossipEffects& out);
   void take(TimePoint now, ExchangeEffects effects, GossipEffects& out);
   void take(TimePoint now, ConsensusEffects effects, GossipEffects& out);
+  void take_merge(TimePoint now, ConsensusEffects effects, GossipEffects& out);
+  // What both kinds of run have in common.
+  void take_common(TimePoint now, ConsensusEffects& effects, GossipEffects& out);
   void react(TimePoint now, const MemberChange& change, GossipEffects& out);
   void update_neighbours(TimePoint now, GossipEffects& out);
   void update_progress(TimePoint now, GossipEffects& out);
@@ -222,6 +232,7 @@ class Gossip {
   Origin origin_ = Origin::genesis;
   std::unique_ptr<Mixer> mixer_;
   std::unique_ptr<FinalConsensus> consensus_;
+  std::unique_ptr<Merge> merge_;
   std::map<NodeId, Instance> sessions_;
   std::set<NodeId> same_settings_;
   TrainingFigures training_;

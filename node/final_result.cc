@@ -5,7 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 namespace starling::node {
@@ -105,6 +107,22 @@ training::Replica ConsensusMemory::result() const {
   training::Replica result = result_;
   result.batches_tracked = result_counters_.front();
   return result;
+}
+
+void add_difference(gossip::MasterPort& master, const training::Replica& result,
+                    const training::Replica& contribution) {
+  const auto add = [](std::span<float> to, const std::vector<float>& x,
+                      const std::vector<float>& y) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] += x[i] - y[i];
+  };
+  master.with_master([&](const gossip::MasterView& view) {
+    add(view.parameters, result.parameters, contribution.parameters);
+    add(view.bn_mean, result.bn_mean, contribution.bn_mean);
+    // A variance must not become negative by a difference of two estimates.
+    for (std::size_t i = 0; i < view.bn_variance.size(); ++i)
+      view.bn_variance[i] = std::max(
+          0.0F, view.bn_variance[i] + (result.bn_variance[i] - contribution.bn_variance[i]));
+  });
 }
 
 Result<void> write_final(const std::filesystem::path& folder, const training::Model& model,

@@ -4,6 +4,7 @@
 
 #include "gossip/consensus/contribution.h"
 #include "gossip/consensus/messages.h"
+#include "gossip/delta/master.h"
 #include "node/base/result.h"
 #include "training/models/tensor_table.h"
 #include "training/replica.h"
@@ -52,6 +53,13 @@ class ConsensusMemory {
   training::Replica result_;
   std::vector<std::int64_t> result_counters_;
 };
+
+// master += x* - y, statistics likewise: what a merge adds to a replica that has trained on
+// meanwhile.
+//
+// Cost: one pass over the model under the lease. Thread: the codec lane.
+void add_difference(gossip::MasterPort& master, const training::Replica& result,
+                    const training::Replica& contribution);
 
 // Writes DIR/final/model.safetensors and then certificate.json, which names its hash: where there
 // is a certificate, there is the model.

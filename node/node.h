@@ -156,7 +156,10 @@ class Node final : private transport::SessionEvents,
   void take_contribution(gossip::consensus::RunKind kind) ON_IO_THREAD;
   void run_consensus_job(gossip::consensus::ConsensusJob job) ON_IO_THREAD;
   transport::Task<> run_consensus(ConsensusMemory& memory, gossip::consensus::ConsensusJob job);
-  [[nodiscard]] ConsensusMemory& consensus_memory() ON_IO_THREAD;
+  [[nodiscard]] ConsensusMemory& consensus_memory(gossip::consensus::RunKind kind) ON_IO_THREAD;
+  void on_merged(const gossip::consensus::Merged& merged) ON_IO_THREAD;
+  void tell_merged(const gossip::consensus::Merged& merged, training::Replica result) ON_IO_THREAD;
+  void on_merge_failed(const Error& error) ON_IO_THREAD;
   void on_finished(const gossip::consensus::Finished& finished) ON_IO_THREAD;
   transport::Task<> write_final_files();
   void evaluate_final(training::Replica result) ON_IO_THREAD;
@@ -219,6 +222,7 @@ class Node final : private transport::SessionEvents,
   TimePoint next_evaluation_ = kNever;
 
   std::unique_ptr<ConsensusMemory> consensus_memory_;
+  std::unique_ptr<ConsensusMemory> merge_memory_;
   std::optional<gossip::consensus::Finished> finished_;
   bool final_written_ = false;
   bool final_evaluated_ = false;
@@ -226,6 +230,7 @@ class Node final : private transport::SessionEvents,
   bool left_told_ = false;
   bool leave_saved_ = false;
   std::vector<ControlReply> waiting_for_finish_;
+  std::vector<ControlReply> waiting_for_merge_;
   std::vector<ControlReply> waiting_for_leave_;
   std::vector<ControlReply> waiting_for_join_;
   std::vector<ControlReply> waiting_for_eval_;

@@ -47,7 +47,10 @@ void Node::answer(const FinishRequest&, ControlReply reply) {
 }
 
 void Node::answer(const MergeRequest&, ControlReply reply) {
-  reply.fail(Error{Errc::unsupported, Doing::merging, "merge is not in this version yet"});
+  auto effects = gossip_.merge(clock_.now());
+  if (!effects) return reply.fail(effects.error());
+  waiting_for_merge_.push_back(std::move(reply));
+  gossip_driver_.carry_out(std::move(*effects));
 }
 
 void Node::answer(const EvalRequest&, ControlReply reply) {

@@ -10,6 +10,22 @@ namespace starling::node {
 
 namespace consensus = gossip::consensus;
 
+namespace {
+
+consensus::RunKind run_kind_of(const consensus::ConsensusJob& job) {
+  return std::visit(
+      [](const auto& one) {
+        if constexpr (requires { one.target; }) {
+          return one.target.round.run.kind;
+        } else {
+          return one.sum.target.round.run.kind;
+        }
+      },
+      job);
+}
+
+}  // namespace
+
 void Node::pause_training() {
   set_phase(Phase::finishing);
   if (!bridge_) return;
@@ -20,26 +36,28 @@ void Node::pause_training() {
   });
 }
 
-ConsensusMemory& Node::consensus_memory() {
-  if (!consensus_memory_) {
+ConsensusMemory& Node::consensus_memory(consensus::RunKind kind) {
+  auto& memory = kind == consensus::RunKind::finish ? consensus_memory_ : merge_memory_;
+  if (!memory) {
     const double limit = gossip_.mixer() != nullptr ? gossip_.mixer()->largest_norm() : 0;
-    consensus_memory_ = std::make_unique<ConsensusMemory>(parts_.model, limit);
+    memory = std::make_unique<ConsensusMemory>(parts_.model, limit);
   }
-  return *consensus_memory_;
+  return *memory;
 }
 
-void Node::take_contribution(consensus::RunKind) {
-  ConsensusMemory& memory = consensus_memory();
+void Node::take_contribution(consensus::RunKind kind) {
+  ConsensusMemory& memory = consensus_memory(kind);
   if (!bridge_) return;
-  bridge_->snapshot([this, &memory](training::Replica replica) {
+  bridge_->snapshot([this, kind, &memory](training::Replica replica) {
     assert_io_thread();
     memory.contribute(std::move(replica));
-    gossip_driver_.carry_out(gossip_.on_contribution(clock_.now()));
+    gossip_driver_.carry_out(gossip_.on_contribution(clock_.now(), kind));
   });
 }
 
 void Node::run_consensus_job(consensus::ConsensusJob job) {
-  ConsensusMemory& memory = consensus_memory();
+  const auto kind = run_kind_of(job);
+  ConsensusMemory& memory = consensus_memory(kind);
   tasks_.spawn("consensus",
                [this, &memory, job = std::move(job)] { return run_consensus(memory, job); });
 }
@@ -50,6 +68,47 @@ transport::Task<> Node::run_consensus(ConsensusMemory& memory, consensus::Consen
   const consensus::JobOutcome outcome = co_await transport::on_pool(pool_, std::move(work));
   assert_io_thread();
   gossip_driver_.carry_out(gossip_.on_consensus_done(clock_.now(), outcome));
+}
+
+void Node::on_merged(const consensus::Merged& merged) {
+  if (!bridge_ || !merge_memory_) return;
+  // Owners: the job on the lane, and this until it is done.
+  std::shared_ptr<ConsensusMemory> memory = std::move(merge_memory_);
+  auto apply = [this, memory] {
+    const training::Replica result = memory->result();
+    add_difference(bridge_->trainer(), result, memory->contribution());
+    return result;
+  };
+  auto done = [this, merged](training::Replica result) {
+    assert_io_thread();
+    log_.info("merge.applied",
+              {{"participants", merged.participants.size()}, {"samples", merged.samples}});
+    tell_merged(merged, std::move(result));
+  };
+  bridge_->run_on_lane(std::move(apply), std::move(done));
+}
+
+void Node::tell_merged(const consensus::Merged& merged, training::Replica result) {
+  nlohmann::json body{
+      {"merged", true}, {"participants", merged.participants.size()}, {"samples", merged.samples}};
+  if (figures_.eval) body["replica_accuracy_ratio"] = figures_.eval->accuracy_ratio;
+  parts_.events.append("merge", body);
+  if (waiting_for_merge_.empty() || !parts_.data.val) {
+    for (auto& reply : std::exchange(waiting_for_merge_, {})) reply.done(body);
+    return;
+  }
+  bridge_->evaluate_replica(std::move(result),
+                            [this, body](const Result<training::EvaluationReport>& report) mutable {
+                              if (report) body["merged_accuracy_ratio"] = report->top1;
+                              for (auto& reply : std::exchange(waiting_for_merge_, {}))
+                                reply.done(body);
+                            });
+}
+
+void Node::on_merge_failed(const Error& error) {
+  merge_memory_.reset();
+  log_.warn("merge.failed", {{"why", error.detail}, {"did", "nothing was changed"}});
+  for (auto& reply : std::exchange(waiting_for_merge_, {})) reply.fail(error);
 }
 
 void Node::on_finished(const consensus::Finished& finished) {
@@ -66,7 +125,8 @@ transport::Task<> Node::write_final_files() {
   const auto held = gossip_.final_consensus()->certificate_message();
   if (!held) co_return;
   // Owners: this coroutine and the job on the pool.
-  auto result = std::make_shared<training::Replica>(consensus_memory().result());
+  auto result =
+      std::make_shared<training::Replica>(consensus_memory(consensus::RunKind::finish).result());
   auto write = [this, result, held = *held] {
     return write_final(parts_.dir.final_dir(), parts_.model, *result, held);
   };

@@ -83,7 +83,13 @@ void Node::on_effect(gossip::GossipEffect effect) {
   } else if (const auto* finished = std::get_if<gossip::consensus::Finished>(&effect)) {
     on_finished(*finished);
   } else if (const auto* failed = std::get_if<gossip::ConsensusFailed>(&effect)) {
-    on_consensus_failed(failed->error);
+    if (failed->kind == gossip::consensus::RunKind::merge) {
+      on_merge_failed(failed->error);
+    } else {
+      on_consensus_failed(failed->error);
+    }
+  } else if (const auto* merged = std::get_if<gossip::consensus::Merged>(&effect)) {
+    on_merged(*merged);
   } else if (std::holds_alternative<gossip::MayExit>(effect)) {
     may_exit_ = true;
     end_if_finished();

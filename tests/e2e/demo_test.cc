@@ -14,10 +14,10 @@ TEST_SUITE("e2e/demo") {
     const TempDir dir;
     const fs::path demo = dir.path() / "demo";
 
-    const auto finished =
-        run_to_end({starling_binary(), "demo", "--nodes", "4", "--data", "synthetic", "--until",
-                    "samples=40000", "--dir", demo.string()},
-                   300s);
+    const auto finished = run_to_end(
+        {starling_binary(), "demo", "--nodes", "4", "--data", "synthetic:size=16,channels=1",
+         "--until", "samples=40000", "--dir", demo.string()},
+        300s);
 
     INFO(finished.out << finished.err);
     REQUIRE(finished.status == 0);
@@ -30,7 +30,7 @@ TEST_SUITE("e2e/demo") {
 
     const auto evaluated =
         run_to_end({starling_binary(), "eval", (demo / "node-1/final/model.safetensors").string(),
-                    "--data", "synthetic", "--json"},
+                    "--data", "synthetic:size=16,channels=1", "--json"},
                    120s);
     INFO(evaluated.out << evaluated.err);
     REQUIRE(evaluated.status == 0);
@@ -41,8 +41,10 @@ TEST_SUITE("e2e/demo") {
 
   TEST_CASE("a node alone ends with a certificate of one and never trains again in that folder") {
     const TempDir dir;
-    const std::vector<std::string> arguments{"--data",  "synthetic",    "--model", "small",
-                                             "--until", "samples=2000", "--batch", "32"};
+    const std::vector<std::string> arguments{"--data",  "synthetic:size=16,channels=1",
+                                             "--model", "small",
+                                             "--until", "samples=2000",
+                                             "--batch", "32"};
     NodeProcess first(dir.path() / "alone", arguments);
     const auto ended = first.process().wait(120s);
     INFO(first.process().standard_error());

@@ -9,9 +9,11 @@ using namespace std::chrono_literals;
 namespace {
 
 const std::vector<std::string>& endless_run() {
-  static const std::vector<std::string> arguments{
-      "--data", "synthetic", "--model",           "small",     "--batch",
-      "32",     "--until",   "samples=100000000", "--threads", "1"};
+  static const std::vector<std::string> arguments{"--data",    "synthetic:size=16,channels=1",
+                                                  "--model",   "small",
+                                                  "--batch",   "32",
+                                                  "--until",   "samples=100000000",
+                                                  "--threads", "1"};
   return arguments;
 }
 
