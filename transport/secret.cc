@@ -22,6 +22,7 @@ constexpr char kPskContext[] = "strlpsk1";
 static_assert(sizeof(kPskContext) == crypto_kdf_CONTEXTBYTES + 1);
 static_assert(crypto_kdf_KEYBYTES == 32);
 constexpr std::size_t kMaxFile = 512;
+constexpr std::size_t kMaxBareText = 64;  // 44 characters, and white space after them
 
 SwarmId swarm_of(std::string_view domain, ByteView seed) {
   return SwarmId{Hasher{}.add(domain).add(seed).finish().bytes};
@@ -83,10 +84,12 @@ Result<SwarmSecret> SwarmSecret::parse(std::string_view text) {
   const auto bad = [](std::string_view what) {
     return fail(Errc::corrupt, Doing::reading_file, "the swarm secret " + std::string(what));
   };
-  SwarmSecret secret;
+  // Locked memory is dear: it is asked for when everything else fits.
   if (!text.starts_with(kFirstLine)) {
-    if (!decode_base64(text, secret.bytes_.span()))
-      return bad("is neither a secret file nor the base64 of 32 bytes");
+    constexpr std::string_view kNeither = "is neither a secret file nor the base64 of 32 bytes";
+    if (text.size() > kMaxBareText) return bad(kNeither);
+    SwarmSecret secret;
+    if (!decode_base64(text, secret.bytes_.span())) return bad(kNeither);
     secret.swarm_ = swarm_of(kSwarmDomain, secret.bytes());
     return secret;
   }
@@ -96,17 +99,20 @@ Result<SwarmSecret> SwarmSecret::parse(std::string_view text) {
   const auto raw = swarm ? from_hex(*swarm) : std::nullopt;
   const auto id = raw ? SwarmId::from(*raw) : std::nullopt;
   if (!id) return bad("has no valid line 'swarm'");
-  secret.swarm_ = *id;
-  const auto epoch = take_line(text, "epoch");
-  if (!epoch) return bad("has no line 'epoch'");
-  const auto parsed = std::from_chars(epoch->data(), epoch->data() + epoch->size(), secret.epoch_);
-  if (parsed.ec != std::errc{} || parsed.ptr != epoch->data() + epoch->size())
-    return bad("has an epoch that is no number");
+  const auto epoch_text = take_line(text, "epoch");
+  if (!epoch_text) return bad("has no line 'epoch'");
+  std::uint64_t epoch = 0;
+  const auto* end = epoch_text->data() + epoch_text->size();
+  const auto parsed = std::from_chars(epoch_text->data(), end, epoch);
+  if (parsed.ec != std::errc{} || parsed.ptr != end) return bad("has an epoch that is no number");
   const auto bytes = take_line(text, "secret");
+  if (text.find_first_not_of(" \t\r\n") != std::string_view::npos) return bad("has further lines");
+  SwarmSecret secret;
   if (!bytes || !decode_base64(*bytes, secret.bytes_.span()))
     return bad("has no valid line 'secret'");
-  if (text.find_first_not_of(" \t\r\n") != std::string_view::npos) return bad("has further lines");
-  if (secret.epoch_ == 0 && secret.swarm_ != swarm_of(kSwarmDomain, secret.bytes()))
+  secret.swarm_ = *id;
+  secret.epoch_ = epoch;
+  if (epoch == 0 && secret.swarm_ != swarm_of(kSwarmDomain, secret.bytes()))
     return bad("of epoch 0 does not match its swarm id");
   return secret;
 }
