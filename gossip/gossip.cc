@@ -175,6 +175,7 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   far_behind_told_ = false;
   mixer_->continue_from({.steps = beginning.steps, .samples = beginning.samples});
   if (beginning.age > 0) take(now, mixer_->adopt_replica(now, beginning.age), out);
+  take(now, membership_.set_settings(now, model.fingerprint), out);
   take(now, membership_.set_state(now, RecordState::alive), out);
   for (const auto& [peer, instance] : sessions_) {
     take(now, consensus_->on_session_up(now, peer), out);

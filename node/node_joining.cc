@@ -51,8 +51,14 @@ bootstrap::LocalFacts Node::local_facts() {
   facts.run_age = gossip_.membership().progress().run_age(now);
   facts.max_state_bytes = state_bytes(parts_.model);
   for (const auto& member : gossip_.membership().members(now))
-    if (member.state == gossip::MemberState::alive || member.state == gossip::MemberState::suspect)
+    if (member.state == gossip::MemberState::alive ||
+        member.state == gossip::MemberState::suspect) {
       facts.alive.push_back(member.record.id);
+      for (const auto& address : member.record.addresses)
+        if (const auto endpoint = transport::parse_endpoint(address))
+          facts.addresses.push_back({member.record.id, *endpoint});
+    }
+  facts.alive_same = gossip_.membership().alive_count_with(join_.settings().fingerprint());
   facts.counters = gossip_.membership().progress().saved();
   if (finished_ && final_written_) facts.certificate = finished_->certificate.hash;
   return facts;

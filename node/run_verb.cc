@@ -118,8 +118,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   TRY(training::DataSets data, open_data(config, log));
   TRY(const TrainingSettings settings, settings_of(config, *data.train));
   TRY(training::Model model, training::make_model(settings.model));
-  TRY([[maybe_unused]] const auto device,
-      training::resolve_device(device_options(config), settings.model));
+  TRY([[maybe_unused]] const auto device, training::resolve_device(device_options(config)));
   const Hash genesis = training::make_genesis(model, settings.seed).hash;
   TRY(bootstrap::Settings text, bootstrap::Settings::from(to_text(settings, genesis)));
   TRY(auto seeds, read_seeds(config));

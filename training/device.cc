@@ -9,7 +9,6 @@
 namespace starling::training {
 namespace {
 
-constexpr std::int64_t kMaxFp32ImageSize = 64;
 constexpr int kMaxThreads = 1'024;
 
 bool cpu_has_bf16() {
@@ -48,7 +47,7 @@ int cuda_devices() {
 
 }  // namespace
 
-Result<ResolvedDevice> resolve_device(const DeviceOptions& options, const ModelSpec& spec) {
+Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
   if (options.threads < 1 || options.threads > kMaxThreads) {
     return bad_device("threads is " + std::to_string(options.threads) + ", expected 1 to " +
                       std::to_string(kMaxThreads));
@@ -72,7 +71,7 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions& options, const ModelS
   }
   resolved.precision = options.precision;
   if (options.precision == Precision::automatic) {
-    const bool worth_it = spec.image_size > kMaxFp32ImageSize && (resolved.cuda || cpu_has_bf16());
+    const bool worth_it = resolved.cuda || cpu_has_bf16();
     resolved.precision = worth_it ? Precision::bf16 : Precision::fp32;
   }
   return resolved;

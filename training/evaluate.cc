@@ -52,7 +52,7 @@ Evaluation& Evaluation::operator=(Evaluation&&) noexcept = default;
 Result<Evaluation> Evaluation::create(const Model& model, const Replica& replica,
                                       const DeviceOptions& device,
                                       std::unique_ptr<BatchSource> source) {
-  TRY(const ResolvedDevice resolved, resolve_device(device, model.plan.spec));
+  TRY(const ResolvedDevice resolved, resolve_device(device));
   return guarded(Doing::evaluating, [&]() -> Result<Evaluation> {
     return Evaluation(std::make_unique<Impl>(model, resolved, replica, std::move(source)));
   });

@@ -366,7 +366,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Model model, TrainerOptions opt
                                                  TrainerHooks hooks, Log& log) {
   auto impl = std::make_unique<Impl>(std::move(model), std::move(options), std::move(source),
                                      std::move(hooks), log);
-  TRY(impl->device, resolve_device(impl->options.device, impl->model.plan.spec));
+  TRY(impl->device, resolve_device(impl->options.device));
   // The model is built on the caller's thread, with no more threads than training will have.
   at::set_num_threads(impl->options.device.threads);
   TRY(impl->stepper, guarded(Doing::building_model, [&]() -> Result<std::unique_ptr<Stepper>> {

@@ -59,7 +59,9 @@ CropBox random_part(double min_area, ImageSize size, Rng& rng) {
 AugmentOptions training_augmentation(std::optional<ImageSize> uniform_size,
                                      std::uint32_t stored_channels) {
   AugmentOptions options;
-  options.crop = is_small(uniform_size) ? CropPolicy::padded : CropPolicy::random_resized;
+  options.crop = !is_small(uniform_size) ? CropPolicy::random_resized
+                 : stored_channels == 3  ? CropPolicy::padded
+                                         : CropPolicy::whole;
   options.flip = stored_channels == 3 ? 0.5 : 0.0;
   return options;
 }

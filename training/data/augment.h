@@ -40,7 +40,8 @@ struct AugmentOptions {
 };
 
 // What a training pass does by default with images of this kind: photographs get random resized
-// crops, images of one small size get shifts; only colour images are mirrored.
+// crops, small colour images shifts and mirroring; small gray ones (digits, clothes) are centred
+// already and are seen a few times only, so they stay as they are.
 [[nodiscard]] AugmentOptions training_augmentation(std::optional<ImageSize> uniform_size,
                                                    std::uint32_t stored_channels);
 // What an evaluation pass does: no randomness.

@@ -183,7 +183,8 @@ TEST_SUITE("training/data/augment") {
 
   TEST_CASE("digits are not mirrored, and small images are shifted instead of cut") {
     CHECK(training_augmentation(ImageSize{28, 28}, 1).flip == 0);
-    CHECK(training_augmentation(ImageSize{28, 28}, 1).crop == CropPolicy::padded);
+    CHECK(training_augmentation(ImageSize{28, 28}, 1).crop == CropPolicy::whole);
+    CHECK(training_augmentation(ImageSize{32, 32}, 3).crop == CropPolicy::padded);
     CHECK(training_augmentation(ImageSize{32, 32}, 3).flip == 0.5);
     CHECK(training_augmentation({}, 3).crop == CropPolicy::random_resized);
     CHECK(evaluation_augmentation({}).crop == CropPolicy::centre);
