@@ -246,8 +246,9 @@ void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
     node.contribution = node.master.parameters;
     node.contribution_mean = node.master.mean;
     node.contribution_variance = node.master.variance;
-    at(later, index,
-       [this, index](SimNode& self) { carry_out(index, self.gossip->on_contribution(now_, consensus::RunKind::finish)); });
+    at(later, index, [this, index](SimNode& self) {
+      carry_out(index, self.gossip->on_contribution(now_, consensus::RunKind::finish));
+    });
   } else if (const auto* finished = std::get_if<consensus::Finished>(&effect)) {
     node.finished = *finished;
   } else if (const auto* failed = std::get_if<ConsensusFailed>(&effect)) {
