@@ -38,7 +38,7 @@ TEST_SUITE("e2e/resnet50") {
       return;
     }
     Swarm swarm({"--data", data, "--model", "resnet50", "--img", "224", "--batch", "4",
-                 "--precision", "bf16", "--threads", "1", "--until", "samples=240"});
+                 "--precision", "bf16", "--threads", "1", "--until", "samples=280"});
     swarm.start(2);
 
     const auto ends = swarm.wait_all({0, 1}, 1200s);
