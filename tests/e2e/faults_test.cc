@@ -53,7 +53,7 @@ TEST_SUITE("e2e/faults") {
   }
 
   TEST_CASE("a frozen node stops nobody and comes back by itself") {
-    Swarm swarm(small_run("200000"));
+    Swarm swarm(small_run("300000"));
     swarm.start(4);
     REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2, 3}, 4); }));
     REQUIRE(in_the_middle(swarm.node(0), 0.1));
