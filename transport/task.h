@@ -30,6 +30,7 @@ template <class T = void>
 using Task = asio::awaitable<T>;
 
 // Completion token: `auto [error, n] = co_await socket.async_read_some(buffer, as_result);`
+// NOLINTNEXTLINE(readability-identifier-naming): read like Asio's own tokens.
 inline constexpr auto as_result = asio::experimental::as_tuple(asio::use_awaitable);
 
 // From here on the calling coroutine sees cancellation as error codes, not as exceptions: without
@@ -76,6 +77,7 @@ Task<Result<T>> with_deadline(Duration time, Doing doing, Task<Result<T>> operat
 // Rule:    the job touches nothing that anybody else uses meanwhile; it must not throw. A
 //          cancellation of the caller waits for the job.
 template <class Job>
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): the pool outlives all.
 Task<std::invoke_result_t<Job&>> on_pool(asio::thread_pool& pool, Job job) {
   std::optional<std::invoke_result_t<Job&>> result;
   auto initiate = [&pool, &job, &result](auto handler) {
