@@ -1,5 +1,7 @@
 #include "node/state_dir.h"
 
+#include "node/base/posix_file.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -20,30 +22,10 @@ namespace fs = std::filesystem;
 
 std::unexpected<Error> system_error(Doing doing, const fs::path& path, std::string_view what,
                                     int error) {
-  Errc code = Errc::io_failed;
-  if (error == ENOSPC || error == EDQUOT) code = Errc::disk_full;
-  if (error == EACCES || error == EPERM || error == EROFS) code = Errc::permission;
-  if (error == ENOENT) code = Errc::not_found;
-  return fail(code, doing,
+  return fail(errc_of_errno(error), doing,
               fmt::format("{}: cannot {}: {}", path.string(), what,
                           std::generic_category().message(error)));
 }
-
-// Closes a descriptor at the end of its scope.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int number() const { return number_; }
-  [[nodiscard]] int release() { return std::exchange(number_, -1); }
-
- private:
-  int number_;
-};
 
 bool write_all(int descriptor, ByteView bytes) {
   while (!bytes.empty()) {

@@ -1,5 +1,7 @@
 #include "training/file_io.h"
 
+#include "node/base/posix_file.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,42 +16,10 @@
 namespace starling::training {
 namespace {
 
-Errc code_of(int number) {
-  switch (number) {
-    case ENOSPC:
-    case EDQUOT:
-      return Errc::disk_full;
-    case ENOENT:
-    case ENOTDIR:
-      return Errc::not_found;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return Errc::permission;
-    default:
-      return Errc::io_failed;
-  }
-}
-
 std::unexpected<Error> os_error(Doing doing, const std::filesystem::path& path, int number) {
-  return fail(code_of(number), doing,
+  return fail(errc_of_errno(number), doing,
               path.string() + ": " + std::generic_category().message(number));
 }
-
-// Closes a descriptor when a function ends early.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 }  // namespace
 

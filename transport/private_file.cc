@@ -1,5 +1,6 @@
 #include "transport/private_file.h"
 
+#include "node/base/posix_file.h"
 #include "transport/secure_memory.h"
 
 #include <fcntl.h>
@@ -14,30 +15,9 @@
 namespace starling::transport {
 namespace {
 
-// A file descriptor that is closed when it goes.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] bool ok() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
-
 std::unexpected<Error> file_error(int code, Doing doing, const std::filesystem::path& path) {
-  Errc errc = Errc::io_failed;
-  if (code == ENOENT || code == ENOTDIR) errc = Errc::not_found;
-  if (code == EEXIST) errc = Errc::already_exists;
-  if (code == EACCES || code == EPERM || code == ELOOP) errc = Errc::permission;
-  if (code == ENOSPC || code == EDQUOT) errc = Errc::disk_full;
-  return fail(errc, doing, path.string() + ": " + std::generic_category().message(code));
+  return fail(errc_of_errno(code), doing,
+              path.string() + ": " + std::generic_category().message(code));
 }
 
 bool is_private(const struct stat& info, int fd, Ownership ownership) {
@@ -67,16 +47,16 @@ Result<std::string> read_private_file(const std::filesystem::path& path, std::si
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file.ok()) return file_error(errno, kDoing, path);
   struct stat info{};
-  if (::fstat(file.get(), &info) != 0) return file_error(errno, kDoing, path);
+  if (::fstat(file.number(), &info) != 0) return file_error(errno, kDoing, path);
   if (!S_ISREG(info.st_mode))
     return fail(Errc::permission, kDoing, path.string() + " is not a regular file");
-  if (!is_private(info, file.get(), ownership))
+  if (!is_private(info, file.number(), ownership))
     return fail(Errc::permission, kDoing,
                 path.string() + " can be read by others: chmod 600 " + path.string());
   std::string text(max_bytes + 1, '\0');
   std::size_t size = 0;
   while (size < text.size()) {
-    const auto got = ::read(file.get(), text.data() + size, text.size() - size);
+    const auto got = ::read(file.number(), text.data() + size, text.size() - size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return file_error(errno, kDoing, path);
     if (got == 0) break;
@@ -96,8 +76,8 @@ Result<void> create_private_file(const std::filesystem::path& path, std::string_
   const Descriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.ok()) return file_error(errno, kDoing, path);
-  auto written = write_all(file.get(), text, path);
-  if (written && ::fsync(file.get()) != 0) written = file_error(errno, kDoing, path);
+  auto written = write_all(file.number(), text, path);
+  if (written && ::fsync(file.number()) != 0) written = file_error(errno, kDoing, path);
   if (!written) {
     // A key file that is half there would be refused at every later start.
     ::unlink(path.c_str());
@@ -106,7 +86,7 @@ Result<void> create_private_file(const std::filesystem::path& path, std::string_
   auto folder = path.parent_path();
   if (folder.empty()) folder = ".";
   const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.ok() || ::fsync(directory.get()) != 0) return file_error(errno, kDoing, folder);
+  if (!directory.ok() || ::fsync(directory.number()) != 0) return file_error(errno, kDoing, folder);
   return {};
 }
 

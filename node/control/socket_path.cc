@@ -1,5 +1,7 @@
 #include "node/control/socket_path.h"
 
+#include "node/base/posix_file.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/un.h>
@@ -17,10 +19,7 @@ Result<SocketPath> SocketPath::in(const std::filesystem::path& dir) {
   const int folder = ::open(dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) {
     const int error = errno;
-    const auto code = error == ENOENT   ? Errc::not_found
-                      : error == EACCES ? Errc::permission
-                                        : Errc::io_failed;
-    return fail(code, Doing::controlling,
+    return fail(errc_of_errno(error), Doing::controlling,
                 fmt::format("{}: {}", dir.string(), std::generic_category().message(error)));
   }
   return SocketPath(fmt::format("/proc/self/fd/{}/{}", folder, kControlSocket), folder);

@@ -1,5 +1,6 @@
 #include "node/observe/events.h"
 
+#include "node/base/posix_file.h"
 #include "node/wall_time.h"
 
 #include <fcntl.h>
@@ -27,10 +28,8 @@ Result<EventLog> EventLog::open(const std::filesystem::path& file, Log& log,
   const int descriptor = ::open(file.c_str(), kOpenFlags, 0644);
   if (descriptor < 0) {
     const int error = errno;
-    const auto code = error == EACCES || error == EROFS ? Errc::permission
-                      : error == ENOSPC                 ? Errc::disk_full
-                                                        : Errc::io_failed;
-    return fail(code, Doing::writing_file, fmt::format("{}: {}", file.string(), reason(error)));
+    return fail(errc_of_errno(error), Doing::writing_file,
+                fmt::format("{}: {}", file.string(), reason(error)));
   }
   EventLog events(file, log, options, descriptor);
   struct stat status{};

@@ -1,0 +1,36 @@
+// What every layer that opens files needs of POSIX: what an errno means, and a descriptor that
+// closes itself.
+#pragma once
+
+#include "node/base/error.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace starling {
+
+// The code of a failed file operation: not_found, already_exists, permission, disk_full, or
+// io_failed for everything else.
+[[nodiscard]] Errc errc_of_errno(int number);
+
+// A file descriptor that is closed when it goes; negative: none.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  [[nodiscard]] int number() const { return number_; }
+  [[nodiscard]] bool ok() const { return number_ >= 0; }
+  // Hands the descriptor over: closing it is the caller's business from now on.
+  [[nodiscard]] int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+}  // namespace starling

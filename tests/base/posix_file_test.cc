@@ -1,0 +1,36 @@
+#include "node/base/posix_file.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+
+#include <cerrno>
+
+using namespace starling;
+
+TEST_SUITE("base/posix_file") {
+  TEST_CASE("a failed file operation has the code that a person can act on") {
+    CHECK(errc_of_errno(ENOENT) == Errc::not_found);
+    CHECK(errc_of_errno(EEXIST) == Errc::already_exists);
+    CHECK(errc_of_errno(EROFS) == Errc::permission);
+    CHECK(errc_of_errno(ENOSPC) == Errc::disk_full);
+    CHECK(errc_of_errno(EDQUOT) == Errc::disk_full);
+    CHECK(errc_of_errno(EIO) == Errc::io_failed);
+  }
+
+  TEST_CASE("a descriptor is closed when it goes, unless it was handed over") {
+    int closed = -1;
+    int kept = -1;
+    {
+      const Descriptor first(::open("/dev/null", O_RDONLY));
+      Descriptor second(::open("/dev/null", O_RDONLY));
+      REQUIRE(first.ok());
+      REQUIRE(second.ok());
+      closed = first.number();
+      kept = second.release();
+    }
+
+    CHECK(::fcntl(closed, F_GETFD) == -1);
+    CHECK(::fcntl(kept, F_GETFD) != -1);
+    CHECK(::close(kept) == 0);
+  }
+}
