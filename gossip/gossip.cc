@@ -31,8 +31,7 @@ consensus::ConsensusOptions consensus_options(const ModelFacts& model,
 
 Gossip::Gossip(TimePoint now, const SwarmId& swarm, SelfDescription self, GossipOptions options,
                const Signer& signer, const Verifier& verifier, Rng rng)
-    : swarm_(swarm),
-      self_(signer.id()),
+    : self_(signer.id()),
       options_(std::move(options)),
       signer_(signer),
       verifier_(verifier),

@@ -219,7 +219,6 @@ class Gossip {
   template <class Decoded, class Handle>
   void deliver(const NodeId& from, Decoded decoded, Handle handle, GossipEffects& out);
 
-  SwarmId swarm_;
   NodeId self_;
   GossipOptions options_;
   const Signer& signer_;

@@ -30,12 +30,12 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
                                                std::optional<training::Trainer::Start> begin,
                                                BridgeEvents& events, Log& log) {
   TRY(training::Model model, training::make_model(options.model));
-  training::Genesis genesis = training::make_genesis(model, options.genesis_seed);
-  std::unique_ptr<Bridge> bridge(new Bridge(io, std::move(options), events, log));
-  bridge->genesis_hash_ = genesis.hash;
   if (!begin)
-    begin =
-        training::Trainer::Start{.replica = std::move(genesis.replica), .momenta = {}, .state = {}};
+    begin = training::Trainer::Start{
+        .replica = training::make_genesis(model, options.genesis_seed).replica,
+        .momenta = {},
+        .state = {}};
+  std::unique_ptr<Bridge> bridge(new Bridge(io, std::move(options), events, log));
 
   training::LoaderOptions loader = bridge->options_.loader;
   loader.start = begin->state.cursor;
@@ -71,7 +71,6 @@ void Bridge::start() { trainer_->start(); }
 
 transport::Task<> Bridge::stop() {
   if (stopped_) co_return;
-  stopping_ = true;
   // The lane waits for the trainer, so what the trainer asks of io stays in order before the end.
   auto end_training = [this] {
     trainer_->stop();
@@ -121,28 +120,25 @@ training::MakeSource Bridge::evaluation_source() const {
   };
 }
 
-void Bridge::evaluate(std::function<void(Result<training::EvaluationReport>)> done) {
-  if (options_.val == nullptr) {
-    return done(fail(Errc::not_found, Doing::evaluating,
-                     "the data has no validation part; name one with --val"));
-  }
-  trainer_->request_evaluation(evaluation_source(), [this, done = std::move(done)](
-                                                        Result<training::EvaluationReport> report) {
-    notify_io(call_with(done, std::move(report)));
-  });
+void Bridge::evaluate(OnEvaluated done) {
+  if (auto reply = evaluation_reply(std::move(done)))
+    trainer_->request_evaluation(evaluation_source(), std::move(reply));
 }
 
-void Bridge::evaluate_replica(training::Replica replica,
-                              std::function<void(Result<training::EvaluationReport>)> done) {
+void Bridge::evaluate_replica(training::Replica replica, OnEvaluated done) {
+  if (auto reply = evaluation_reply(std::move(done)))
+    trainer_->request_evaluation_of(std::move(replica), evaluation_source(), std::move(reply));
+}
+
+Bridge::OnEvaluated Bridge::evaluation_reply(OnEvaluated done) {
   if (options_.val == nullptr) {
-    return done(fail(Errc::not_found, Doing::evaluating,
-                     "the data has no validation part; name one with --val"));
+    done(fail(Errc::not_found, Doing::evaluating,
+              "the data has no validation part; name one with --val"));
+    return {};
   }
-  trainer_->request_evaluation_of(
-      std::move(replica), evaluation_source(),
-      [this, done = std::move(done)](Result<training::EvaluationReport> report) {
-        notify_io(call_with(done, std::move(report)));
-      });
+  return [this, done = std::move(done)](Result<training::EvaluationReport> report) {
+    notify_io(call_with(done, std::move(report)));
+  };
 }
 
 void Bridge::save(training::CheckpointRequest request,

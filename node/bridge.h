@@ -62,10 +62,10 @@ class BridgeEvents {
 //
 // Made by create() when the settings are known, start()ed once the first replica is there; stop()
 // must have finished before it is destroyed. When other settings are adopted the node makes a new
-// one. Thread:  every function but create() and prepare() is called on the io thread; nothing here
-// makes
-//          it wait. Jobs run on the codec lane, one at a time, in the order of the calls.
-// Cost:    the trainer's vectors, one reference for each edge, the genesis of the settings.
+// one.
+// Thread:  every function but create() is called on the io thread; nothing here makes it wait.
+//          Jobs run on the codec lane, one at a time, in the order of the calls.
+// Cost:    the trainer's vectors, one reference for each edge.
 class Bridge {
  public:
   // Makes model and trainer.
@@ -107,16 +107,15 @@ class Bridge {
   // Replaces the replica between two steps; `on_adopted` on the io thread.
   void adopt(training::Replica replica, std::function<void()> on_adopted) ON_IO_THREAD;
   // Outcomes on the io thread. Without a validation set evaluate() fails at once with not_found.
-  void evaluate(std::function<void(Result<training::EvaluationReport>)> done) ON_IO_THREAD;
-  void evaluate_replica(training::Replica replica,
-                        std::function<void(Result<training::EvaluationReport>)> done) ON_IO_THREAD;
+  using OnEvaluated = std::function<void(Result<training::EvaluationReport>)>;
+  void evaluate(OnEvaluated done) ON_IO_THREAD;
+  void evaluate_replica(training::Replica replica, OnEvaluated done) ON_IO_THREAD;
   void save(training::CheckpointRequest request,
             std::function<void(Result<std::filesystem::path>)> done) ON_IO_THREAD;
   // A copy of the replica, made on the lane.
   void snapshot(std::function<void(training::Replica)> done) ON_IO_THREAD;
 
   [[nodiscard]] const training::Model& model() const { return trainer_->model(); }
-  [[nodiscard]] const Hash& genesis_hash() const { return genesis_hash_; }
   [[nodiscard]] training::TrainingState state() const { return trainer_->state(); }
   [[nodiscard]] training::ResolvedDevice device() const { return trainer_->device(); }
   [[nodiscard]] training::Trainer& trainer() { return *trainer_; }
@@ -126,6 +125,8 @@ class Bridge {
 
   [[nodiscard]] training::TrainerHooks make_hooks();
   [[nodiscard]] training::MakeSource evaluation_source() const;
+  // What the trainer calls with the report; empty, and `done` told, without a validation set.
+  [[nodiscard]] OnEvaluated evaluation_reply(OnEvaluated done);
   void note_step(const training::StepReport& report);
   void report_steps() ON_IO_THREAD;
   // Runs `job` on the io thread and counts it as finished.
@@ -137,7 +138,6 @@ class Bridge {
   BridgeOptions options_;
   BridgeEvents& events_;
   Log& log_;
-  Hash genesis_hash_;
   std::unique_ptr<training::Trainer> trainer_;
   std::unique_ptr<gossip::Replica> references_;
   asio::thread_pool lane_{1};
@@ -148,7 +148,6 @@ class Bridge {
   bool report_posted_ STARLING_GUARDED_BY(mutex_) = false;
 
   std::uint64_t pending_ = 0;  // jobs of the lane whose outcome was not delivered yet; io thread
-  bool stopping_ = false;
   bool stopped_ = false;
 };
 

@@ -2,6 +2,7 @@
 #include "node/cli/exit_code.h"
 #include "node/cli/verbs.h"
 #include "node/log_backend.h"
+#include "node/options.h"
 #include "training/data/dataset.h"
 #include "training/data/spec.h"
 #include "training/evaluate.h"
@@ -22,23 +23,6 @@ struct Measured {
   std::string data;
   training::EvaluationReport report;
 };
-
-training::DeviceOptions device_of(const Config& config) {
-  training::DeviceOptions device;
-  device.device = config.train.device;
-  device.threads = static_cast<int>(config.node.threads.value_or(1));
-  switch (config.train.precision) {
-    case Precision::automatic:
-      break;
-    case Precision::fp32:
-      device.precision = training::Precision::fp32;
-      break;
-    case Precision::bf16:
-      device.precision = training::Precision::bf16;
-      break;
-  }
-  return device;
-}
 
 Result<Measured> measure(const Config& config, const EvalArguments& arguments, Log& log) {
   const std::string& text = config.data.val.empty() ? config.data.train : config.data.val;
@@ -62,7 +46,8 @@ Result<Measured> measure(const Config& config, const EvalArguments& arguments, L
   options.max_bad = config.data.max_bad;
   auto source = std::make_unique<training::LoaderSource>(
       std::make_unique<training::Loader>(*data, options, log));
-  TRY(const auto report, training::evaluate(model, replica, device_of(config), std::move(source)));
+  TRY(const auto report,
+      training::evaluate(model, replica, device_options(config), std::move(source)));
   return Measured{model_spec, data->name(), report};
 }
 

@@ -13,8 +13,6 @@ namespace starling::node {
 
 namespace {
 
-constexpr std::size_t kMaxAdvertised = 4;
-
 bool is_wildcard(const std::string& host) {
   return host.empty() || host == "0.0.0.0" || host == "::" || host == "0:0:0:0:0:0:0:0";
 }
@@ -153,7 +151,8 @@ Result<std::vector<transport::Endpoint>> advertised_addresses(const Config& conf
   if (!is_wildcard(bound.host)) return std::vector{bound};
   for (auto& address : own_addresses()) advertised.push_back({std::move(address), bound.port});
   if (advertised.empty()) advertised.push_back({"127.0.0.1", bound.port});
-  if (advertised.size() > kMaxAdvertised) advertised.resize(kMaxAdvertised);
+  if (advertised.size() > transport::limits::kMaxAdvertised)
+    advertised.resize(transport::limits::kMaxAdvertised);
   return advertised;
 }
 

@@ -7,7 +7,6 @@
 #include "training/data/spec.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <memory>
 #include <ostream>
@@ -17,17 +16,11 @@ namespace starling::node {
 
 namespace {
 
-LineFormat line_format(const Config& config, const Terminal& terminal) {
-  if (config.log.format == LogFormat::json) return LineFormat::json;
-  (void)terminal;
-  return LineFormat::text;
-}
-
 LogBackendOptions log_options(const Config& config, const Terminal& terminal) {
-  const bool colour = config.log.color == Colour::automatic && terminal.err_is_tty &&
-                      config.log.format != LogFormat::json;
+  const bool json = config.log.format == LogFormat::json;
+  const bool colour = config.log.color == Colour::automatic && terminal.err_is_tty && !json;
   return {.level = config.log.level,
-          .format = line_format(config, terminal),
+          .format = json ? LineFormat::json : LineFormat::text,
           .colour = colour ? LineColour::levels : LineColour::off,
           .per_event = config.log.per_event};
 }
