@@ -101,9 +101,11 @@ transport::Task<> Driver::probe(ProbePort wanted, std::string host) {
   }
   assert_io_thread();
   if (stopped_) co_return;
-  const std::string tried = transport::to_string(transport::Endpoint{host, wanted.port});
-  carry_out(join_.on_probed(clock_.now(), wanted.peer, wanted.port, opened.has_value(), tried,
-                            opened ? std::string() : opened.error().detail));
+  DialBackReply found{.port = wanted.port,
+                      .reachable = opened.has_value(),
+                      .address = transport::to_string(transport::Endpoint{host, wanted.port}),
+                      .detail = opened ? std::string() : opened.error().detail};
+  carry_out(join_.on_probed(clock_.now(), wanted.peer, std::move(found)));
 }
 
 void Driver::on_session_up(const transport::SessionInfo& info) {

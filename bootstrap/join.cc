@@ -8,19 +8,18 @@
 
 namespace starling::bootstrap {
 
-Join::Join(TimePoint now, const NodeId& self, Settings own, std::set<std::string> forced,
-           Start start, JoinOptions options, Rng rng)
-    : self_(self),
-      own_(std::move(own)),
-      forced_(std::move(forced)),
-      start_(start),
-      options_(options),
-      dialler_(options.dialler, rng),
-      sponsor_(options.transfer),
+Join::Join(TimePoint now, JoinParts parts, Rng rng)
+    : self_(parts.self),
+      own_(std::move(parts.own)),
+      forced_(std::move(parts.forced)),
+      start_(parts.start),
+      options_(parts.options),
+      dialler_(options_.dialler, rng),
+      sponsor_(options_.transfer),
       phase_since_(now),
       began_(now),
-      grace_until_(now + options.grace),
-      next_hello_(now + options.hello_refresh) {
+      grace_until_(now + options_.grace),
+      next_hello_(now + options_.hello_refresh) {
   STARLING_CHECK(valid_keys(forced_));
 }
 
@@ -176,12 +175,10 @@ void Join::take(TimePoint, const NodeId& from, const DialBackReply& reply, JoinE
     out.emplace_back(Reachability{from, reply.reachable, reply.address, reply.detail});
 }
 
-JoinEffects Join::on_probed(TimePoint, const NodeId& peer, std::uint16_t port, bool reachable,
-                            std::string address, std::string detail) {
+JoinEffects Join::on_probed(TimePoint, const NodeId& peer, DialBackReply found) {
   JoinEffects out;
-  if (!dial_back_.take_probed(peer, port) || !peers_.contains(peer)) return out;
-  out.emplace_back(BootstrapOutgoing{
-      peer, DialBackReply{port, reachable, std::move(address), std::move(detail)}});
+  if (!dial_back_.take_probed(peer, found.port) || !peers_.contains(peer)) return out;
+  out.emplace_back(BootstrapOutgoing{peer, std::move(found)});
   return out;
 }
 

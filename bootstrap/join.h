@@ -166,6 +166,15 @@ struct JoinStatus {
   std::vector<AddressReport> addresses;
 };
 
+// With what a node starts to look for a swarm.
+struct JoinParts {
+  NodeId self;
+  Settings own;                  // this node's settings,
+  std::set<std::string> forced;  // and the keys of them that a person chose here
+  Start start = Start::genesis;
+  JoinOptions options;
+};
+
 // The state machine. Owned by the bootstrap shell; one per process, from start to exit; io thread
 // only. Holds this node's side of every comparison. Cost: O(sessions) an event; at most one
 // snapshot that is loaded and one that is served.
@@ -188,9 +197,7 @@ struct JoinStatus {
 // the search: the join timeout does.
 class Join {
  public:
-  // `own` are this node's settings, `forced` the keys of it that a person chose here.
-  Join(TimePoint now, const NodeId& self, Settings own, std::set<std::string> forced, Start start,
-       JoinOptions options, Rng rng);
+  Join(TimePoint now, JoinParts parts, Rng rng);
 
   // Seeds of the command line, and `starling join` later.
   [[nodiscard]] Result<JoinEffects> add_seeds(TimePoint now, const std::vector<Seed>& seeds);
@@ -219,8 +226,7 @@ class Join {
   // The certified model could not be fetched: the search goes on.
   JoinEffects on_final_unavailable(TimePoint now);
   JoinEffects on_snapshot(TimePoint now, Result<SharedSnapshot> snapshot);
-  JoinEffects on_probed(TimePoint now, const NodeId& peer, std::uint16_t port, bool reachable,
-                        std::string address, std::string detail);
+  JoinEffects on_probed(TimePoint now, const NodeId& peer, DialBackReply found);
 
   // This replica is too far behind (rulings 7): take a model again, keep identity and counter.
   JoinEffects rejoin(TimePoint now);

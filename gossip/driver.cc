@@ -94,8 +94,8 @@ void Driver::on_message(const NodeId& peer, const transport::Message& message) {
 }
 
 void Driver::on_refused(const NodeId& peer, std::uint16_t type, ByteView body) {
-  transport::Message message{.type = type, .body = to_bytes(body), .attachment = nullptr};
-  carry_out(gossip_.on_refused(clock_.now(), peer, std::move(message)));
+  const transport::Message message{.type = type, .body = to_bytes(body), .attachment = nullptr};
+  carry_out(gossip_.on_refused(clock_.now(), peer, message));
 }
 
 void Driver::on_dial_failed(const transport::Endpoint& target, const Error& why) {

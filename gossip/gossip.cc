@@ -29,15 +29,15 @@ consensus::ConsensusOptions consensus_options(const ModelFacts& model,
 
 }  // namespace
 
-Gossip::Gossip(TimePoint now, const SwarmId& swarm, SelfDescription self, GossipOptions options,
-               const Signer& signer, const Verifier& verifier, Rng rng)
-    : self_(signer.id()),
-      options_(std::move(options)),
-      signer_(signer),
-      verifier_(verifier),
+Gossip::Gossip(TimePoint now, GossipParts parts, Rng rng)
+    : self_(parts.signer.id()),
+      options_(std::move(parts.options)),
+      signer_(parts.signer),
+      verifier_(parts.verifier),
       rng_(rng),
-      membership_(now, swarm, std::move(self), options_.membership, signer, verifier, Rng(rng_())) {
-}
+      membership_(now,
+                  {parts.swarm, std::move(parts.self), options_.membership, signer_, verifier_},
+                  Rng(rng_())) {}
 
 GossipEffects Gossip::on_session_up(TimePoint now, const NodeId& peer, Instance instance) {
   GossipEffects out;

@@ -129,15 +129,22 @@ struct TrainingFigures {
   Duration step_time{};
 };
 
+// With what one node's protocol starts. `signer` and `verifier` must outlive it.
+struct GossipParts {
+  SwarmId swarm;
+  SelfDescription self;
+  GossipOptions options;
+  const Signer& signer;
+  const Verifier& verifier;
+};
+
 // One node's protocol.
 //
 // Owned by the driver, one per process; io thread only. Does no I/O, reads no clock. Holds this
 // node's view. Cost: O(sessions) an event; nothing of model size.
 class Gossip {
  public:
-  // `signer` and `verifier` must outlive this object.
-  Gossip(TimePoint now, const SwarmId& swarm, SelfDescription self, GossipOptions options,
-         const Signer& signer, const Verifier& verifier, Rng rng);
+  Gossip(TimePoint now, GossipParts parts, Rng rng);
 
   [[nodiscard]] GossipEffects on_session_up(TimePoint now, const NodeId& peer, Instance instance);
   [[nodiscard]] GossipEffects on_session_down(TimePoint now, const NodeId& peer, SessionEnd end);

@@ -45,10 +45,10 @@ void Watchdog::arm(Duration limit, std::function<std::string()> still_running) {
   if (thread_.joinable()) return;
   thread_ = std::thread([this, limit, still_running = std::move(still_running)] {
     name_this_thread("watchdog");
-    constexpr int kLook_ms = 50;
-    for (Duration waited{0}; waited < limit; waited += std::chrono::milliseconds(kLook_ms)) {
+    constexpr std::chrono::milliseconds kLook(50);
+    for (Duration waited{0}; waited < limit; waited += kLook) {
       if (disarmed_) return;
-      (void)::poll(nullptr, 0, kLook_ms);
+      (void)::poll(nullptr, 0, static_cast<int>(kLook.count()));
     }
     if (disarmed_) return;
     log_.error("node.stop_hangs", {{"still_running", still_running()},

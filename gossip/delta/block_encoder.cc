@@ -21,13 +21,14 @@ void put_u16(std::uint8_t* out, std::uint16_t value) { std::memcpy(out, &value, 
 // floor(sum / count) of fixed-point values, as bf16.
 std::uint16_t mean_as_bf16(const FixedSum& part, std::uint32_t exponent) {
   if (part.count == 0) return 0;
-  return to_bf16(static_cast<float>(part.sum / part.count) * unit_of(exponent));
+  const std::uint64_t mean = part.sum / part.count;
+  return to_bf16(static_cast<float>(mean) * unit_of(exponent));
 }
 
 // The smallest |d|, as bits, that lies above the mean: (floor(mean) + 1) units, exact in fp32.
 std::uint32_t first_above_mean(const FixedSum& all, std::uint32_t exponent) {
-  return std::bit_cast<std::uint32_t>(static_cast<float>(all.sum / all.count + 1) *
-                                      unit_of(exponent));
+  const std::uint64_t above = all.sum / all.count + 1;
+  return std::bit_cast<std::uint32_t>(static_cast<float>(above) * unit_of(exponent));
 }
 
 struct Centroids {

@@ -196,7 +196,7 @@ void Edge::finish_exchange(Turn& turn, JobKind kind, ExchangeDone done) {
   seq_ = seq_.next();
   ++lease_exchanges_;
   last_exchange_ = turn.now;
-  turn.out.events.emplace_back(std::move(event));
+  turn.out.events.emplace_back(event);
   if (kind == JobKind::answer) send_answer(turn);
   if (early_offer_) {
     inbox_.push_front(std::move(*early_offer_));

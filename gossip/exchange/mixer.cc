@@ -332,7 +332,7 @@ std::vector<NeighbourView> Mixer::neighbours() const {
     view.parked = each.edge.parked();
     view.last_exchange = each.edge.last_exchange();
     view.answer_time = each.edge.answer_time();
-    views.push_back(std::move(view));
+    views.push_back(view);
   }
   return views;
 }

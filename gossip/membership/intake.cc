@@ -92,10 +92,10 @@ void Membership::take(TimePoint now, const NodeId& from, const Digest& digest,
   auto& session = sessions_.at(from);
   if (session.last_digest && now - *session.last_digest < kDigestGap) return;
   session.last_digest = now;
-  Digest mine = table_.digest(self_);
+  const Digest mine = table_.digest(self_);
   if (auto request = spreader_.ask(from, mine, digest, rng_() | 1U))
     effects.send.push_back({from, *request});
-  if (digest.wants_reply) effects.send.push_back({from, std::move(mine)});
+  if (digest.wants_reply) effects.send.push_back({from, mine});
 }
 
 void Membership::take(TimePoint now, const NodeId& from, const BucketRequest& request,

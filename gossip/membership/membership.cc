@@ -18,26 +18,25 @@ constexpr Duration kRefutationGap = std::chrono::milliseconds(200);
 
 }  // namespace
 
-Membership::Membership(TimePoint now, const SwarmId& swarm, SelfDescription self,
-                       MembershipOptions options, const Signer& signer, const Verifier& verifier,
-                       Rng rng)
-    : swarm_(swarm),
-      options_(options),
-      signer_(signer),
-      verifier_(verifier),
+Membership::Membership(TimePoint now, MembershipParts parts, Rng rng)
+    : swarm_(parts.swarm),
+      options_(parts.options),
+      signer_(parts.signer),
+      verifier_(parts.verifier),
       rng_(rng),
-      next_incarnation_(self.first.next()),
-      ceiling_(self.ceiling),
+      next_incarnation_(parts.self.first.next()),
+      ceiling_(parts.self.ceiling),
       self_signed_(now),
-      table_(signer.id(), options.table),
-      topology_(swarm, options.topology),
-      progress_(signer.id(), options.progress),
-      spreader_(options.spread),
-      dials_(options.dial),
-      next_digest_(now + options.digest_interval),
+      table_(signer_.id(), options_.table),
+      topology_(swarm_, options_.topology),
+      progress_(signer_.id(), options_.progress),
+      spreader_(options_.spread),
+      dials_(options_.dial),
+      next_digest_(now + options_.digest_interval),
       next_housekeeping_(now + kHousekeeping) {
+  SelfDescription& self = parts.self;
   STARLING_CHECK(self.first.value >= 1 && self.first < self.ceiling);
-  self_.id = signer.id();
+  self_.id = signer_.id();
   self_.name = std::move(self.name);
   self_.addresses = std::move(self.addresses);
   self_.instance = self.instance;

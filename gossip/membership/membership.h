@@ -62,6 +62,15 @@ struct MembershipOptions {
   Duration abandon = std::chrono::seconds(30);
 };
 
+// With what a membership starts. `signer` and `verifier` must outlive it.
+struct MembershipParts {
+  SwarmId swarm;
+  SelfDescription self;
+  MembershipOptions options;
+  const Signer& signer;
+  const Verifier& verifier;
+};
+
 // What happened to a member, and how it became known.
 enum class Cause : std::uint8_t {
   own_word,       // its own record says so
@@ -158,9 +167,8 @@ struct MemberView {
 // | higher incarnation of m   | accusations of the old one are forgotten                         |
 class Membership {
  public:
-  // `signer` and `verifier` must outlive the Membership. Sends nothing before the first session.
-  Membership(TimePoint now, const SwarmId& swarm, SelfDescription self, MembershipOptions options,
-             const Signer& signer, const Verifier& verifier, Rng rng);
+  // Sends nothing before the first session.
+  Membership(TimePoint now, MembershipParts parts, Rng rng);
 
   // A session with `peer` carries messages from now on. At most one per peer: when transport
   // replaces one, it reports the end of the old one first, or only this again.

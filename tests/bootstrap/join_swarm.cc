@@ -18,8 +18,12 @@ std::size_t JoinSwarm::start(NodePlan plan, const std::vector<std::size_t>& seed
   Node node;
   node.id = *NodeId::from(Hasher().add(std::uint64_t{index}).finish().view());
   node.age = plan.age;
-  node.join = std::make_unique<Join>(now_, node.id, *Settings::from(plan.settings), plan.forced,
-                                     plan.start, plan.options, Rng(rng_()));
+  JoinParts parts{.self = node.id,
+                  .own = *Settings::from(plan.settings),
+                  .forced = plan.forced,
+                  .start = plan.start,
+                  .options = plan.options};
+  node.join = std::make_unique<Join>(now_, std::move(parts), Rng(rng_()));
   node.plan = std::move(plan);
   index_[node.id] = index;
   nodes_.push_back(std::move(node));
@@ -156,7 +160,8 @@ void JoinSwarm::carry_out_one(std::size_t index, const JoinEffect& effect) {
   }
   if (const auto* probe = std::get_if<ProbePort>(&effect))
     post(milliseconds(5), index, [this, index, peer = probe->peer, port = probe->port] {
-      carry_out(index, at(index).on_probed(now_, peer, port, port == 7700, "10.0.0.9", ""));
+      DialBackReply found{port, port == 7700, "10.0.0.9", ""};
+      carry_out(index, at(index).on_probed(now_, peer, std::move(found)));
     });
 }
 

@@ -291,8 +291,8 @@ TEST_SUITE("bootstrap/join") {
     REQUIRE(answer.size() == 1);
     CHECK(std::get<ProbePort>(answer[0]).port == 7700);
     CHECK(swarm.at(0).on_message(swarm.now(), swarm.id(1), request).empty());
-    auto reply =
-        swarm.at(0).on_probed(swarm.now(), swarm.id(1), 7700, false, "10.0.0.1:7700", "timed out");
+    auto reply = swarm.at(0).on_probed(swarm.now(), swarm.id(1),
+                                       {7700, false, "10.0.0.1:7700", "timed out"});
     REQUIRE(reply.size() == 1);
     const auto told = swarm.at(1).on_message(swarm.now(), swarm.id(0),
                                              std::get<BootstrapOutgoing>(reply[0]).message);

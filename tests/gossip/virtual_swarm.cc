@@ -61,8 +61,8 @@ SimNode::SimNode(const SwarmOptions& options, const Layout& layout, std::uint64_
                        .addresses = {"10.0.0." + std::to_string(number + 1) + ":7700"},
                        .instance = instance,
                        .data_set = {}};
-  gossip = std::make_unique<Gossip>(now, SwarmId{}, std::move(self), GossipOptions{}, identity,
-                                    verifier, Rng(rng()));
+  GossipParts parts{SwarmId{}, std::move(self), GossipOptions{}, identity, verifier};
+  gossip = std::make_unique<Gossip>(now, std::move(parts), Rng(rng()));
 }
 
 VirtualSwarm::VirtualSwarm(SwarmOptions options)

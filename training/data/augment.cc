@@ -153,9 +153,9 @@ void Resampler::fill(Axis& axis, double start, double extent, std::uint32_t sour
   }
 }
 
-void Resampler::render(const Image& image, const View& view, std::uint32_t target,
-                       std::uint32_t channels, const Normalisation& normalisation,
+void Resampler::render(const Image& image, const View& view, const InputForm& form,
                        std::span<float> out) {
+  const auto [target, channels, normalisation] = form;
   const std::size_t stored = image.channels;
   STARLING_CHECK(stored == 1 || stored == 3);
   STARLING_CHECK(channels == 1 || channels == 3);

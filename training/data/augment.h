@@ -70,6 +70,13 @@ struct View {
 // `target` pixels a side.
 [[nodiscard]] std::uint32_t reduction_for(const CropBox& box, std::uint32_t target);
 
+// What a model sees of every picture: `target` pixels a side, 1 or 3 channels, normalised.
+struct InputForm {
+  std::uint32_t target = 0;
+  std::uint32_t channels = 3;
+  Normalisation normalisation;
+};
+
 // Cuts a box out of an image, resizes it to target x target and normalises it.
 //
 // One per loader thread (it holds working memory and filter tables); not for two threads at once.
@@ -79,10 +86,9 @@ struct View {
 // Cost:    decoding included, 0.7 ms for a photograph of 224 pixels on one core.
 class Resampler {
  public:
-  // Shapes:  out is target x target x channels (HWC), channels 1 or 3; one stored channel is
-  //          repeated to 3, three are weighted (Rec. 601) to 1.
-  void render(const Image& image, const View& view, std::uint32_t target, std::uint32_t channels,
-              const Normalisation& normalisation, std::span<float> out);
+  // Shapes:  out is target x target x channels (HWC); one stored channel is repeated to 3, three
+  //          are weighted (Rec. 601) to 1.
+  void render(const Image& image, const View& view, const InputForm& form, std::span<float> out);
 
  private:
   // Source pixels and weights of every target pixel along one axis.

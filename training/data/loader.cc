@@ -273,8 +273,8 @@ Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, std::span<flo
     view.box.left *= across;
     view.box.width *= across;
   }
-  scratch.resampler.render(image, view, options_.target, options_.channels, options_.normalisation,
-                           out);
+  const InputForm form{options_.target, options_.channels, options_.normalisation};
+  scratch.resampler.render(image, view, form, out);
   return sample.label;
 }
 

@@ -21,7 +21,7 @@ struct Stage {
   Membership node;
 
   explicit Stage(MembershipOptions options = {}, SelfDescription self = {})
-      : node(kStart, SwarmId{}, prepared(std::move(self)), options, signer, verifier, Rng(1)) {
+      : node(kStart, {SwarmId{}, prepared(std::move(self)), options, signer, verifier}, Rng(1)) {
     (void)node.set_state(kStart, RecordState::alive);
   }
   static SelfDescription prepared(SelfDescription self) {
@@ -254,7 +254,7 @@ TEST_SUITE("gossip/membership_rules") {
     SelfDescription self;
     TestSigner signer(test_id(5000));
     TestVerifier verifier;
-    Membership newcomer(kStart, SwarmId{}, Stage::prepared(self), {}, signer, verifier, Rng(2));
+    Membership newcomer(kStart, {SwarmId{}, Stage::prepared(self), {}, signer, verifier}, Rng(2));
     const TimePoint now = kStart + 1s;
     auto to_new = full.node.on_session_up(now, test_id(5000)).send;
     auto to_full = newcomer.on_session_up(now, test_id(0)).send;

@@ -30,8 +30,8 @@ std::size_t TestSwarm::start(Reach reach) {
 void TestSwarm::make(std::size_t index) {
   Node& node = nodes_[index];
   node.life = Life::running;
-  node.membership = std::make_unique<Membership>(now_, swarm(), node.self, options_.membership,
-                                                 *node.signer, verifier_, Rng(rng_()));
+  MembershipParts parts{swarm(), node.self, options_.membership, *node.signer, verifier_};
+  node.membership = std::make_unique<Membership>(now_, std::move(parts), Rng(rng_()));
   carry_out(index, node.membership->set_state(now_, RecordState::alive));
 }
 

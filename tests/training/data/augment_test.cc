@@ -18,7 +18,7 @@ constexpr Normalisation kPlain{.mean = {0, 0, 0}, .deviation = {1, 1, 1}};
 std::vector<float> render(const Image& image, const View& view, std::uint32_t target,
                           std::uint32_t channels, const Normalisation& normalisation = kPlain) {
   std::vector<float> out(std::size_t{target} * target * channels);
-  Resampler().render(image, view, target, channels, normalisation, out);
+  Resampler().render(image, view, {target, channels, normalisation}, out);
   return out;
 }
 
