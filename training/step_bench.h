@@ -1,0 +1,45 @@
+// How fast this machine trains: the figures behind `starling bench step`.
+#pragma once
+
+#include "node/base/result.h"
+#include "training/device.h"
+#include "training/models/plan.h"
+
+#include <cstddef>
+#include <vector>
+
+namespace starling::training {
+
+struct StepBenchOptions {
+  ModelSpec model;
+  std::size_t batch = 16;
+  DeviceOptions device;
+  int warmup = 2;  // steps that nobody counts: LibTorch makes its kernels, memory is mapped
+  int blocks = 5;  // every figure is given once a block; 1 to 1,000
+  int steps = 3;   // in a block
+};
+
+// One block of steps.
+struct StepBlock {
+  double images_per_second = 0;     // of the wall clock
+  double cpu_seconds_per_step = 0;  // user and system, all threads of the process
+  double faults_per_step = 0;       // minor page faults
+  double optimizer_seconds = 0;     // of a step, holding the master
+};
+
+struct StepBenchReport {
+  ResolvedDevice device;
+  std::vector<StepBlock> blocks;
+  double first_step_seconds = 0;  // the first of the warm-up
+  double loss = 0;                // of the last step: finite, or the figures are worth nothing
+};
+
+// Trains a fresh replica on random pixels, four batches in turn, through the very code of a run
+// (forward, backward, check of the gradients, optimizer pass under the lease); no data is loaded.
+//
+// Errors:  those of make_model() and resolve_device(); bad_argument for a size or count of zero;
+//          device_failed, no_memory.
+// Thread:  the caller's, for as long as it takes; it should be alone on the machine.
+[[nodiscard]] Result<StepBenchReport> bench_steps(const StepBenchOptions& options);
+
+}  // namespace starling::training
