@@ -2,6 +2,7 @@
 
 #include "node/base/clock.h"
 #include "training/batch_tensors.h"
+#include "training/cpu/tensor_memory.h"
 #include "training/models/network.h"
 #include "training/torch_guard.h"
 #include "training/working_copy.h"
@@ -52,6 +53,7 @@ Evaluation& Evaluation::operator=(Evaluation&&) noexcept = default;
 Result<Evaluation> Evaluation::create(const Model& model, const Replica& replica,
                                       const DeviceOptions& device,
                                       std::unique_ptr<BatchSource> source) {
+  use_cached_tensor_memory();
   TRY(const ResolvedDevice resolved, resolve_device(device));
   return guarded(Doing::evaluating, [&]() -> Result<Evaluation> {
     return Evaluation(std::make_unique<Impl>(model, resolved, replica, std::move(source)));

@@ -2,6 +2,7 @@
 
 #include "node/base/clock.h"
 #include "node/base/random.h"
+#include "training/cpu/tensor_memory.h"
 #include "training/genesis.h"
 #include "training/stepper.h"
 #include "training/torch_guard.h"
@@ -63,6 +64,7 @@ Result<void> check(const StepBenchOptions& options) {
 Result<StepBenchReport> bench_steps(const StepBenchOptions& options) {
   TRY_VOID(check(options));
   TRY(const Model model, make_model(options.model));
+  use_cached_tensor_memory();
   StepBenchReport report;
   TRY(report.device, resolve_device(options.device));
   TrainerOptions training;

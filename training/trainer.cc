@@ -3,6 +3,7 @@
 #include "node/base/check.h"
 #include "node/base/mutex.h"
 #include "node/base/thread.h"
+#include "training/cpu/tensor_memory.h"
 #include "training/stepper.h"
 #include "training/torch_guard.h"
 
@@ -366,6 +367,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Model model, TrainerOptions opt
                                                  TrainerHooks hooks, Log& log) {
   auto impl = std::make_unique<Impl>(std::move(model), std::move(options), std::move(source),
                                      std::move(hooks), log);
+  use_cached_tensor_memory();
   TRY(impl->device, resolve_device(impl->options.device));
   // The model is built on the caller's thread, with no more threads than training will have.
   at::set_num_threads(impl->options.device.threads);

@@ -1,0 +1,12 @@
+// Where the tensors of this process get their memory.
+#pragma once
+
+namespace starling::training {
+
+// From now on every CPU tensor's memory comes from one BlockCache. Calling it again changes
+// nothing; tensors that exist keep the memory that they have.
+//
+// Thread:  any, but before tensors are made at the same time on another.
+void use_cached_tensor_memory();
+
+}  // namespace starling::training
