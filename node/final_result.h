@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,9 @@ class ConsensusMemory {
   training::Replica result_;
   std::vector<std::int64_t> result_counters_;
 };
+
+// Owners: the node until the run ends or fails, and each job of it that still has to be done.
+using SharedConsensusMemory = std::shared_ptr<ConsensusMemory>;
 
 // master += x* - y, statistics likewise: what a merge adds to a replica that has trained on
 // meanwhile.

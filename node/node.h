@@ -155,8 +155,10 @@ class Node final : private transport::SessionEvents,
   void pause_training() ON_IO_THREAD;
   void take_contribution(gossip::consensus::RunKind kind) ON_IO_THREAD;
   void run_consensus_job(gossip::consensus::ConsensusJob job) ON_IO_THREAD;
-  transport::Task<> run_consensus(ConsensusMemory& memory, gossip::consensus::ConsensusJob job);
-  [[nodiscard]] ConsensusMemory& consensus_memory(gossip::consensus::RunKind kind) ON_IO_THREAD;
+  transport::Task<> run_consensus(SharedConsensusMemory memory,
+                                  gossip::consensus::ConsensusJob job);
+  [[nodiscard]] const SharedConsensusMemory& consensus_memory(gossip::consensus::RunKind kind)
+      ON_IO_THREAD;
   void on_merged(const gossip::consensus::Merged& merged) ON_IO_THREAD;
   void tell_merged(const gossip::consensus::Merged& merged, training::Replica result) ON_IO_THREAD;
   void on_merge_failed(const Error& error) ON_IO_THREAD;
@@ -221,8 +223,8 @@ class Node final : private transport::SessionEvents,
   TimePoint next_checkpoint_ = kNever;
   TimePoint next_evaluation_ = kNever;
 
-  std::unique_ptr<ConsensusMemory> consensus_memory_;
-  std::unique_ptr<ConsensusMemory> merge_memory_;
+  SharedConsensusMemory consensus_memory_;
+  SharedConsensusMemory merge_memory_;
   std::optional<gossip::consensus::Finished> finished_;
   bool final_written_ = false;
   bool final_evaluated_ = false;

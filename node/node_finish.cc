@@ -36,35 +36,36 @@ void Node::pause_training() {
   });
 }
 
-ConsensusMemory& Node::consensus_memory(consensus::RunKind kind) {
+const SharedConsensusMemory& Node::consensus_memory(consensus::RunKind kind) {
   auto& memory = kind == consensus::RunKind::finish ? consensus_memory_ : merge_memory_;
   if (!memory) {
     const double limit = gossip_.mixer() != nullptr ? gossip_.mixer()->largest_norm() : 0;
-    memory = std::make_unique<ConsensusMemory>(parts_.model, limit);
+    memory = std::make_shared<ConsensusMemory>(parts_.model, limit);
   }
-  return *memory;
+  return memory;
 }
 
 void Node::take_contribution(consensus::RunKind kind) {
-  ConsensusMemory& memory = consensus_memory(kind);
   if (!bridge_) return;
-  bridge_->snapshot([this, kind, &memory](training::Replica replica) {
+  bridge_->snapshot([this, kind, memory = consensus_memory(kind)](training::Replica replica) {
     assert_io_thread();
-    memory.contribute(std::move(replica));
+    // The run may have failed meanwhile, and another begun that asked for a contribution itself.
+    if (memory != consensus_memory(kind)) return;
+    memory->contribute(std::move(replica));
     gossip_driver_.carry_out(gossip_.on_contribution(clock_.now(), kind));
   });
 }
 
 void Node::run_consensus_job(consensus::ConsensusJob job) {
-  const auto kind = run_kind_of(job);
-  ConsensusMemory& memory = consensus_memory(kind);
+  auto memory = consensus_memory(run_kind_of(job));
   tasks_.spawn("consensus",
-               [this, &memory, job = std::move(job)] { return run_consensus(memory, job); });
+               [this, memory, job = std::move(job)] { return run_consensus(memory, job); });
 }
 
-transport::Task<> Node::run_consensus(ConsensusMemory& memory, consensus::ConsensusJob job) {
-  // The pool has one thread and takes jobs in the order of the calls, as the room demands.
-  auto work = [&memory, job = std::move(job)] { return memory.run(job); };
+transport::Task<> Node::run_consensus(SharedConsensusMemory memory, consensus::ConsensusJob job) {
+  // The pool has one thread and takes jobs in the order of the calls, as the room demands. A merge
+  // may fail, and the node drop its memory, while a job of it is on the pool.
+  auto work = [memory = std::move(memory), job = std::move(job)] { return memory->run(job); };
   const consensus::JobOutcome outcome = co_await transport::on_pool(pool_, std::move(work));
   assert_io_thread();
   gossip_driver_.carry_out(gossip_.on_consensus_done(clock_.now(), outcome));
@@ -72,8 +73,7 @@ transport::Task<> Node::run_consensus(ConsensusMemory& memory, consensus::Consen
 
 void Node::on_merged(const consensus::Merged& merged) {
   if (!bridge_ || !merge_memory_) return;
-  // Owners: the job on the lane, and this until it is done.
-  std::shared_ptr<ConsensusMemory> memory = std::move(merge_memory_);
+  const SharedConsensusMemory memory = std::exchange(merge_memory_, nullptr);
   auto apply = [this, memory] {
     const training::Replica result = memory->result();
     add_difference(bridge_->trainer(), result, memory->contribution());
@@ -126,7 +126,7 @@ transport::Task<> Node::write_final_files() {
   if (!held) co_return;
   // Owners: this coroutine and the job on the pool.
   auto result =
-      std::make_shared<training::Replica>(consensus_memory(consensus::RunKind::finish).result());
+      std::make_shared<training::Replica>(consensus_memory(consensus::RunKind::finish)->result());
   auto write = [this, result, held = *held] {
     return write_final(parts_.dir.final_dir(), parts_.model, *result, held);
   };

@@ -168,6 +168,7 @@ struct HttpServer::Daemon {
     if (daemon != nullptr) MHD_stop_daemon(daemon);  // joins its thread, closes its socket
   }
 
+  // NOLINTNEXTLINE(readability-function-size): the parameters are libmicrohttpd's.
   static MHD_Result on_request(void* context, MHD_Connection* connection, const char* url,
                                const char* method, const char*, const char*, std::size_t* upload,
                                void** state) {

@@ -19,12 +19,10 @@ namespace starling::node {
 
 namespace {
 
-constexpr auto counter = MetricType::counter;
-constexpr auto gauge = MetricType::gauge;
-constexpr auto histogram = MetricType::histogram;
 constexpr std::size_t kMaxSeries = 64;
 
 using enum Metric;
+using enum MetricType;
 constexpr std::array<MetricSpec, 35> kMetrics{{
     {build_info, "starling_build_info", gauge, "",
      "Always 1; the labels say what this program was built from.", "version=*;libtorch=*"},
