@@ -6,13 +6,21 @@
 #include <asio/error.hpp>
 #include <asio/ip/v6_only.hpp>
 #include <asio/socket_base.hpp>
+#include <fcntl.h>
 
+#include <cerrno>
 #include <string>
 #include <utility>
 
 namespace starling::transport {
 
 using asio::ip::tcp;
+
+namespace {
+
+int open_reserve() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+}  // namespace
 
 Listener::Listener(asio::any_io_executor executor, Log& log, OnSocket on_socket)
     : executor_(std::move(executor)),
@@ -47,13 +55,17 @@ Result<Endpoint> Listener::listen(const Endpoint& endpoint) {
   if (error) return refuse(error);
   acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) return refuse(error);
+  acceptor.non_blocking(true, error);  // turn_away() asks without waiting
+  if (error) return refuse(error);
   const auto bound = acceptor.local_endpoint(error);
   if (error) return refuse(error);
+  if (!reserve_) reserve_.emplace(open_reserve());
   auto& kept = acceptors_.emplace_back(std::move(acceptor));
   tasks_.spawn("listener.accept", [this, &kept] { return accept_loop(kept); });
   return endpoint_of(bound);
 }
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): see acceptors_.
 Task<> Listener::accept_loop(tcp::acceptor& acceptor) {
   asio::steady_timer pause(executor_);
   while (!tasks_.stopping()) {
@@ -65,10 +77,20 @@ Task<> Listener::accept_loop(tcp::acceptor& acceptor) {
     }
     // Nothing else is known to fail for good; out of descriptors is the case that would spin.
     log_.warn("listener.accept_failed", {{"reason", error.message()}});
+    if (error.value() == EMFILE || error.value() == ENFILE) turn_away(acceptor);
     pause.expires_after(limits::kAcceptPause);
     const auto [ignored] = co_await pause.async_wait(as_result);
     (void)ignored;
   }
+}
+
+void Listener::turn_away(tcp::acceptor& acceptor) {
+  reserve_.reset();
+  std::error_code ignored;  // another thread took the descriptor, or the peer gave up meanwhile
+  tcp::socket socket(executor_);
+  acceptor.accept(socket, ignored);
+  socket.close(ignored);
+  reserve_.emplace(open_reserve());
 }
 
 Task<> Listener::stop() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "node/base/log.h"
+#include "node/base/posix_file.h"
 #include "node/base/result.h"
 #include "node/base/thread.h"
 #include "transport/endpoint.h"
@@ -12,14 +13,16 @@
 
 #include <functional>
 #include <list>
+#include <optional>
 
 namespace starling::transport {
 
 // The accept loops of one process.
 //
-// When the process has no file descriptor left, accepting pauses for limits::kAcceptPause instead
-// of spinning. A member of Transport, whose `on_socket` decides what becomes of a connection;
-// stop() before it goes. Thread: io.
+// When the process has no file descriptor left, the connection that waited longest is accepted on a
+// descriptor kept for that and closed, so that its peer learns at once that nobody serves it, and
+// accepting pauses for limits::kAcceptPause instead of spinning. A member of Transport, whose
+// `on_socket` decides what becomes of a connection; stop() before it goes. Thread: io.
 class Listener {
  public:
   using OnSocket = std::function<void(asio::ip::tcp::socket)>;
@@ -36,11 +39,13 @@ class Listener {
 
  private:
   Task<> accept_loop(asio::ip::tcp::acceptor& acceptor);
+  void turn_away(asio::ip::tcp::acceptor& acceptor);
 
   asio::any_io_executor executor_;
   Log& log_;
   OnSocket on_socket_;
-  std::list<asio::ip::tcp::acceptor> acceptors_;  // stable addresses for the loops
+  std::list<asio::ip::tcp::acceptor> acceptors_;  // at stable addresses, and there until stop()
+  std::optional<Descriptor> reserve_;             // to turn away with when there is no other
   TaskGroup tasks_;
 };
 
