@@ -249,7 +249,7 @@ Result<fs::path> save_checkpoint(const CheckpointOptions& options, const Model& 
     fs::remove_all(temporary, code);  // gives a full disk its space back
     return fail(as_saving(std::move(written).error()));
   }
-  const fs::path final_path = options.folder / name;
+  fs::path final_path = options.folder / name;
   if (auto moved = move_into_place(temporary, final_path); !moved) {
     return fail(as_saving(std::move(moved).error()));
   }

@@ -20,6 +20,7 @@ using asio::ip::tcp;
 constexpr int kDecisions = 3;
 
 // Runs a handshake to its end. Everything referred to belongs to the awaiting coroutine's frame.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): see above.
 Task<Result<void>> run_handshake(tcp::socket& socket, Handshake& handshake, const Clock& clock) {
   std::array<std::byte, limits::kMaxUnauthenticatedBuffer> input;
   while (true) {
@@ -151,6 +152,7 @@ Task<> Transport::Impl::decide(Connection connection) {
   (void)co_await std::move(running);
 }
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): the caller owns it.
 Task<Error> Transport::Impl::run(Session& session) {
   live_.insert(&session);
   auto running = session.run();

@@ -270,11 +270,11 @@ Result<Hello> Handshake::check_hello(ByteView payload) const {
 }
 
 void Handshake::finish(Hello peer) {
-  auto ciphers = noise_->split();
+  const auto ciphers = noise_->split();
   outcome_.emplace();
   outcome_->peer = std::move(peer);
-  outcome_->send = std::move(ciphers.send);
-  outcome_->receive = std::move(ciphers.receive);
+  outcome_->send = ciphers.send;
+  outcome_->receive = ciphers.receive;
   outcome_->transcript = noise_->hash();
   noise_.reset();
   step_ = Step::done;

@@ -377,9 +377,9 @@ Result<Bytes> HandshakeState::read_message(ByteView message) {
 
 HandshakeState::Ciphers HandshakeState::split() const {
   STARLING_CHECK(done() && !failed_);
-  auto [first, second] = symmetric_.split();
-  if (setup_.role == Role::initiator) return {std::move(first), std::move(second)};
-  return {std::move(second), std::move(first)};
+  const auto [first, second] = symmetric_.split();
+  if (setup_.role == Role::initiator) return {first, second};
+  return {second, first};
 }
 
 }  // namespace starling::transport::noise

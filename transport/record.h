@@ -45,7 +45,7 @@ struct Record {
 // the time of one call, by the pool).
 class RecordSealer {
  public:
-  explicit RecordSealer(noise::CipherState cipher) : cipher_(cipher) {}
+  explicit RecordSealer(const noise::CipherState& cipher) : cipher_(cipher) {}
 
   // Appends the sealed record to `out`.
   //
@@ -76,7 +76,7 @@ struct OpenedRecord {
 // One per session; thread: io. Holds at most one record (64 KiB) and what one read brought.
 class RecordOpener {
  public:
-  explicit RecordOpener(noise::CipherState cipher) : cipher_(cipher) {}
+  explicit RecordOpener(const noise::CipherState& cipher) : cipher_(cipher) {}
 
   // Adds bytes from the stream.
   void feed(ByteView bytes);

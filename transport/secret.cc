@@ -102,9 +102,10 @@ Result<SwarmSecret> SwarmSecret::parse(std::string_view text) {
   const auto epoch_text = take_line(text, "epoch");
   if (!epoch_text) return bad("has no line 'epoch'");
   std::uint64_t epoch = 0;
-  const auto* end = epoch_text->data() + epoch_text->size();
-  const auto parsed = std::from_chars(epoch_text->data(), end, epoch);
-  if (parsed.ec != std::errc{} || parsed.ptr != end) return bad("has an epoch that is no number");
+  const auto parsed =
+      std::from_chars(epoch_text->data(), epoch_text->data() + epoch_text->size(), epoch);
+  if (parsed.ec != std::errc{} || parsed.ptr != epoch_text->data() + epoch_text->size())
+    return bad("has an epoch that is no number");
   const auto bytes = take_line(text, "secret");
   if (text.find_first_not_of(" \t\r\n") != std::string_view::npos) return bad("has further lines");
   SwarmSecret secret;

@@ -49,15 +49,15 @@ class Session::ChannelAdmitter final : public Admitter {
   Session& session_;
 };
 
-Session::Session(asio::ip::tcp::socket socket, HandshakeOutcome outcome, SessionInfo info,
+Session::Session(asio::ip::tcp::socket socket, const HandshakeOutcome& outcome, SessionInfo info,
                  SessionServices services)
     : socket_(std::move(socket)),
       info_(std::move(info)),
       services_(services),
       channel_(info_.direction == Direction::dialled ? End::initiator : End::responder,
                services_.budget),
-      sealer_(std::move(outcome.send)),
-      opener_(std::move(outcome.receive)),
+      sealer_(outcome.send),
+      opener_(outcome.receive),
       input_(kReadBuffer),
       since_(services_.clock.now()),
       welcomed_(info_.direction == Direction::accepted),
@@ -129,6 +129,7 @@ void Session::release() {
   hold_.cancel();
 }
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): not used after a wait.
 Task<bool> Session::probe(Session& session) {
   const auto executor = co_await asio::this_coro::executor;
   // Owners: this coroutine and the session, see probes_.

@@ -72,7 +72,7 @@ enum class SessionEnd : std::uint8_t {
 // large bulk. Cost: three coroutines, 128 KiB to read into, about as much to write from.
 class Session {
  public:
-  Session(asio::ip::tcp::socket socket, HandshakeOutcome outcome, SessionInfo info,
+  Session(asio::ip::tcp::socket socket, const HandshakeOutcome& outcome, SessionInfo info,
           SessionServices services);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

@@ -9,21 +9,21 @@
 
 namespace starling::transport {
 
-Transport::Impl::Impl(asio::io_context& io, asio::thread_pool& pool, const Identity& identity,
-                      SwarmKey key, TransportOptions options, SessionEvents& events, Log& log)
-    : io_(io),
-      pool_(pool),
+Transport::Impl::Impl(TransportHost host, const Identity& identity, SwarmKey key,
+                      TransportOptions options)
+    : io_(host.io),
+      pool_(host.pool),
       identity_(identity),
       swarm_(std::move(key)),
       options_(std::move(options)),
-      events_(events),
-      log_(log),
+      events_(host.events),
+      log_(host.log),
       table_(identity.id()),
       admission_(options_.handshakes_per_address),
-      drained_(io),
-      listener_(io.get_executor(), log,
+      drained_(io_),
+      listener_(io_.get_executor(), log_,
                 [this](asio::ip::tcp::socket socket) { on_socket(std::move(socket)); }),
-      tasks_(io.get_executor(), log) {
+      tasks_(io_.get_executor(), log_) {
   STARLING_CHECK_OP(options_.name.size(), <=, limits::kMaxName);
   STARLING_CHECK_OP(options_.advertised.size(), <=, limits::kMaxAdvertised);
 }
@@ -167,10 +167,9 @@ TransportTotals Transport::Impl::totals() const {
   return totals;
 }
 
-Transport::Transport(asio::io_context& io, asio::thread_pool& pool, const Identity& identity,
-                     SwarmKey key, TransportOptions options, SessionEvents& events, Log& log)
-    : impl_(std::make_unique<Impl>(io, pool, identity, std::move(key), std::move(options), events,
-                                   log)) {}
+Transport::Transport(TransportHost host, const Identity& identity, SwarmKey key,
+                     TransportOptions options)
+    : impl_(std::make_unique<Impl>(host, identity, std::move(key), std::move(options))) {}
 
 Transport::~Transport() = default;
 

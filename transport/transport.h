@@ -77,6 +77,14 @@ struct TransportOptions {
   std::size_t max_sessions = limits::kMaxSessions;
 };
 
+// Where a Transport lives and whom it tells; everything outlives it.
+struct TransportHost {
+  asio::io_context& io;
+  asio::thread_pool& pool;
+  SessionEvents& events;
+  Log& log;
+};
+
 // Owner of listener, dials and sessions.
 //
 // Constructed once by the node; `stop()` must have finished before it is destroyed, and the pool
@@ -85,9 +93,8 @@ struct TransportOptions {
 // and about 200 KiB of buffers.
 class Transport {
  public:
-  // Everything passed by reference outlives the Transport.
-  Transport(asio::io_context& io, asio::thread_pool& pool, const Identity& identity, SwarmKey key,
-            TransportOptions options, SessionEvents& events, Log& log);
+  // `identity` outlives the Transport.
+  Transport(TransportHost host, const Identity& identity, SwarmKey key, TransportOptions options);
   ~Transport();
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;

@@ -19,8 +19,7 @@ namespace starling::transport {
 
 class Transport::Impl final : public SessionHost {
  public:
-  Impl(asio::io_context& io, asio::thread_pool& pool, const Identity& identity, SwarmKey key,
-       TransportOptions options, SessionEvents& events, Log& log);
+  Impl(TransportHost host, const Identity& identity, SwarmKey key, TransportOptions options);
 
   Result<Endpoint> listen(const Endpoint& endpoint);
   void dial(DialTarget target) ON_IO_THREAD;
@@ -56,6 +55,7 @@ class Transport::Impl final : public SessionHost {
   Task<> renew(DialTarget target);
   // Nothing if the purpose is a fresh session and one with the node at that address exists already.
   Task<Result<std::optional<Connection>>> connect(DialTarget target, Purpose purpose);
+  // The awaiting coroutine owns the session.
   Task<Error> run(Session& session);
 
   [[nodiscard]] HandshakeContext context() const;

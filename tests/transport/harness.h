@@ -56,8 +56,8 @@ struct TestNode {
     options.name = "node-" + std::to_string(instance);
     options.instance = {instance};
     options.advertised = {{"192.0.2.1", 7411}};
-    transport =
-        std::make_unique<Transport>(io, pool, identity, std::move(key), options, events, log);
+    const TransportHost host{io, pool, events, log};
+    transport = std::make_unique<Transport>(host, identity, std::move(key), options);
   }
 
   [[nodiscard]] NodeId id() const { return identity.id(); }
