@@ -194,7 +194,8 @@ struct JoinParts {
 //
 // A node with a checkpoint begins with it instead of genesis, and loads nothing. A member that
 // rejoin() tells to be too far behind goes to `choosing`. With require_peers the grace never ends
-// the search: the join timeout does.
+// the search: the join timeout does. A node that update() calls finished is a member in any phase:
+// it needs nothing and begins nothing, but shows its certificate to whoever comes.
 class Join {
  public:
   Join(TimePoint now, JoinParts parts, Rng rng);
@@ -278,6 +279,7 @@ class Join {
   void take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& out);
   void look_for_donors(TimePoint now, JoinEffects& out);
   void enforce_requirement(TimePoint now, JoinEffects& out);
+  void rest_if_finished(TimePoint now);
   void finish_if_finished(const NodeId& id, const Peer& peer, JoinEffects& out);
   void go(TimePoint now, JoinPhase phase) {
     phase_ = phase;

@@ -146,6 +146,14 @@ void Join::finish_if_finished(const NodeId& id, const Peer& peer, JoinEffects& o
   phase_ = JoinPhase::fetching;
 }
 
+void Join::rest_if_finished(TimePoint now) {
+  if (facts_.phase != RunPhase::finished || phase_ == JoinPhase::member) return;
+  if (phase_ == JoinPhase::over) return;
+  receiver_.reset();
+  running_ = told_joined_ = true;
+  go(now, JoinPhase::member);
+}
+
 JoinEffects Join::on_final_unavailable(TimePoint now) {
   JoinEffects out;
   if (phase_ != JoinPhase::fetching) return out;
@@ -337,6 +345,7 @@ void Join::enforce_requirement(TimePoint now, JoinEffects& out) {
 JoinEffects Join::update(TimePoint now, LocalFacts facts) {
   JoinEffects out;
   facts_ = std::move(facts);
+  rest_if_finished(now);
   for (const auto& known : facts_.addresses) dialler_.learn(known.endpoint, known.id);
   dial(now, out);
   greet_all(now, out);

@@ -15,18 +15,6 @@ namespace {
 // P is looked at this often; between two looks nothing that depends on it changes noticeably.
 constexpr Duration kProgressPeriod = std::chrono::milliseconds(200);
 
-consensus::ConsensusOptions consensus_options(const ModelFacts& model,
-                                              const GossipOptions& options) {
-  consensus::ConsensusOptions made;
-  made.fingerprint = model.fingerprint;
-  made.manifest = model.manifest;
-  made.model = model.name;
-  made.shape = model.shape;
-  made.commanders = options.commanders;
-  made.linger = options.linger;
-  return made;
-}
-
 }  // namespace
 
 Gossip::Gossip(TimePoint now, GossipParts parts, Rng rng)
@@ -168,8 +156,8 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   training_ = {.steps = beginning.steps, .samples = beginning.samples};
   mixer_ = std::make_unique<Mixer>(self_, options_.exchange, model.blocks, Rng(rng_()));
   consensus_ =
-      std::make_unique<FinalConsensus>(consensus_options(model, options_), signer_, verifier_);
-  merge_ = std::make_unique<Merge>(consensus_options(model, options_), signer_, verifier_);
+      std::make_unique<FinalConsensus>(consensus_options(Contributes::yes), signer_, verifier_);
+  merge_ = std::make_unique<Merge>(consensus_options(Contributes::yes), signer_, verifier_);
   if (phase_ == Phase::joining) phase_ = Phase::averaging;
   far_behind_told_ = false;
   mixer_->continue_from({.steps = beginning.steps, .samples = beginning.samples});
@@ -245,84 +233,6 @@ GossipEffects Gossip::on_codec_done(TimePoint now, CodecOutcome outcome) {
   return out;
 }
 
-GossipEffects Gossip::on_consensus_done(TimePoint now, const consensus::JobOutcome& outcome) {
-  GossipEffects out;
-  if (outcome.target.round.run.kind == consensus::RunKind::merge) {
-    if (merge_) take_merge(now, merge_->on_job_done(now, outcome), out);
-  } else if (consensus_) {
-    take(now, consensus_->on_job_done(now, outcome), out);
-  }
-  return out;
-}
-
-GossipEffects Gossip::finish(TimePoint now) {
-  GossipEffects out;
-  if (consensus_) take(now, consensus_->on_finish_command(now), out);
-  advance(now, out);
-  return out;
-}
-
-Result<GossipEffects> Gossip::merge(TimePoint now) {
-  if (!merge_ || phase_ != Phase::averaging)
-    return fail(Errc::not_found, Doing::merging, "this node has no replica that is training");
-  TRY(ConsensusEffects effects, merge_->request(now, rng_() | 1U));
-  GossipEffects out;
-  take_merge(now, std::move(effects), out);
-  return out;
-}
-
-GossipEffects Gossip::on_training_paused(TimePoint now) {
-  GossipEffects out;
-  training_paused_ = true;
-  advance(now, out);
-  return out;
-}
-
-GossipEffects Gossip::on_contribution(TimePoint now, consensus::RunKind kind) {
-  GossipEffects out;
-  if (kind == consensus::RunKind::merge) {
-    if (merge_) take_merge(now, merge_->on_frozen(now), out);
-    return out;
-  }
-  if (consensus_) take(now, consensus_->on_frozen(now), out);
-  return out;
-}
-
-GossipEffects Gossip::begin_following(TimePoint now, const ModelFacts& model) {
-  GossipEffects out;
-  model_ = model;
-  consensus_ =
-      std::make_unique<FinalConsensus>(consensus_options(model, options_), signer_, verifier_);
-  take(now, consensus_->on_standing(now, consensus::Role::follower), out);
-  for (const auto& [peer, instance] : sessions_)
-    take(now, consensus_->on_session_up(now, peer), out);
-  // Whoever holds a certificate answers a Finish with it.
-  take(now, consensus_->on_finish_command(now), out);
-  return out;
-}
-
-Result<void> Gossip::serve(TimePoint now, const ModelFacts& model,
-                           const consensus::CertificateMessage& held) {
-  model_ = model;
-  consensus_ =
-      std::make_unique<FinalConsensus>(consensus_options(model, options_), signer_, verifier_);
-  TRY_VOID(consensus_->restore(held));
-  for (const auto& [peer, instance] : sessions_) (void)consensus_->on_session_up(now, peer);
-  return {};
-}
-
-GossipEffects Gossip::begin_leave(TimePoint now, TimePoint deadline) {
-  GossipEffects out;
-  if (phase_ == Phase::leaving || phase_ == Phase::left) return out;
-  phase_ = Phase::leaving;
-  leave_deadline_ = deadline;
-  if (merge_) take_merge(now, merge_->abort(now, "this node leaves"), out);
-  if (consensus_) take(now, consensus_->stop(now, "this node leaves"), out);
-  if (mixer_) take(now, mixer_->begin_leave(now, deadline), out);
-  advance(now, out);
-  return out;
-}
-
 Result<GossipEffects> Gossip::set_addresses(TimePoint now, std::vector<std::string> addresses) {
   const std::uint32_t able = addresses.empty() ? 0 : capability::kDialable;
   TRY(MembershipEffects effects, membership_.set_addresses(now, std::move(addresses), able));
@@ -392,43 +302,6 @@ void Gossip::take(TimePoint now, ExchangeEffects effects, GossipEffects& out) {
   }
 }
 
-void Gossip::take_common(TimePoint now, ConsensusEffects& effects, GossipEffects& out) {
-  for (auto& sent : effects.send)
-    out.emplace_back(Outgoing{sent.to, consensus::encode(sent.message)});
-  for (auto& job : effects.jobs) out.emplace_back(std::move(job));
-  for (auto& bad : effects.misbehaved)
-    out.emplace_back(
-        CloseSession{bad.peer, Error{Errc::bad_message, Doing::agreeing, std::move(bad.detail)}});
-  for (const auto& id : effects.dial) {
-    const auto member = membership_.find(now, id);
-    if (member && !member->record.addresses.empty())
-      out.emplace_back(WantedSession{id, member->record.addresses, DialPurpose::neighbour});
-  }
-}
-
-void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
-  take_common(now, effects, out);
-  if (effects.freeze && phase_ == Phase::averaging) {
-    phase_ = Phase::freezing;
-    if (merge_) take_merge(now, merge_->abort(now, "the final consensus has begun"), out);
-    take(now, mixer_->begin_drain(now, now + options_.drain), out);
-    out.emplace_back(PauseTraining{});
-    advance(now, out);
-  }
-  if (effects.finished) out.emplace_back(std::move(*effects.finished));
-  if (effects.failed)
-    out.emplace_back(ConsensusFailed{consensus::RunKind::finish, std::move(*effects.failed)});
-  if (effects.may_exit) out.emplace_back(MayExit{*effects.may_exit});
-}
-
-void Gossip::take_merge(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
-  take_common(now, effects, out);
-  if (effects.freeze) out.emplace_back(TakeContribution{consensus::RunKind::merge});
-  if (effects.merged) out.emplace_back(std::move(*effects.merged));
-  if (effects.failed)
-    out.emplace_back(ConsensusFailed{consensus::RunKind::merge, std::move(*effects.failed)});
-}
-
 void Gossip::update_neighbours(TimePoint now, GossipEffects& out) {
   if (!mixer_ || phase_ != Phase::averaging) return;
   std::vector<NodeId> wanted = membership_.neighbours();
@@ -463,19 +336,6 @@ void Gossip::update_standing(TimePoint now, GossipEffects& out) {
   if (merge_) take_merge(now, merge_->on_standing(now, standing), out);
   if (lag.far_behind && phase_ == Phase::averaging && !std::exchange(far_behind_told_, true))
     out.emplace_back(FarBehind{lag});
-}
-
-void Gossip::advance(TimePoint now, GossipEffects& out) {
-  if (phase_ == Phase::freezing && training_paused_ && mixer_->drained()) {
-    phase_ = Phase::frozen;
-    out.emplace_back(TakeContribution{consensus::RunKind::finish});
-  }
-  if (phase_ == Phase::leaving && (!mixer_ || mixer_->drained() || now >= leave_deadline_)) {
-    phase_ = Phase::left;
-    leave_deadline_ = kNever;
-    take(now, membership_.leave(now), out);
-    out.emplace_back(Left{});
-  }
 }
 
 }  // namespace starling::gossip

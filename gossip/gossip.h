@@ -190,9 +190,12 @@ class Gossip {
   // The swarm has finished without this node: fetch the certified model from whoever shows a
   // certificate.
   [[nodiscard]] GossipEffects begin_following(TimePoint now, const ModelFacts& model);
-  // A finished node starts again and serves what it holds (rulings 40).
-  [[nodiscard]] Result<void> serve(TimePoint now, const ModelFacts& model,
-                                   const consensus::CertificateMessage& held);
+  // A finished node starts again: an alive member that averages with nobody, shows the certificate
+  // to whoever comes and serves the model, which the result buffer already holds (rulings 40).
+  //
+  // Errors:  corrupt for a certificate of another model; those of verify().
+  [[nodiscard]] Result<GossipEffects> serve(TimePoint now, const ModelFacts& model,
+                                            const consensus::CertificateMessage& held);
   [[nodiscard]] GossipEffects begin_leave(TimePoint now, TimePoint deadline);
   [[nodiscard]] Result<GossipEffects> set_addresses(TimePoint now,
                                                     std::vector<std::string> addresses);
@@ -210,6 +213,7 @@ class Gossip {
 
  private:
   enum class Phase : std::uint8_t { joining, averaging, freezing, frozen, leaving, left };
+  enum class Contributes : std::uint8_t { no, yes };  // a replica of its own to the consensus
 
   void take(TimePoint now, MembershipEffects effects, GossipEffects& out);
   void take(TimePoint now, ExchangeEffects effects, GossipEffects& out);
@@ -222,6 +226,8 @@ class Gossip {
   void update_progress(TimePoint now, GossipEffects& out);
   void update_standing(TimePoint now, GossipEffects& out);
   void advance(TimePoint now, GossipEffects& out);
+  [[nodiscard]] consensus::ConsensusOptions consensus_options(Contributes contributes) const;
+  [[nodiscard]] bool may_be_here(const NodeId& id) const;
   void connect(TimePoint now, const NodeId& peer, GossipEffects& out);
   template <class Decoded, class Handle>
   void deliver(const NodeId& from, Decoded decoded, Handle handle, GossipEffects& out);

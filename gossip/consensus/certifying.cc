@@ -133,8 +133,10 @@ void FinalConsensus::advance_certifying() {
   fetch_.begin(certified_);
 }
 
+// And who has the model already: whoever comes late waits for nobody in vain.
 void FinalConsensus::show_certificate(const NodeId& peer) {
   send(peer, CertificateMessage{*certificate_, options_.manifest, certified_});
+  for (const auto& [id, message] : ledger_.acknowledged()) send(peer, message);
 }
 
 void FinalConsensus::handle(const CertificateMessage& message) {
@@ -204,7 +206,7 @@ void FinalConsensus::advance_following() {
     }
   }
   if (now_ < last_progress_ + following_limit()) return;
-  if (frozen_ || options_.run.kind == RunKind::merge)
+  if (frozen_ || !options_.contributes || options_.run.kind == RunKind::merge)
     return end_failed({Errc::timed_out, Doing::agreeing, "no certificate came: " + why_});
   // The others vanished before anything came of it, and this node still trains: as if it had never
   // heard of them.
@@ -221,6 +223,11 @@ void FinalConsensus::finish() {
   phase_ = Phase::lingering;
   finished_at_ = now_;
   out_.finished = Finished{*certificate_, own ? Role::participant : Role::follower};
+  acknowledge();
+}
+
+// Signs and tells that this node holds the certified model.
+void FinalConsensus::acknowledge() {
   Acknowledge statement{.round = {options_.run, certificate_->epoch},
                         .signer = self_,
                         .hash = certificate_->hash,
@@ -261,7 +268,9 @@ void FinalConsensus::advance_lingering() {
     return;
   }
   if (!settled_at_) settled_at_ = now_;
-  if (!everybody_acknowledged() && now_ < *settled_at_ + options_.linger) return;
+  // Participants stay for those who fetch late; a follower is nobody's first source.
+  const bool stays = role_ == Role::participant && !everybody_acknowledged();
+  if (stays && now_ < *settled_at_ + options_.linger) return;
   phase_ = Phase::done;
   out_.may_exit = certificate_->epoch;
 }
@@ -296,6 +305,8 @@ Result<void> FinalConsensus::restore(const CertificateMessage& held) {
   for (std::uint32_t chunk = 0; chunk < plan_.count(); ++chunk)
     store_.set(chunk, certified_[chunk]);
   if (!std::ranges::binary_search(certificate_->participants, self_)) role_ = Role::follower;
+  acknowledge();
+  out_ = {};  // no session is up: it is told with the certificate
   phase_ = Phase::done;
   return {};
 }

@@ -46,6 +46,7 @@ FinalConsensus::FinalConsensus(ConsensusOptions options, const Signer& signer,
       verifier_(verifier),
       self_(signer.id()),
       plan_(options_.shape),
+      withdrawn_(!options_.contributes),
       store_(plan_.count()),
       fetch_(options_.run, store_) {
   STARLING_CHECK(options_.weight >= 1 && options_.weight <= kMaxWeight);
@@ -97,11 +98,7 @@ ConsensusEffects FinalConsensus::on_session_up(TimePoint now, const NodeId& peer
     shown_.erase(peer);
     considered_ = false;
     if (phase_ == Phase::idle || phase_ == Phase::failed) return;
-    if (certificate_) {
-      show_certificate(peer);
-      for (const auto& [id, message] : ledger_.acknowledged()) send(peer, message);
-      return;
-    }
+    if (certificate_) return show_certificate(peer);
     // Whoever may order a finish is heard first: the others' statements mean nothing before.
     for (const auto& id : options_.commanders)
       if (const auto at = ledger_.finishes().find(id); at != ledger_.finishes().end())

@@ -23,7 +23,8 @@
 //   any         a valid certificate                    fetching    ChunkRequests where needed
 //   fetching    every chunk has its certified hash     lingering   finished, Acknowledge
 //   following   in epoch 1 all are followers           collecting  all take part (a short run)
-//   following   nothing heard for three minutes        idle        failed where already frozen
+//   following   nothing heard for three minutes        idle        failed where already frozen,
+//                                                                  or without a replica
 //   lingering   all acknowledged, or the time is up    done        may_exit
 //   any         E would exceed max_epoch               failed      failed
 //
@@ -63,6 +64,8 @@ struct ConsensusOptions {
   ModelShape shape;
   // Weight of the own contribution, 1 to kMaxWeight.
   std::uint32_t weight = 1;
+  // Without a replica a node follows to the end, whoever else takes part.
+  bool contributes = true;
   // Ids that may order a finish by command; empty: any member (`finish.by`).
   std::vector<NodeId> commanders;
   // First deadline of AGREE; doubles with every epoch up to the second. Raising it lets slower
@@ -254,6 +257,7 @@ class FinalConsensus {
   void apply(const Refusal& refusal);
   void advance_certifying();
   void show_certificate(const NodeId& peer);
+  void acknowledge();
   void accept(const CertificateMessage& message);
   void advance_fetching();
   void advance_following();

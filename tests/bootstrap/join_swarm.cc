@@ -18,6 +18,8 @@ std::size_t JoinSwarm::start(NodePlan plan, const std::vector<std::size_t>& seed
   Node node;
   node.id = *NodeId::from(Hasher().add(std::uint64_t{index}).finish().view());
   node.age = plan.age;
+  node.certificate = plan.certificate;
+  if (!plan.certificate.is_zero()) node.phase = RunPhase::finished;
   JoinParts parts{.self = node.id,
                   .own = *Settings::from(plan.settings),
                   .forced = plan.forced,

@@ -20,7 +20,8 @@ struct NodePlan {
   std::map<std::string, std::string> settings = {{"lr", "1.7"}, {"model", "toy"}};
   std::set<std::string> forced = {};
   Start start = Start::genesis;
-  double age = 0;  // of the checkpoint
+  double age = 0;         // of the checkpoint
+  Hash certificate = {};  // of an earlier process that finished
   JoinOptions options = {};
 };
 

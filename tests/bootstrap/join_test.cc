@@ -265,6 +265,27 @@ TEST_SUITE("bootstrap/join") {
     CHECK(!swarm.trains(node));
   }
 
+  TEST_CASE(
+      "a node that starts finished trains never and sends who comes for the certified model") {
+    JoinSwarm swarm(13);
+    NodePlan finished = with_lr("0.5");
+    finished.certificate = hash_of(as_bytes("certificate"));
+    finished.options.require_peers = 1;
+    finished.options.join_timeout = 5s;
+    const auto server = swarm.start(finished, {});
+    swarm.run(20s);
+    const auto joiner = swarm.start(with_lr("0.9"), {server});
+    swarm.run(2s);
+
+    CHECK(!swarm.trains(server));
+    CHECK(swarm.told<GiveUp>(server).empty());
+    CHECK(swarm.told<AdoptSettings>(server).empty());
+    CHECK(swarm.told<AdoptSettings>(joiner).size() == 1);
+    REQUIRE(swarm.told<FetchFinal>(joiner).size() == 1);
+    CHECK(swarm.told<FetchFinal>(joiner)[0].certificate == finished.certificate);
+    CHECK(!swarm.trains(joiner));
+  }
+
   TEST_CASE("a small island adopts the settings of a large one, though it trained longer") {
     JoinSwarm swarm(14);
     swarm.start(with_lr("0.5"), {});

@@ -149,6 +149,46 @@ TEST_SUITE("gossip/gossip") {
     }));
   }
 
+  TEST_CASE(
+      "a finished node that starts again serves its model to a joiner that waits for nobody") {
+    VirtualSwarm swarm({.seed = 71, .nodes = 3});
+    swarm.restart(2);  // comes when all is over
+    swarm.connect(0, 1);
+    REQUIRE(swarm.run_until(200s, [&] { return all_finished(swarm, {0, 1}); }));
+    const auto held = swarm.node(0).gossip->final_consensus()->certificate_message();
+    REQUIRE(held.has_value());
+    const auto model = swarm.node(0).result;
+    swarm.kill(1);
+
+    swarm.restart(0);
+    swarm.serve(0, *held);
+    swarm.connect(0, 2);
+    swarm.run_for(1s);
+    swarm.follow(2);
+    const auto asked = swarm.now();
+
+    REQUIRE(swarm.run_until(60s, [&] { return swarm.node(2).may_exit; }));
+    CHECK(seconds(swarm.now() - asked) < 5);
+    REQUIRE(swarm.node(2).finished.has_value());
+    CHECK(swarm.node(2).finished->role == consensus::Role::follower);
+    CHECK(swarm.node(2).result == model);
+    CHECK(swarm.node(2).gossip->membership().state_of(swarm.node(0).id()) == MemberState::alive);
+    CHECK_FALSE(swarm.node(0).training);
+  }
+
+  TEST_CASE("a node without a replica never takes part, even where nobody answers it") {
+    VirtualSwarm swarm({.seed = 81, .nodes = 2});
+    swarm.restart(0);
+    swarm.restart(1);
+    swarm.connect(0, 1);
+
+    swarm.follow(0);
+    swarm.run_for(30s);
+
+    CHECK(swarm.node(0).gossip->final_consensus()->state().phase == consensus::Phase::following);
+    CHECK(swarm.run_until(300s, [&] { return swarm.node(0).failed.has_value(); }));
+  }
+
   TEST_CASE("bytes that are no message end the session they came on and nothing else") {
     VirtualSwarm swarm({.seed = 61, .nodes = 2});
     swarm.connect_all();

@@ -50,17 +50,24 @@ SimNode::SimNode(const SwarmOptions& options, const Layout& layout, std::uint64_
     : identity(transport::Identity::from_seed(seed_bytes(options.seed * 1'000 + number))),
       references(layout, master, [](std::span<float>) {}),
       rng(options.seed * 31 + number),
-      instance{number + 1} {
+      number_(number) {
   master.parameters.assign(layout.size(), 0.0F);
   master.mean.assign(kChannels, 0.0F);
   master.variance.assign(kChannels, 1.0F);
   result.assign(layout.size(), 0.0F);
   result_mean.assign(kChannels, 0.0F);
   result_variance.assign(kChannels, 0.0F);
-  SelfDescription self{.name = "node-" + std::to_string(number),
-                       .addresses = {"10.0.0." + std::to_string(number + 1) + ":7700"},
+  begin(now, 0);
+}
+
+void SimNode::begin(TimePoint now, std::uint64_t life) {
+  instance = Instance{life * 1'000 + number_ + 1};
+  SelfDescription self{.name = "node-" + std::to_string(number_),
+                       .addresses = {"10.0.0." + std::to_string(number_ + 1) + ":7700"},
                        .instance = instance,
-                       .data_set = {}};
+                       .data_set = {},
+                       .first = {life * 1'000 + 1},
+                       .ceiling = {life * 1'000 + 1'001}};
   GossipParts parts{SwarmId{}, std::move(self), GossipOptions{}, identity, verifier};
   gossip = std::make_unique<Gossip>(now, std::move(parts), Rng(rng()));
 }
@@ -128,6 +135,29 @@ void VirtualSwarm::freeze(std::size_t node) { nodes_[node]->frozen_until_told = 
 void VirtualSwarm::resume(std::size_t node) {
   nodes_[node]->frozen_until_told = false;
   for (auto& happens : std::exchange(held_[node], {})) at(now_, node, std::move(happens));
+}
+
+void VirtualSwarm::restart(std::size_t index) {
+  kill(index);
+  SimNode& node = *nodes_[index];
+  node.begin(now_, ++lives_);
+  node.running = true;
+  node.training = node.may_exit = node.left = false;
+  node.finished.reset();
+}
+
+void VirtualSwarm::serve(std::size_t node, const consensus::CertificateMessage& held) {
+  at(now_, node, [this, node, held](SimNode& self) {
+    auto effects = self.gossip->serve(now_, facts_of(layout_, options_), held);
+    STARLING_CHECK(effects.has_value());
+    carry_out(node, std::move(*effects));
+  });
+}
+
+void VirtualSwarm::follow(std::size_t node) {
+  at(now_, node, [this, node](SimNode& self) {
+    carry_out(node, self.gossip->begin_following(now_, facts_of(layout_, options_)));
+  });
 }
 
 void VirtualSwarm::finish(std::size_t node) {

@@ -73,6 +73,11 @@ struct SimNode {
   bool left = false;
 
   [[nodiscard]] NodeId id() const { return identity.id(); }
+  // A process of this identity: the protocol from nothing.
+  void begin(TimePoint now, std::uint64_t life);
+
+ private:
+  std::uint64_t number_;
 };
 
 class VirtualSwarm {
@@ -88,6 +93,10 @@ class VirtualSwarm {
   // The process gets no processor time until resume(); its sessions stay open.
   void freeze(std::size_t node);
   void resume(std::size_t node);
+  // A new process with the same identity and result; it has no model and averages with nobody.
+  void restart(std::size_t node);
+  void serve(std::size_t node, const consensus::CertificateMessage& held);
+  void follow(std::size_t node);
   void finish(std::size_t node);
   void leave(std::size_t node);
 
@@ -135,6 +144,7 @@ class VirtualSwarm {
   std::map<std::pair<std::size_t, std::size_t>, Session> sessions_;
   std::vector<std::vector<std::function<void(SimNode&)>>> held_;  // for a frozen node
   std::uint64_t session_numbers_ = 0;
+  std::uint64_t lives_ = 0;
 };
 
 }  // namespace starling::gossip::testing

@@ -1,0 +1,164 @@
+// Gossip, second part: merging, the final consensus, what comes after it, and leaving.
+#include "gossip/consensus/message_codec.h"
+#include "gossip/gossip.h"
+
+#include <utility>
+
+namespace starling::gossip {
+
+consensus::ConsensusOptions Gossip::consensus_options(Contributes contributes) const {
+  consensus::ConsensusOptions made;
+  made.fingerprint = model_.fingerprint;
+  made.manifest = model_.manifest;
+  made.model = model_.name;
+  made.shape = model_.shape;
+  made.contributes = contributes == Contributes::yes;
+  made.commanders = options_.commanders;
+  made.linger = options_.linger;
+  return made;
+}
+
+GossipEffects Gossip::on_consensus_done(TimePoint now, const consensus::JobOutcome& outcome) {
+  GossipEffects out;
+  if (outcome.target.round.run.kind == consensus::RunKind::merge) {
+    if (merge_) take_merge(now, merge_->on_job_done(now, outcome), out);
+  } else if (consensus_) {
+    take(now, consensus_->on_job_done(now, outcome), out);
+  }
+  return out;
+}
+
+GossipEffects Gossip::finish(TimePoint now) {
+  GossipEffects out;
+  if (consensus_) take(now, consensus_->on_finish_command(now), out);
+  advance(now, out);
+  return out;
+}
+
+Result<GossipEffects> Gossip::merge(TimePoint now) {
+  if (!merge_ || phase_ != Phase::averaging)
+    return fail(Errc::not_found, Doing::merging, "this node has no replica that is training");
+  TRY(ConsensusEffects effects, merge_->request(now, rng_() | 1U));
+  GossipEffects out;
+  take_merge(now, std::move(effects), out);
+  return out;
+}
+
+GossipEffects Gossip::on_training_paused(TimePoint now) {
+  GossipEffects out;
+  training_paused_ = true;
+  advance(now, out);
+  return out;
+}
+
+GossipEffects Gossip::on_contribution(TimePoint now, consensus::RunKind kind) {
+  GossipEffects out;
+  if (kind == consensus::RunKind::merge) {
+    if (merge_) take_merge(now, merge_->on_frozen(now), out);
+    return out;
+  }
+  if (consensus_) take(now, consensus_->on_frozen(now), out);
+  return out;
+}
+
+GossipEffects Gossip::begin_following(TimePoint now, const ModelFacts& model) {
+  GossipEffects out;
+  model_ = model;
+  consensus_ =
+      std::make_unique<FinalConsensus>(consensus_options(Contributes::no), signer_, verifier_);
+  take(now, consensus_->on_standing(now, consensus::Role::follower), out);
+  for (const auto& [peer, instance] : sessions_)
+    take(now, consensus_->on_session_up(now, peer), out);
+  // Whoever holds a certificate answers a Finish with it.
+  take(now, consensus_->on_finish_command(now), out);
+  return out;
+}
+
+Result<GossipEffects> Gossip::serve(TimePoint now, const ModelFacts& model,
+                                    const consensus::CertificateMessage& held) {
+  GossipEffects out;
+  model_ = model;
+  consensus_ =
+      std::make_unique<FinalConsensus>(consensus_options(Contributes::no), signer_, verifier_);
+  TRY_VOID(consensus_->restore(held));
+  take(now, membership_.set_settings(now, model.fingerprint), out);
+  take(now, membership_.set_state(now, RecordState::alive), out);
+  for (const auto& [peer, instance] : sessions_)
+    take(now, consensus_->on_session_up(now, peer), out);
+  return out;
+}
+
+GossipEffects Gossip::begin_leave(TimePoint now, TimePoint deadline) {
+  GossipEffects out;
+  if (phase_ == Phase::leaving || phase_ == Phase::left) return out;
+  phase_ = Phase::leaving;
+  leave_deadline_ = deadline;
+  if (merge_) take_merge(now, merge_->abort(now, "this node leaves"), out);
+  if (consensus_) take(now, consensus_->stop(now, "this node leaves"), out);
+  if (mixer_) take(now, mixer_->begin_leave(now, deadline), out);
+  advance(now, out);
+  return out;
+}
+
+void Gossip::take_common(TimePoint now, ConsensusEffects& effects, GossipEffects& out) {
+  for (auto& sent : effects.send)
+    out.emplace_back(Outgoing{sent.to, consensus::encode(sent.message)});
+  for (auto& job : effects.jobs) out.emplace_back(std::move(job));
+  for (auto& bad : effects.misbehaved)
+    out.emplace_back(
+        CloseSession{bad.peer, Error{Errc::bad_message, Doing::agreeing, std::move(bad.detail)}});
+  for (const auto& id : effects.dial) {
+    const auto member = membership_.find(now, id);
+    if (member && !member->record.addresses.empty())
+      out.emplace_back(WantedSession{id, member->record.addresses, DialPurpose::neighbour});
+  }
+}
+
+void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
+  take_common(now, effects, out);
+  if (effects.freeze && phase_ == Phase::averaging) {
+    phase_ = Phase::freezing;
+    if (merge_) take_merge(now, merge_->abort(now, "the final consensus has begun"), out);
+    take(now, mixer_->begin_drain(now, now + options_.drain), out);
+    out.emplace_back(PauseTraining{});
+    advance(now, out);
+  }
+  if (effects.finished) {
+    const auto participants = effects.finished->certificate.participants;
+    out.emplace_back(std::move(*effects.finished));
+    // Whom this node does not know (any more) it cannot hear acknowledge: not waited for.
+    for (const auto& id : participants)
+      if (id != self_ && !may_be_here(id)) take(now, consensus_->on_member_gone(now, id), out);
+  }
+  if (effects.failed)
+    out.emplace_back(ConsensusFailed{consensus::RunKind::finish, std::move(*effects.failed)});
+  if (effects.may_exit) out.emplace_back(MayExit{*effects.may_exit});
+}
+
+bool Gossip::may_be_here(const NodeId& id) const {
+  const auto state = membership_.state_of(id);
+  return state && *state != MemberState::dead && *state != MemberState::left;
+}
+
+void Gossip::take_merge(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
+  take_common(now, effects, out);
+  if (effects.freeze) out.emplace_back(TakeContribution{consensus::RunKind::merge});
+  if (effects.merged) out.emplace_back(std::move(*effects.merged));
+  if (effects.failed)
+    out.emplace_back(ConsensusFailed{consensus::RunKind::merge, std::move(*effects.failed)});
+}
+
+void Gossip::advance(TimePoint now, GossipEffects& out) {
+  if (phase_ == Phase::freezing && training_paused_ && mixer_->drained()) {
+    phase_ = Phase::frozen;
+    out.emplace_back(TakeContribution{consensus::RunKind::finish});
+  }
+  if (phase_ == Phase::leaving && (!mixer_ || mixer_->drained() || now >= leave_deadline_)) {
+    phase_ = Phase::left;
+    leave_deadline_ = kNever;
+    take(now, membership_.leave(now), out);
+    out.emplace_back(Left{});
+  }
+}
+
+}  // namespace starling::gossip
