@@ -1,6 +1,7 @@
 #include "node/final_result.h"
 
 #include "node/state_dir.h"
+#include "training/file_io.h"
 #include "training/model_file.h"
 
 #include <nlohmann/json.hpp>
@@ -140,6 +141,9 @@ Result<void> write_final(const std::filesystem::path& folder, const training::Mo
   std::filesystem::rename(partial, folder / "model.safetensors", error);
   if (error)
     return fail(Errc::io_failed, Doing::writing_file, partial.string() + ": " + error.message());
+  // The model's name reaches the disk before the certificate's, and the folder's own before both.
+  TRY_VOID(training::flush_folder(folder));
+  TRY_VOID(training::flush_folder(folder.parent_path()));
   return write_whole(folder / "certificate.json", format_certificate(held));
 }
 
@@ -193,6 +197,28 @@ Result<consensus::CertificateMessage> parse_certificate(std::string_view text) {
 Result<consensus::CertificateMessage> read_certificate(const std::filesystem::path& folder) {
   TRY(const std::string text, read_whole(folder / "certificate.json", kMaxCertificateFile));
   return parse_certificate(text);
+}
+
+Result<std::unique_ptr<ConsensusMemory>> restore_final(const std::filesystem::path& folder,
+                                                       const training::Model& model,
+                                                       const consensus::CertificateMessage& held) {
+  const auto file = folder / "model.safetensors";
+  TRY(training::Replica replica, training::read_model(file, model));
+  auto memory = std::make_unique<ConsensusMemory>(model, 0);
+  memory->restore(std::move(replica));
+  const consensus::ChunkPlan plan(shape_of(model));
+  bool certified = held.chunks.size() == plan.count();
+  for (std::uint32_t chunk = 0; certified && chunk < plan.count(); ++chunk) {
+    const consensus::LoadJob load{
+        .target = {.round = {}, .chunk = chunk}, .to = {}, .hash = held.chunks[chunk]};
+    certified = memory->run(load).result.has_value();
+  }
+  if (!certified)
+    return fail(Errc::corrupt, Doing::reading_file,
+                file.string() +
+                    " is not the model that certificate.json names; remove the folder " +
+                    folder.string() + " to fetch or train it again");
+  return memory;
 }
 
 std::string final_line(const consensus::Certificate& certificate) {

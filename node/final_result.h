@@ -66,7 +66,7 @@ void add_difference(gossip::MasterPort& master, const training::Replica& result,
                     const training::Replica& contribution);
 
 // Writes DIR/final/model.safetensors and then certificate.json, which names its hash: where there
-// is a certificate, there is the model.
+// is a certificate, there is the model, after a power cut too.
 //
 // Errors:  disk_full, permission, io_failed.
 [[nodiscard]] Result<void> write_final(const std::filesystem::path& folder,
@@ -84,6 +84,14 @@ void add_difference(gossip::MasterPort& master, const training::Replica& result,
 // The certificate of a folder. Errors: not_found without one; corrupt.
 [[nodiscard]] Result<gossip::consensus::CertificateMessage> read_certificate(
     const std::filesystem::path& folder);
+
+// The certified model of a folder, in memory from which it can be served.
+//
+// Errors:  not_found without a model; corrupt where the model is not the one that `held` names.
+// Cost:    reads and hashes the model once.
+[[nodiscard]] Result<std::unique_ptr<ConsensusMemory>> restore_final(
+    const std::filesystem::path& folder, const training::Model& model,
+    const gossip::consensus::CertificateMessage& held);
 
 // "final consensus: 4/4 replicas identical  blake2b <hex>", as stdout shows it at the end.
 [[nodiscard]] std::string final_line(const gossip::consensus::Certificate& certificate);

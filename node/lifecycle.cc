@@ -31,8 +31,9 @@ void Signals::wait() {
     }
     log_.info("node.leaving", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"},
                                {"again", "a second signal exits at once"}});
-    on_leave_();
+    // First, because leaving may stop everything before it returns, this wait included.
     wait();
+    on_leave_();
   });
 }
 

@@ -201,7 +201,8 @@ void Node::every_second() {
 
 void Node::publish_status() {
   const TimePoint now = clock_.now();
-  StatusSnapshot status = build_status(now, {figures_, gossip_, transport_, bridge_.get()});
+  StatusSnapshot status =
+      build_status(now, {figures_, gossip_, transport_, parts_.model, bridge_.get()});
   metrics_.update(status);
   if (const auto line = progress_lines_.on_tick(now, status, wall_now()))
     parts_.terminal.err << *line << '\n' << std::flush;

@@ -38,6 +38,12 @@
 
 namespace starling::node {
 
+// The end that an earlier process came to, to be served to those who come later (rulings 40).
+struct ServedModel {
+  gossip::consensus::CertificateMessage held;
+  std::unique_ptr<ConsensusMemory> memory;
+};
+
 // What a node needs from its surroundings, made by run_verb() before anything runs. Outlives the
 // node.
 struct NodeParts {
@@ -56,6 +62,7 @@ struct NodeParts {
   bootstrap::Settings settings;
   training::Model model;
   std::optional<training::Checkpoint> checkpoint;  // of an earlier process
+  std::optional<ServedModel> served;               // of an earlier process that finished
   std::vector<bootstrap::Seed> seeds;
   bootstrap::AddressBook address_book;
   std::string http_token;
@@ -114,6 +121,8 @@ class Node final : private transport::SessionEvents,
   void give_up(const Error& error) ON_IO_THREAD;
   void note_joined(const bootstrap::Joined& joined) ON_IO_THREAD;
   void save_address_book() ON_IO_THREAD;
+  void keep_settings() ON_IO_THREAD;
+  void write_later(const std::filesystem::path& file, std::string text) ON_IO_THREAD;
 
   // node_training.cc: from settings to a trainer that runs.
   // How training begins: at genesis, from a checkpoint, or with a sponsor's replica.
@@ -151,7 +160,7 @@ class Node final : private transport::SessionEvents,
   void note(const gossip::ExchangeEvent& event) ON_IO_THREAD;
   void note(gossip::Notice notice) ON_IO_THREAD;
 
-  // node_finish.cc: the final consensus, merging and leaving.
+  // node_finish.cc: the final consensus, merging, serving and leaving.
   void pause_training() ON_IO_THREAD;
   void take_contribution(gossip::consensus::RunKind kind) ON_IO_THREAD;
   void run_consensus_job(gossip::consensus::ConsensusJob job) ON_IO_THREAD;
@@ -163,6 +172,8 @@ class Node final : private transport::SessionEvents,
   void tell_merged(const gossip::consensus::Merged& merged, training::Replica result) ON_IO_THREAD;
   void on_merge_failed(const Error& error) ON_IO_THREAD;
   void on_finished(const gossip::consensus::Finished& finished) ON_IO_THREAD;
+  void note_end(const gossip::consensus::Finished& finished) ON_IO_THREAD;
+  [[nodiscard]] Result<void> begin_serving(ServedModel served) ON_IO_THREAD;
   transport::Task<> write_final_files();
   void evaluate_final(training::Replica result) ON_IO_THREAD;
   void on_consensus_failed(const Error& error) ON_IO_THREAD;

@@ -38,6 +38,10 @@ void Node::answer(const LeaveRequest& request, ControlReply reply) {
 }
 
 void Node::answer(const FinishRequest&, ControlReply reply) {
+  if (final_written_)
+    return reply.done({{"hash", figures_.final_hash},
+                       {"epoch", finished_->certificate.epoch.value},
+                       {"participants", figures_.final_participants}});
   if (figures_.phase != Phase::training && figures_.phase != Phase::finishing)
     return reply.fail(Error{
         Errc::refused, Doing::agreeing,

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <ostream>
 #include <utility>
 
@@ -112,12 +113,32 @@ void Node::on_merge_failed(const Error& error) {
 }
 
 void Node::on_finished(const consensus::Finished& finished) {
+  note_end(finished);
+  tasks_.spawn("final", [this] { return write_final_files(); });
+}
+
+void Node::note_end(const consensus::Finished& finished) {
   finished_ = finished;
   figures_.final_hash = to_hex(finished.certificate.hash.view());
+  figures_.final_samples = finished.certificate.samples;
   figures_.final_participants.clear();
   for (const auto& id : finished.certificate.participants)
     figures_.final_participants.push_back(to_hex(id.view()));
-  tasks_.spawn("final", [this] { return write_final_files(); });
+}
+
+// After a restart: nothing is trained, evaluated or written any more, and only a person ends it.
+Result<void> Node::begin_serving(ServedModel served) {
+  TRY(auto effects, gossip_.serve(clock_.now(), model_facts(), served.held));
+  consensus_memory_ = std::move(served.memory);
+  const consensus::Certificate& certificate = served.held.certificate;
+  const bool own = std::ranges::binary_search(certificate.participants, parts_.identity.id());
+  note_end({certificate, own ? consensus::Role::participant : consensus::Role::follower});
+  final_written_ = final_evaluated_ = may_exit_ = true;
+  set_phase(Phase::finished);
+  gossip_driver_.carry_out(std::move(effects));
+  parts_.terminal.out << final_line(certificate) << "  (finished before; serves the model)\n"
+                      << std::flush;
+  return {};
 }
 
 transport::Task<> Node::write_final_files() {
@@ -144,6 +165,7 @@ transport::Task<> Node::write_final_files() {
                                  {"participants", figures_.final_participants},
                                  {"samples", certificate.samples}});
   set_phase(Phase::finished);
+  keep_settings();
   for (auto& reply : std::exchange(waiting_for_finish_, {}))
     reply.done({{"hash", figures_.final_hash},
                 {"epoch", certificate.epoch.value},
@@ -176,6 +198,7 @@ void Node::on_consensus_failed(const Error& error) {
   if (figures_.phase == Phase::leaving) return;
   if (figures_.phase == Phase::finishing && !bridge_) {
     // A newcomer to a finished swarm that could not fetch its model looks for another holder.
+    set_phase(Phase::joining);
     return bootstrap_driver_.carry_out(join_.on_final_unavailable(clock_.now()));
   }
   parts_.terminal.err << "starling run: the final consensus failed: " << error.detail << '\n';

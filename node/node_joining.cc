@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <ostream>
 #include <utility>
 
@@ -33,7 +34,12 @@ bootstrap::RunPhase run_phase(Phase phase) {
 
 void Node::begin_join() {
   const TimePoint now = clock_.now();
-  set_phase(Phase::joining);
+  if (parts_.served) {
+    const auto serving = begin_serving(std::move(*parts_.served));
+    if (!serving) return end(exit_code_of(serving.error().code), to_string(serving.error()));
+  } else {
+    set_phase(Phase::joining);
+  }
   auto seeded = join_.add_seeds(now, parts_.seeds);
   if (!seeded) return end(exit_code_of(seeded.error().code), seeded.error().detail);
   bootstrap_driver_.carry_out(std::move(*seeded));
@@ -60,7 +66,11 @@ bootstrap::LocalFacts Node::local_facts() {
     }
   facts.alive_same = gossip_.membership().alive_count_with(join_.settings().fingerprint());
   facts.counters = gossip_.membership().progress().saved();
-  if (finished_ && final_written_) facts.certificate = finished_->certificate.hash;
+  if (finished_ && final_written_) {
+    facts.certificate = finished_->certificate.hash;
+    // Of an earlier process the members' own counters are not known any more.
+    facts.samples = std::max(facts.samples, finished_->certificate.samples);
+  }
   return facts;
 }
 
@@ -211,7 +221,7 @@ void Node::take_snapshot() {
 
 void Node::fetch_final(const bootstrap::FetchFinal& fetch) {
   if (finished_) return;  // the same end, which this node has come to by itself
-  if (gossip_.final_consensus() != nullptr) {
+  if (gossip_.mixer() != nullptr) {
     // A node with a replica takes part, or is shown the certificate by those it tells.
     return gossip_driver_.carry_out(gossip_.finish(clock_.now()));
   }
@@ -239,10 +249,16 @@ void Node::note_joined(const bootstrap::Joined& joined) {
 
 void Node::save_address_book() {
   book_changed_ = false;
-  auto write = [this, file = parts_.dir.path() / "peers.json",
-                text = parts_.address_book.to_text()] {
+  write_later(parts_.dir.path() / "peers.json", parts_.address_book.to_text());
+}
+
+// A restart begins with the settings that are in force now.
+void Node::keep_settings() { write_later(parts_.dir.settings(), join_.settings().text()); }
+
+void Node::write_later(const std::filesystem::path& file, std::string text) {
+  auto write = [this, file, text = std::move(text)] {
     if (const auto written = write_whole(file, text); !written)
-      log_.warn("peers.not_written", {{"why", to_string(written.error())}});
+      log_.warn("file.not_written", {{"why", to_string(written.error())}});
   };
   asio::post(pool_, std::move(write));
 }

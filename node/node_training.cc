@@ -87,6 +87,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   bridge_->set_progress(gossip_.progress_share(now));
   bridge_->start();
   set_phase(Phase::training);
+  keep_settings();
   const training::TrainingState state = bridge_->state();
   const gossip::Beginning told{.origin = beginning.origin,
                                .age = beginning.age,

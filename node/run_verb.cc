@@ -1,6 +1,7 @@
 // `starling run`: everything that has to be known before the node begins.
 #include "node/cli/exit_code.h"
 #include "node/cli/verbs.h"
+#include "node/kept_settings.h"
 #include "node/node.h"
 #include "node/options.h"
 #include "node/printable.h"
@@ -109,16 +110,13 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   TRY_VOID(check_supported(config));
   TRY(StateDir dir, StateDir::open(config.node.dir));
   TRY(training::DataSets data, open_data(config, log));
-  TRY(const TrainingSettings settings, settings_of(config, *data.train));
-  TRY(training::Model model, training::make_model(settings.model));
+  TRY(OwnSettings settings, choose_settings(config, *data.train, dir.settings(), log));
   TRY([[maybe_unused]] const auto device, training::resolve_device(device_options(config)));
-  const Hash genesis = training::make_genesis(model, settings.seed).hash;
-  TRY(bootstrap::Settings text, bootstrap::Settings::from(to_text(settings, genesis)));
   TRY(auto seeds, read_seeds(config));
   TRY(SwarmAccess access, open_swarm(config, dir));
   TRY(const transport::Identity identity, transport::Identity::load_or_create(dir.identity_key()));
-  if (const auto held = finished_before(dir, text.fingerprint());
-      held && config.finish.then == AfterFinish::exit) {
+  const auto held = finished_before(dir, settings.text.fingerprint());
+  if (held && config.finish.then == AfterFinish::exit) {
     terminal.out << final_line(held->certificate) << "  (finished before)\n";
     return ExitCode::good;
   }
@@ -126,7 +124,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   const Incarnation begin{std::max<std::uint64_t>(first.value, 1)};
   TRY_VOID(dir.write_incarnation_ceiling({begin.value + kIncarnationStride}));
   TRY(EventLog events, EventLog::open(dir.events(), log));
-  auto checkpoint = training::load_checkpoint({.folder = dir.checkpoints()}, model, log);
+  auto checkpoint = training::load_checkpoint({.folder = dir.checkpoints()}, settings.model, log);
   if (!checkpoint && checkpoint.error().code != Errc::not_found)
     log.warn("checkpoint.unusable",
              {{"why", to_string(checkpoint.error())}, {"did", "starts without it"}});
@@ -141,15 +139,20 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                   .swarm = access.swarm,
                   .first_incarnation = begin,
                   .data = data,
-                  .training = settings,
-                  .settings = std::move(text),
-                  .model = std::move(model),
+                  .training = std::move(settings.training),
+                  .settings = std::move(settings.text),
+                  .model = std::move(settings.model),
                   .checkpoint = std::nullopt,
+                  .served = std::nullopt,
                   .seeds = std::move(seeds),
                   .address_book = std::move(book),
                   .http_token = {},
                   .made_secret = access.made_secret};
   if (checkpoint) parts.checkpoint = std::move(*checkpoint);
+  if (held) {
+    TRY(auto memory, restore_final(dir.final_dir(), parts.model, *held));
+    parts.served = ServedModel{*held, std::move(memory)};
+  }
   if (!config.http.token_file.empty()) {
     TRY(parts.http_token, read_whole(config.http.token_file, 4096));
     while (!parts.http_token.empty() && parts.http_token.back() == '\n')

@@ -50,6 +50,8 @@ class StateDir {
   [[nodiscard]] std::filesystem::path control_socket() const { return path_ / "control.sock"; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   [[nodiscard]] std::filesystem::path events() const { return path_ / "events.jsonl"; }
+  // What the swarm trains, as this node last knew it (kept_settings.h).
+  [[nodiscard]] std::filesystem::path settings() const { return path_ / "settings"; }
   [[nodiscard]] std::filesystem::path final_dir() const { return path_ / "final"; }
   // The newest status of a process that ended: what `demo` and scripts read afterwards.
   [[nodiscard]] std::filesystem::path last_status() const { return path_ / "status.json"; }

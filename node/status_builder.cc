@@ -140,10 +140,13 @@ void fill_progress(TimePoint now, const StatusSources& sources, StatusSnapshot& 
   auto& p = status.progress;
   if (figures.last_steps) p.step = static_cast<std::uint64_t>(figures.last_steps->step);
   p.samples = progress.own_samples();
-  p.swarm_samples = sources.gossip.swarm_samples(now);
+  p.swarm_samples = std::max(sources.gossip.swarm_samples(now), figures.final_samples);
   const gossip::Budget& budget = sources.gossip.model().budget;
   p.budget_samples = budget.samples;
   p.share = sources.gossip.progress_share(now);
+  if (budget.samples > 0 && figures.final_samples > 0)
+    p.share =
+        std::min(1.0, static_cast<double>(p.swarm_samples) / static_cast<double>(budget.samples));
   if (figures.images_per_epoch > 0)
     p.epoch = static_cast<double>(p.swarm_samples) / static_cast<double>(figures.images_per_epoch);
   status.train.swarm_images_per_second = progress.rate();
@@ -166,12 +169,13 @@ void fill_training(const StatusSources& sources, StatusSnapshot& status) {
     t.learning_rate = figures.last_steps->learning_rate;
     t.bad_samples = figures.last_steps->bad_samples;
   }
-  if (sources.bridge == nullptr) return;
-  const training::Model& model = sources.bridge->model();
+  if (sources.bridge == nullptr && figures.final_hash.empty()) return;  // not known for sure yet
+  const training::Model& model = sources.model;
   status.model.name = model.plan.spec.name;
   status.model.parameters = model.layout.parameters();
   status.model.classes = static_cast<std::uint32_t>(model.plan.spec.classes);
   status.model.img = static_cast<std::uint32_t>(model.plan.spec.image_size);
+  if (sources.bridge == nullptr) return;
   const auto device = sources.bridge->device();
   t.device = device.cuda ? "cuda:" + std::to_string(device.index) : "cpu";
   t.precision = training::name_of(device.precision);

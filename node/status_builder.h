@@ -40,6 +40,7 @@ struct NodeFigures {
   std::vector<std::string> warnings;
   // The end, once it is there.
   std::string final_hash;
+  std::uint64_t final_samples = 0;
   std::vector<std::string> final_participants;
   // Why a member is suspect or dead, by id.
   std::map<NodeId, std::string> member_reasons;
@@ -50,6 +51,7 @@ struct StatusSources {
   const NodeFigures& figures;
   gossip::Gossip& gossip;
   const transport::Transport& transport;
+  const training::Model& model;
   const Bridge* bridge;
 };
 

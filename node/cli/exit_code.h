@@ -37,6 +37,7 @@ enum class ExitCode : std::uint8_t {
     case Errc::not_found:
     case Errc::duplicate_identity:
     case Errc::resolve_failed:
+    case Errc::corrupt:
       return ExitCode::environment;
     case Errc::not_enough_peers:
       return ExitCode::not_enough_peers;

@@ -23,6 +23,16 @@ NodeProcess& Swarm::start_with_peer(const NodeProcess& peer) {
   return *nodes_.back();
 }
 
+NodeProcess& Swarm::restart(std::size_t index, const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = common_arguments_;
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  if (index > 0) arguments.insert(arguments.end(), {"--secret-file", secret_file()});
+  const auto dir = nodes_.at(index)->dir();
+  nodes_.at(index).reset();
+  nodes_.at(index) = std::make_unique<NodeProcess>(dir, arguments);
+  return *nodes_.at(index);
+}
+
 std::string Swarm::secret_file() const { return (nodes_.front()->dir() / "secret").string(); }
 
 bool Swarm::all_see(const std::vector<std::size_t>& nodes, std::size_t alive) const {

@@ -18,6 +18,8 @@ class Swarm {
   // Starts `count` more nodes; each gets the addresses of `peers` (default: the first node).
   void start(int count);
   NodeProcess& start_with_peer(const NodeProcess& peer);
+  // A new process in the folder of a node that ended; no peer is named but in `more`.
+  NodeProcess& restart(std::size_t index, const std::vector<std::string>& more = {});
 
   [[nodiscard]] NodeProcess& node(std::size_t index) { return *nodes_.at(index); }
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
