@@ -165,6 +165,8 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
   }
   settings_ = settings;
   parts_.model = std::move(model);
+  consensus_memory_.reset();
+  merge_memory_.reset();
   bootstrap_driver_.carry_out(join_.on_settings_adopted(now, text));
 }
 
