@@ -1,24 +1,10 @@
 #include "training/optimizer.h"
 
 #include "node/base/check.h"
+#include "node/base/wide_loops.h"
 
 #include <algorithm>
 #include <cstddef>
-
-// The loader picks the widest version that the machine can run. All give the same bits: without
-// fused multiply-add (-ffp-contract=off) a vector lane rounds exactly as a scalar does.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define STARLING_WIDE
-#endif
-#endif
-#ifndef STARLING_WIDE
-#define STARLING_WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
-#else
-#define STARLING_WIDE
-#endif
 
 namespace starling::training {
 namespace {

@@ -1,4 +1,4 @@
-// `starling run`.
+// `starling run` and `starling bench`, which main passes in.
 #include "node/cli/verb_list.h"
 
 namespace starling::node::verbs {
@@ -12,6 +12,10 @@ int run(const Arguments& arguments, const Surroundings& surroundings) {
                   surroundings.terminal);
   const auto mode = arguments.has("--dry-run") ? RunMode::dry_run : RunMode::train;
   return surroundings.hooks.run(arguments.config, mode, surroundings.terminal);
+}
+
+int bench(const Arguments& arguments, const Surroundings& surroundings) {
+  return surroundings.hooks.bench(arguments, surroundings.terminal);
 }
 
 }  // namespace starling::node::verbs

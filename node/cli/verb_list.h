@@ -15,6 +15,7 @@ int leave(const Arguments& arguments, const Surroundings& surroundings);
 int finish(const Arguments& arguments, const Surroundings& surroundings);
 int merge(const Arguments& arguments, const Surroundings& surroundings);
 int eval(const Arguments& arguments, const Surroundings& surroundings);
+int bench(const Arguments& arguments, const Surroundings& surroundings);
 int log_level(const Arguments& arguments, const Surroundings& surroundings);
 int config(const Arguments& arguments, const Surroundings& surroundings);
 int completion(const Arguments& arguments, const Surroundings& surroundings);

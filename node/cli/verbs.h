@@ -26,6 +26,8 @@ enum class RunMode : std::uint8_t {
   dry_run,  // check configuration, folder, data and device, print the plan, start nothing
 };
 
+struct Arguments;
+
 struct EvalArguments {
   std::filesystem::path model;
   bool json = false;
@@ -38,12 +40,15 @@ int run_verb(const Config& config, RunMode mode, const Terminal& terminal);
 // Evaluates a model file on data.val (or the validation part of data.train) and prints accuracy,
 // loss and images; with `json` as {"schema":1,"accuracy_ratio":..,"loss":..,"images":..}.
 int eval_verb(const Config& config, const EvalArguments& arguments, const Terminal& terminal);
+// Measures one part of the program and prints its figures (node/bench/bench.h).
+int bench_verb(const Arguments& arguments, const Terminal& terminal);
 
 // What main passes in.
 struct VerbHooks {
   int (*run)(const Config&, RunMode, const Terminal&) = nullptr;
   int (*eval)(const Config&, const EvalArguments&, const Terminal&) = nullptr;
-  std::string_view torch_version;  // "2.11.0"; empty in a build without it
+  int (*bench)(const Arguments&, const Terminal&) = nullptr;
+  std::string_view torch_version = {};  // "2.11.0"; empty in a build without it
 };
 
 // A process's surroundings, passed in so that tests can make their own.

@@ -41,12 +41,17 @@ int fake_eval(const Config& config, const EvalArguments& arguments, const Termin
   return 43;
 }
 
+int fake_bench(const Arguments& arguments, const Terminal& terminal) {
+  terminal.out << arguments.words.front() << ' ' << arguments.has("--json");
+  return 44;
+}
+
 Said say(const std::vector<std::string>& words,
          std::vector<std::pair<std::string, std::string>> environment = {}) {
   std::ostringstream out;
   std::ostringstream err;
   const Surroundings surroundings{std::move(environment), Terminal{out, err},
-                                  VerbHooks{&fake_run, &fake_eval, "2.11.0"}};
+                                  VerbHooks{&fake_run, &fake_eval, &fake_bench, "2.11.0"}};
   const int code = run_command_line(words, surroundings);
   return {code, out.str(), err.str()};
 }

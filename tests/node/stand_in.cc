@@ -54,8 +54,7 @@ int stand_in(const Config& config, RunMode, const Terminal& terminal) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  const Surroundings surroundings{
-      {}, Terminal{std::cout, std::cerr}, VerbHooks{&stand_in, nullptr, ""}};
+  const Surroundings surroundings{{}, Terminal{std::cout, std::cerr}, VerbHooks{.run = &stand_in}};
   const int code = run_command_line(words, surroundings);
   std::cout << std::flush;
   return code;

@@ -1,0 +1,127 @@
+#include "node/bench/bench.h"
+
+#include "node/cli/exit_code.h"
+#include "node/config/values.h"
+#include "node/printable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace starling::node::bench {
+
+namespace {
+
+std::unexpected<Error> usage(std::string detail) {
+  return fail(Errc::bad_argument, Doing::parsing_arguments, std::move(detail));
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const auto& word : words) out += (out.empty() ? "" : ", ") + word;
+  return out;
+}
+
+Result<const Bench*> find(std::span<const Bench> table, std::string_view name) {
+  const auto found = std::ranges::find(table, name, &Bench::name);
+  if (found != table.end()) return &*found;
+  std::vector<std::string> names;
+  for (const auto& bench : table) names.emplace_back(bench.name);
+  return usage(
+      fmt::format("no bench {}; there are {}", escape_value(name.substr(0, 80)), joined(names)));
+}
+
+// A flag that is taken and then ignored would make a figure say what it does not.
+Result<void> refuse_unused(const Bench& bench, const Arguments& arguments) {
+  const auto refuse = [&](std::string_view what) {
+    std::vector<std::string> takes{"--json"};
+    for (const auto flag : bench.flags) takes.emplace_back(flag);
+    for (const auto key : bench.keys) takes.push_back(fmt::format("--set {}=", key));
+    return usage(
+        fmt::format("bench {} does not look at {}; it takes {}", bench.name, what, joined(takes)));
+  };
+  for (const auto& [flag, value] : arguments.given)
+    if (flag != "--json" && std::ranges::find(bench.flags, flag) == bench.flags.end())
+      return refuse(flag);
+  for (const auto& key : arguments.keys)
+    if (std::ranges::find(bench.keys, key.key) == bench.keys.end()) return refuse(key.key);
+  return {};
+}
+
+bool is_spread(const Json& value) { return value.is_object() && value.contains("median"); }
+
+// A scalar or a spread as a person reads it: "9.81 (9.7 to 10.2)" with the quartiles in brackets.
+std::string cell(const Json& value) {
+  if (is_spread(value))
+    return fmt::format("{} ({} to {})", value["median"].dump(), value["q1"].dump(),
+                       value["q3"].dump());
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void print_rows(const Json& rows, std::ostream& out) {
+  std::vector<std::vector<std::string>> lines(1);
+  for (const auto& [name, value] : rows.front().items()) lines[0].push_back(name);
+  for (const auto& row : rows) {
+    auto& line = lines.emplace_back();
+    for (const auto& [name, value] : row.items()) line.push_back(cell(value));
+  }
+  std::vector<std::size_t> widths(lines[0].size());
+  for (const auto& line : lines)
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  for (const auto& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i)
+      out << fmt::format("{:<{}}  ", line[i], widths[i]);
+    out << '\n';
+  }
+}
+
+void print(const Json& report, const std::string& path, std::ostream& out) {
+  for (const auto& [name, value] : report.items()) {
+    const std::string place = path.empty() ? name : path + "." + name;
+    if (value.is_object() && !is_spread(value))
+      print(value, place, out);
+    else if (value.is_array() && !value.empty() && value.front().is_object())
+      print_rows(value, out);
+    else
+      out << fmt::format("{:<28}{}\n", place, cell(value));
+  }
+}
+
+Result<Json> report_of(std::span<const Bench> table, const Arguments& arguments) {
+  TRY(const Bench* bench, find(table, arguments.words.front()));
+  TRY_VOID(refuse_unused(*bench, arguments));
+  TRY(const Json figures, bench->measure(arguments));
+  Json report{{"schema", 1},
+              {"bench", bench->name},
+              {"version", STARLING_VERSION},
+              {"machine", machine_json()}};
+  report.update(figures);
+  return report;
+}
+
+}  // namespace
+
+int carry_out(std::span<const Bench> table, const Arguments& arguments, const Terminal& terminal) {
+  const auto measured = report_of(table, arguments);
+  if (!measured) return report("bench", measured.error(), terminal);
+  if (arguments.has("--json"))
+    terminal.out << measured->dump() << '\n';
+  else
+    print(*measured, "", terminal.out);
+  return number_of(ExitCode::good);
+}
+
+Result<std::uint64_t> count_of(const Arguments& arguments, const CountFlag& flag) {
+  const auto given = arguments.given.find(flag.flag);
+  if (given == arguments.given.end()) return flag.fallback;
+  const auto value = parse_count(given->second, flag.low, flag.high);
+  if (!value)
+    return usage(fmt::format("{} {} is not {}", flag.flag,
+                             escape_value(given->second.substr(0, 80)), value.error()));
+  return *value;
+}
+
+}  // namespace starling::node::bench

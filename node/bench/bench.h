@@ -1,0 +1,52 @@
+// `starling bench NAME`: every figure of the project's tables, repeatable by anybody on any
+// machine.
+//
+// A bench measures and returns one JSON object; the verb prints it, as it is or as a table. Figures
+// of one machine are not figures of another: compare ratios of two runs that took turns
+// (tests/bench/compare).
+#pragma once
+
+#include "node/base/result.h"
+#include "node/bench/measure.h"
+#include "node/cli/arguments.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace starling::node::bench {
+
+// One bench: what it is called, what it takes, what it does.
+struct Bench {
+  std::string_view name;
+  std::string_view summary;                 // one line
+  std::span<const std::string_view> flags;  // of the verb's own flags, besides --json
+  std::span<const std::string_view> keys;   // configuration keys that it looks at
+  // Its figures, without what all benches have in common.
+  Result<Json> (*measure)(const Arguments& arguments) = nullptr;
+};
+
+// Carries out one bench of the table and prints what it found; the exit code. A flag that the bench
+// does not look at is refused.
+[[nodiscard]] int carry_out(std::span<const Bench> table, const Arguments& arguments,
+                            const Terminal& terminal);
+
+// The value of a flag of the verb, or what is taken without it.
+//
+// Errors:  bad_argument, naming flag, value and range.
+struct CountFlag {
+  std::string_view flag;
+  std::uint64_t fallback = 0;
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+};
+[[nodiscard]] Result<std::uint64_t> count_of(const Arguments& arguments, const CountFlag& flag);
+
+// Parameters of ResNet-50: the size that every figure without --n is about.
+inline constexpr std::uint64_t kResnet50Parameters = 25'557'032;
+
+// The benches that need no LibTorch.
+extern const Bench kCodecBench;
+extern const Bench kOptimBench;
+
+}  // namespace starling::node::bench

@@ -1,0 +1,13 @@
+// `starling bench`: the table of what can be measured.
+#include "node/bench/bench.h"
+
+#include <array>
+
+namespace starling::node {
+
+int bench_verb(const Arguments& arguments, const Terminal& terminal) {
+  const std::array table{bench::kCodecBench, bench::kOptimBench};
+  return bench::carry_out(table, arguments, terminal);
+}
+
+}  // namespace starling::node
