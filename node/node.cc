@@ -106,6 +106,7 @@ ExitCode Node::run() {
     tasks_.spawn("stop", [this] { return close_doors(); });
     io_.run();
     pool_.join();
+    files_.join();
     return *exit_;
   }
   print_banner();
@@ -116,6 +117,7 @@ ExitCode Node::run() {
   begin_join();
   io_.run();  // returns by itself: the proof that nothing is left
   pool_.join();
+  files_.join();
   if (bug_) return ExitCode::internal;
   return exit_.value_or(ExitCode::internal);
 }

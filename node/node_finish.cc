@@ -145,13 +145,13 @@ transport::Task<> Node::write_final_files() {
   assert_io_thread();
   const auto held = gossip_.final_consensus()->certificate_message();
   if (!held) co_return;
-  // Owners: this coroutine and the job on the pool.
+  // Owners: this coroutine and the job that writes.
   auto result =
       std::make_shared<training::Replica>(consensus_memory(consensus::RunKind::finish)->result());
   auto write = [this, result, held = *held] {
     return write_final(parts_.dir.final_dir(), parts_.model, *result, held);
   };
-  const Result<void> written = co_await transport::on_pool(pool_, std::move(write));
+  const Result<void> written = co_await transport::on_pool(files_, std::move(write));
   assert_io_thread();
   if (!written) {
     log_.error("final.not_written", {{"why", to_string(written.error())}});

@@ -262,7 +262,7 @@ void Node::write_later(const std::filesystem::path& file, std::string text) {
     if (const auto written = write_whole(file, text); !written)
       log_.warn("file.not_written", {{"why", to_string(written.error())}});
   };
-  asio::post(pool_, std::move(write));
+  asio::post(files_, std::move(write));
 }
 
 }  // namespace starling::node

@@ -108,7 +108,7 @@ void Node::persist_incarnation(Incarnation ceiling) {
 
 transport::Task<> Node::write_incarnation(Incarnation ceiling) {
   auto write = [this, ceiling] { return parts_.dir.write_incarnation_ceiling(ceiling); };
-  const Result<void> written = co_await transport::on_pool(pool_, std::move(write));
+  const Result<void> written = co_await transport::on_pool(files_, std::move(write));
   assert_io_thread();
   if (!written) {
     log_.warn("incarnation.not_written", {{"why", to_string(written.error())},
