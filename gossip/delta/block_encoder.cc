@@ -81,9 +81,8 @@ const DifferenceFacts& BlockEncoder::load(std::size_t block, const float* x, con
   facts_ = kernels_.difference(x, r, width_, bits, d_.data());
   // Padding is zero at every honest user of this class; a value that strayed there must not reach
   // the wire, where it would be refused.
-  if (const auto mask = layout_.real_mask(block); !mask.empty()) {
-    for (std::size_t i = 0; i < width_; ++i)
-      if (!layout_.is_real(block, i)) d_[i] = 0;
+  if (!layout_.real_mask(block).empty()) {
+    layout_.for_each_padding(block, 0, width_, [this](std::size_t i) { d_[i] = 0; });
     const std::array<float, kBlock> zero{};
     facts_ = kernels_.difference(d_.data(), zero.data(), width_, bits, d_.data());
   }

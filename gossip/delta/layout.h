@@ -5,6 +5,7 @@
 #include "node/base/ids.h"
 #include "node/base/result.h"
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -64,6 +65,18 @@ class Layout {
   // width(block) values are.
   [[nodiscard]] std::span<const std::uint64_t> real_mask(std::size_t block) const;
   [[nodiscard]] bool is_real(std::size_t block, std::size_t index) const;
+  // Calls visit(index) for every index of padding in [first, end) of a block; `end` is at most its
+  // width.
+  template <class Visit>
+  void for_each_padding(std::size_t block, std::size_t first, std::size_t end, Visit visit) const {
+    const auto mask = real_mask(block);
+    if (mask.empty()) return;
+    for (std::size_t word = first / 64; word * 64 < end; ++word)
+      for (std::uint64_t padding = ~mask[word]; padding != 0; padding &= padding - 1) {
+        const std::size_t index = word * 64 + static_cast<std::size_t>(std::countr_zero(padding));
+        if (index >= first && index < end) visit(index);
+      }
+  }
 
   // In canonical order.
   [[nodiscard]] std::span<const TensorPlace> tensors() const { return tensors_; }

@@ -68,21 +68,21 @@ class BlockChecker {
     return std::nullopt;
   }
 
-  // Calls test(i) for every index of padding; true if one of them says so.
+  // Whether test(i) says so for an index of padding in [first, end).
   template <class Test>
-  bool any_padding(Test test) const {
-    if (layout_.real_mask(block_).empty()) return false;
-    for (std::size_t i = 0; i < layout_.width(block_); ++i)
-      if (!layout_.is_real(block_, i) && test(i)) return true;
-    return false;
+  bool any_padding(std::size_t first, std::size_t end, Test test) const {
+    bool found = false;
+    layout_.for_each_padding(block_, first, end, [&](std::size_t i) { found = found || test(i); });
+    return found;
   }
 
   std::optional<std::size_t> check_bits(ByteView rest, std::size_t at, std::size_t planes) {
-    const std::size_t plane = layout_.width(block_) / 8;
+    const std::size_t width = layout_.width(block_);
+    const std::size_t plane = width / 8;
     if (rest.size() < at + planes * plane) return refuse("cut off");
     for (std::size_t p = 0; p < planes; ++p) {
       const std::uint8_t* bits = raw(rest) + at + p * plane;
-      if (any_padding([bits](std::size_t i) { return bit_of(bits, i); }))
+      if (any_padding(0, width, [bits](std::size_t i) { return bit_of(bits, i); }))
         return refuse("a bit at padding is set");
     }
     return at + planes * plane;
@@ -124,8 +124,7 @@ class BlockChecker {
 
   bool code_at_padding(std::size_t first, std::size_t n, const std::uint8_t* codes,
                        std::size_t bits) const {
-    return any_padding([=](std::size_t i) {
-      if (i < first || i >= first + n) return false;
+    return any_padding(first, first + n, [=](std::size_t i) {
       const std::size_t at = i - first;
       return bits == 8 ? codes[at] != 0 : (codes[at / 2] >> at % 2 * 4 & 0xf) != 0;
     });
@@ -158,9 +157,7 @@ void decode_groups(const Kernels& kernels, const Groups& groups, ByteView bytes,
 }
 
 void zero_padding(const Layout& layout, std::size_t block, std::span<float> out) {
-  if (layout.real_mask(block).empty()) return;
-  for (std::size_t i = 0; i < out.size(); ++i)
-    if (!layout.is_real(block, i)) out[i] = 0;
+  layout.for_each_padding(block, 0, out.size(), [out](std::size_t i) { out[i] = 0; });
 }
 
 }  // namespace

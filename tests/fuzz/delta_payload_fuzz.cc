@@ -6,6 +6,17 @@
 using namespace starling;
 using namespace starling::gossip;
 
+namespace {
+
+std::vector<float> make_values(const Layout& layout) {
+  std::vector<float> x(layout.size());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (layout.is_real(i / kBlock, i % kBlock)) x[i] = static_cast<float>(i % 13) - 6.0F;
+  return x;
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const Layout layout = fuzzing::make_layout();
   fuzzing::Input input(data, size);
@@ -23,9 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   STARLING_CHECK(theirs.bytes->size() <=
                  max_payload_bytes(layout, theirs.level, theirs.statistics));
 
-  std::vector<float> x(layout.size());
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (layout.is_real(i / kBlock, i % kBlock)) x[i] = static_cast<float>(i % 13) - 6.0F;
+  static const std::vector<float> own_values = make_values(layout);
+  std::vector<float> x = own_values;
   Carry carry;
   auto own = encode(layout, {x, {}}, {.level = own_level}, carry);
   STARLING_CHECK(own.has_value());

@@ -10,7 +10,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace starling;
   using namespace starling::transport;
   if (size == 0) return 0;
-  FuzzSide side(1, (data[0] & 1U) == 0);
+  static FuzzSide sides[] = {FuzzSide(1, true), FuzzSide(1, false)};
+  FuzzSide& side = sides[data[0] & 1U];
+  side.replays = {};  // what one run saw is new to the next
   auto handshake = (data[0] & 2U) == 0 ? Handshake::respond(side.context())
                                        : Handshake::initiate(side.context(), {});
   (void)handshake.take_output();
