@@ -95,6 +95,10 @@ Result<DataSpec> parse_synthetic(DataSpec spec, std::string_view rest) {
 // Appends the names that one pattern with at most one `{first..last}` stands for.
 Result<void> expand(std::string_view text, std::string_view pattern,
                     std::vector<std::filesystem::path>& out) {
+  const auto too_many = [text] {
+    return bad_spec(text, "more than " + std::to_string(kMaxShards) + " shards");
+  };
+  if (out.size() == kMaxShards) return too_many();
   const std::size_t open = pattern.find('{');
   const std::size_t close = pattern.find('}');
   if (open == std::string_view::npos && close == std::string_view::npos) {
@@ -116,9 +120,7 @@ Result<void> expand(std::string_view text, std::string_view pattern,
   const auto last = number<std::uint64_t>(range.substr(dots + 2));
   if (!first || !last) return bad_spec(text, kRange);
   if (*last < *first) return bad_spec(text, "the last shard comes before the first");
-  if (*last - *first >= kMaxShards - out.size()) {
-    return bad_spec(text, "more than " + std::to_string(kMaxShards) + " shards");
-  }
+  if (*last - *first >= kMaxShards - out.size()) return too_many();
   for (std::uint64_t shard = *first;; ++shard) {
     std::string digits = std::to_string(shard);
     if (digits.size() < first_text.size()) digits.insert(0, first_text.size() - digits.size(), '0');

@@ -52,6 +52,7 @@ TEST_SUITE("training/data/spec") {
   TEST_CASE("a range that would fill the memory is refused") {
     CHECK(mentions(refusal("x-{0..18446744073709551615}.tar"), "shards"));
     CHECK(mentions(refusal("x-{0..99999}.tar,y-{0..99999}.tar"), "more than 100000"));
+    CHECK(mentions(refusal("x-{0..99999}.tar,y.tar"), "more than 100000"));
   }
 
   TEST_CASE("a damaged range says how one is written") {
