@@ -62,6 +62,7 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options, Log& log)
   {
     const MutexLock lock(mutex_);
     if (options_.pass == Pass::training) cursor_ = options_.start;
+    members_ = options_.members;
   }
   for (std::size_t number = 0; number < options_.threads; ++number) {
     threads_.emplace_back([this, number] { run(number); });
@@ -86,8 +87,11 @@ std::size_t Loader::bad_samples() const {
 }
 
 void Loader::set_members(std::vector<NodeId> members) {
+  if (options_.sampler.partition != Partition::members) return;
   const MutexLock lock(mutex_);
+  if (members == members_) return;
   members_ = std::move(members);
+  deal_anew_ = true;
 }
 
 void Loader::recycle(Batch batch) {
@@ -208,9 +212,10 @@ std::optional<Loader::Item> Loader::draw() {
     return Item{.index = static_cast<std::uint32_t>(cursor_.position++), .seed = 0, .outcome = {}};
   }
   if (order_.empty()) {
+    deal_anew_ = false;
     order_ = epoch_order(options_.sampler, cursor_.epoch, dataset_.size(), members_);
   }
-  if (cursor_.position >= order_.size()) {
+  if (std::exchange(deal_anew_, false) || cursor_.position >= order_.size()) {
     // Also where a restart finds a smaller share than it left: the next epoch begins.
     cursor_ = {.epoch = cursor_.epoch + 1, .position = 0};
     order_ = epoch_order(options_.sampler, cursor_.epoch, dataset_.size(), members_);

@@ -72,6 +72,8 @@ struct LoaderOptions {
   AugmentOptions augment;
   Normalisation normalisation;
   SamplerOptions sampler;
+  // Who shares the data set when the pass begins (Partition::members).
+  std::vector<NodeId> members;
   DataCursor start;  // training: where to go on after a restart
   // Threads that read and decode. One core prepares about 1,400 photographs of 224 pixels a second
   // (11 KB of JPEG each); more threads than cores take time from training.
@@ -92,9 +94,9 @@ struct LoaderOptions {
 
 // Prepares batches on threads of its own.
 //
-// The order and content of batches depend on the options alone, never on the number of threads or
-// on timing. Owned by the trainer (or an evaluation); next(), recycle() and set_members() belong to
-// one thread, the owner's. Starts its threads when constructed; stop() or the destructor joins
+// The order and content of batches depend on the options and on set_members() alone, never on the
+// number of threads. Owned by the trainer (or an evaluation); next() and recycle() belong to one
+// thread, the owner's. Starts its threads when constructed; stop() or the destructor joins
 // them. `dataset` and `log` must outlive it.
 // Limits:  holds at most prefetch + 1 batches, plus one image and one file per thread.
 class Loader {
@@ -113,7 +115,9 @@ class Loader {
   // Gives a batch's memory back for a later one. Optional, but saves an allocation a step.
   void recycle(Batch batch);
 
-  // Members that share this data set; counts from the next epoch on (Partition::members).
+  // Members that share this data set from now on (Partition::members, otherwise nothing happens):
+  // where they are others than before, the next epoch begins with the sample that is drawn next,
+  // because the shares of the one under way are not theirs. Any thread; may wait for a shuffle.
   void set_members(std::vector<NodeId> members);
 
   // Ends all threads; next() fails from now on. Any thread may call it, any number of times.
@@ -167,6 +171,7 @@ class Loader {
   std::vector<Batch> spare_ STARLING_GUARDED_BY(mutex_);
   std::vector<std::uint32_t> order_ STARLING_GUARDED_BY(mutex_);
   std::vector<NodeId> members_ STARLING_GUARDED_BY(mutex_);
+  bool deal_anew_ STARLING_GUARDED_BY(mutex_) = false;  // the members changed in mid epoch
   DataCursor cursor_ STARLING_GUARDED_BY(mutex_);
   std::unordered_set<std::uint32_t> bad_ STARLING_GUARDED_BY(mutex_);
   std::optional<Error> failed_ STARLING_GUARDED_BY(mutex_);

@@ -257,7 +257,54 @@ TEST_SUITE("training/data/loader") {
     }
   }
 
-  TEST_CASE("members share an epoch out from the next epoch on") {
+  TEST_CASE("members that are there at the start share out the first epoch") {
+    const NumberedImages data(60, {});
+    NullLog log;
+    LoaderOptions options = options_for(Pass::training, 10, 1);
+    options.sampler.partition = Partition::members;
+    NodeId other;
+    other.bytes[0] = std::byte{1};
+    options.members = {other, options.sampler.node};
+    Loader loader(data, options, log);
+
+    std::size_t samples = 0;
+    for (Batch batch = take(loader); batch.end.epoch == 0; batch = take(loader))
+      samples += batch.size;
+
+    CHECK(samples < 50);
+  }
+
+  TEST_CASE("members that change begin a new epoch at once, the same ones do not") {
+    const NumberedImages data(6'000, {});
+    NullLog log;
+    LoaderOptions options = options_for(Pass::training, 10, 1);
+    options.sampler.partition = Partition::members;
+    options.prefetch = 1;
+    NodeId other;
+    other.bytes[0] = std::byte{1};
+    Loader loader(data, options, log);
+    CHECK(take(loader).end.epoch == 0);
+
+    loader.set_members({other});
+    loader.set_members({other});
+    std::uint64_t epoch = 0;
+    for (int i = 0; i < 20; ++i) epoch = take(loader).end.epoch;
+
+    CHECK(epoch == 1);
+  }
+
+  TEST_CASE("without a partition members change nothing") {
+    const NumberedImages data(60, {});
+    NullLog log;
+    LoaderOptions options = options_for(Pass::training, 10, 1);
+    Loader loader(data, options, log);
+    NodeId other;
+    other.bytes[0] = std::byte{1};
+    loader.set_members({other});
+    for (int i = 0; i < 6; ++i) CHECK(take(loader).end.epoch == 0);
+  }
+
+  TEST_CASE("a member's share is a part of every later epoch") {
     const NumberedImages data(60, {});
     NullLog log;
     LoaderOptions options = options_for(Pass::training, 10, 1);
