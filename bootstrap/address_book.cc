@@ -78,6 +78,19 @@ void AddressBook::on_worked(const NodeId& id, const transport::Endpoint& endpoin
   if (peers_.size() > kMaxPeers) peers_.resize(kMaxPeers);
 }
 
+bool AddressBook::on_told(const NodeId& id, const transport::Endpoint& endpoint) {
+  if (endpoint.host.find_first_of("\"\\") != std::string::npos || peers_.size() >= kMaxPeers)
+    return false;
+  std::size_t of_this_peer = 0;
+  for (const KnownPeer& peer : peers_) {
+    if (peer.endpoint == endpoint) return false;
+    if (peer.id == id) ++of_this_peer;
+  }
+  if (of_this_peer >= kMaxPerPeer) return false;
+  peers_.push_back({id, endpoint});
+  return true;
+}
+
 void AddressBook::forget(const transport::Endpoint& endpoint) {
   std::erase_if(peers_, [&](const KnownPeer& peer) { return peer.endpoint == endpoint; });
 }

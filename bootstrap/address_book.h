@@ -1,4 +1,5 @@
-// Peers that worked before, so that a restart finds the swarm without its seeds.
+// Peers that worked before, and members that said where they listen, so that a restart finds the
+// swarm without its seeds.
 #pragma once
 
 #include "node/base/ids.h"
@@ -19,7 +20,7 @@ struct KnownPeer {
   friend bool operator==(const KnownPeer&, const KnownPeer&) = default;
 };
 
-// The most recently useful peers, newest first.
+// The most recently useful peers, newest first, then what alive members said of themselves.
 //
 // A value owned by the node; the node reads and writes the file (DIR/peers.json). Holds what this
 // node experienced. At most kMaxPeers entries, one for each endpoint and at most kMaxPerPeer for
@@ -32,6 +33,10 @@ class AddressBook {
 
   // A session with `id` came up at `endpoint`, which this node dialled.
   void on_worked(const NodeId& id, const transport::Endpoint& endpoint);
+  // An alive member says that it can be dialled there. Added last, where there is room.
+  //
+  // Returns: whether the book has changed.
+  bool on_told(const NodeId& id, const transport::Endpoint& endpoint);
   // Another identity answers there now, or the member left for good.
   void forget(const transport::Endpoint& endpoint);
 

@@ -31,6 +31,23 @@ TEST_SUITE("bootstrap/address_book") {
     CHECK(AddressBook::parse(AddressBook().to_text())->peers().empty());
   }
 
+  TEST_CASE("what members say of themselves comes last, once, and pushes nothing out") {
+    AddressBook book;
+    CHECK(book.on_told(id_of(1), endpoint_of(1)));
+    CHECK_FALSE(book.on_told(id_of(1), endpoint_of(1)));
+    CHECK_FALSE(book.on_told(id_of(2), endpoint_of(1)));  // what worked there is known better
+    CHECK_FALSE(book.on_told(id_of(2), {"a\"b", 7700}));
+    book.on_worked(id_of(3), endpoint_of(3));
+    CHECK(book.peers() ==
+          std::vector<KnownPeer>{{id_of(3), endpoint_of(3)}, {id_of(1), endpoint_of(1)}});
+    for (std::uint64_t i = 0; i < 10; ++i) (void)book.on_told(id_of(4), endpoint_of(100 + i));
+    CHECK(book.peers().size() == 2 + AddressBook::kMaxPerPeer);
+    for (std::uint64_t i = 0; i < 1'000; ++i) (void)book.on_told(id_of(1'000 + i), endpoint_of(i));
+    CHECK(book.peers().size() == AddressBook::kMaxPeers);
+    CHECK(book.peers().front().id == id_of(3));
+    CHECK(AddressBook::parse(book.to_text()).value() == book);
+  }
+
   TEST_CASE("another identity at an address replaces the one before") {
     AddressBook book;
     book.on_worked(id_of(1), endpoint_of(1));
