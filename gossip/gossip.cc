@@ -154,6 +154,8 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   model_ = model;
   origin_ = beginning.origin;
   training_ = {.steps = beginning.steps, .samples = beginning.samples};
+  options_.exchange.degree = model.degree != 0 ? model.degree : MixerOptions{}.degree;
+  record_told_ = {};
   mixer_ = std::make_unique<Mixer>(self_, options_.exchange, model.blocks, Rng(rng_()));
   consensus_ =
       std::make_unique<FinalConsensus>(consensus_options(Contributes::yes), signer_, verifier_);
@@ -162,6 +164,7 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   far_behind_told_ = false;
   mixer_->continue_from({.steps = beginning.steps, .samples = beginning.samples});
   if (beginning.age > 0) take(now, mixer_->adopt_replica(now, beginning.age), out);
+  take(now, membership_.set_degree(now, model.degree), out);
   take(now, membership_.set_settings(now, model.fingerprint), out);
   take(now, membership_.set_state(now, RecordState::alive), out);
   for (const auto& [peer, instance] : sessions_) {
@@ -259,7 +262,17 @@ double Gossip::progress_share(TimePoint now) {
   return 0;
 }
 
+// A peer of a new edge learns who proposes it, even where the record has not spread yet.
+void Gossip::update_record() {
+  static_assert(kMaxRecordBytes <= exchange_limits::kMaxRecord);
+  const MemberRecord& self = membership_.self();
+  if (!mixer_ || self.incarnation == record_told_) return;
+  record_told_ = self.incarnation;
+  mixer_->set_record(encode_record(self));
+}
+
 void Gossip::take(TimePoint now, MembershipEffects effects, GossipEffects& out) {
+  update_record();
   for (auto& sent : effects.send) out.emplace_back(Outgoing{sent.to, encode(sent.message)});
   for (auto& wanted : effects.wanted_sessions) out.emplace_back(std::move(wanted));
   for (auto& offence : effects.offences)

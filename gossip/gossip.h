@@ -58,6 +58,7 @@ struct ModelFacts {
   consensus::ModelShape shape;
   std::uint32_t blocks = 0;
   std::size_t max_payload = 0;  // bytes of the largest exchange payload or snapshot
+  std::uint32_t degree = 0;     // neighbours wanted; 0: as TopologyOptions and MixerOptions say
   Budget budget;
 };
 
@@ -222,6 +223,7 @@ class Gossip {
   // What both kinds of run have in common.
   void take_common(TimePoint now, ConsensusEffects& effects, GossipEffects& out);
   void react(TimePoint now, const MemberChange& change, GossipEffects& out);
+  void update_record();
   void update_neighbours(TimePoint now, GossipEffects& out);
   void update_progress(TimePoint now, GossipEffects& out);
   void update_standing(TimePoint now, GossipEffects& out);
@@ -250,6 +252,7 @@ class Gossip {
   TrainingFigures training_;
   TimePoint next_progress_{};
   TimePoint leave_deadline_ = kNever;
+  Incarnation record_told_;  // of the own record that the mixer has
   bool training_paused_ = false;
   bool far_behind_told_ = false;
 };

@@ -131,6 +131,15 @@ MembershipEffects Membership::set_data_set(TimePoint now, const Hash& data_set) 
   return effects;
 }
 
+MembershipEffects Membership::set_degree(TimePoint now, std::uint32_t degree) {
+  MembershipEffects effects;
+  topology_.set_degree(degree);
+  refresh_neighbours(now, effects);
+  refresh_wanted(now, effects);
+  finish_event(now, effects);
+  return effects;
+}
+
 MembershipEffects Membership::set_settings(TimePoint now, const Hash& settings) {
   MembershipEffects effects;
   if (self_.settings != settings) {

@@ -194,6 +194,9 @@ class Membership {
   MembershipEffects set_data_set(TimePoint now, const Hash& data_set);
   // The fingerprint of what this node trains: members that train something else are no neighbours.
   MembershipEffects set_settings(TimePoint now, const Hash& settings);
+  // Neighbours that the topology gives each node, as TopologyOptions::degree; all nodes of a swarm
+  // need the same, or their graphs differ.
+  MembershipEffects set_degree(TimePoint now, std::uint32_t degree);
   // Says goodbye to everybody; afterwards nothing is dialled and nobody is accused.
   MembershipEffects leave(TimePoint now) { return set_state(now, RecordState::left); }
 

@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 namespace starling::gossip {
 namespace {
 
 constexpr std::string_view kDomain = "starling/topology/1";
 constexpr std::size_t kLargeSwarm = 64;
+constexpr std::size_t kMaxCycles = kMaxDegree / 2;
 
 }  // namespace
 
 std::size_t cycles_for(std::size_t members, const TopologyOptions& options) {
-  if (options.degree != 0) return std::clamp<std::size_t>((options.degree + 1) / 2, 1, 8);
+  if (options.degree != 0) return std::clamp<std::size_t>((options.degree + 1) / 2, 1, kMaxCycles);
   return members > kLargeSwarm ? 3 : 2;
 }
 
@@ -21,7 +23,15 @@ Topology::Topology(const SwarmId& swarm, TopologyOptions options)
     : swarm_(swarm),
       options_(options),
       // One threshold is crossed while the swarm grows, so the third cycle is always kept.
-      cycles_(std::min(kMaxCycles, cycles_for(kLargeSwarm + 1, options))) {}
+      cycles_(cycles_for(kLargeSwarm + 1, options)) {}
+
+void Topology::set_degree(std::uint32_t degree) {
+  if (degree == options_.degree) return;
+  options_.degree = degree;
+  const auto members = std::exchange(places_, {});
+  cycles_.assign(cycles_for(kLargeSwarm + 1, options_), {});
+  for (const auto& id : members) add(id);
+}
 
 std::pair<Hash, NodeId> Topology::place_of(std::size_t cycle, const NodeId& id) const {
   Hasher hasher;

@@ -21,6 +21,9 @@ struct TopologyOptions {
   std::uint32_t degree = 0;
 };
 
+// More than this many neighbours no topology gives.
+inline constexpr std::uint32_t kMaxDegree = 16;
+
 // Cycles for a swarm of `members`: degree / 2 rounded up, or 2, or 3 above 64 members.
 [[nodiscard]] std::size_t cycles_for(std::size_t members, const TopologyOptions& options);
 
@@ -39,6 +42,8 @@ class Topology {
 
   Topology(const SwarmId& swarm, TopologyOptions options);
 
+  // Cost:    as adding every member again.
+  void set_degree(std::uint32_t degree);
   void add(const NodeId& id);
   void remove(const NodeId& id);
   [[nodiscard]] bool contains(const NodeId& id) const { return places_.contains(id); }
@@ -58,7 +63,6 @@ class Topology {
                                                  const Possible& eligible) const;
 
  private:
-  static constexpr std::size_t kMaxCycles = 8;
   static constexpr std::size_t kMaxWalk = 16;
   using Cycle = std::set<std::pair<Hash, NodeId>>;
   enum class Direction { forward, backward };

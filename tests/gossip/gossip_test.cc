@@ -1,9 +1,11 @@
 #include "gossip/gossip.h"
 
+#include "gossip/exchange/message_codec.h"
 #include "tests/gossip/virtual_swarm.h"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -187,6 +189,51 @@ TEST_SUITE("gossip/gossip") {
 
     CHECK(swarm.node(0).gossip->final_consensus()->state().phase == consensus::Phase::following);
     CHECK(swarm.run_until(300s, [&] { return swarm.node(0).failed.has_value(); }));
+  }
+
+  TEST_CASE("who opens an edge says who it is") {
+    VirtualSwarm swarm({.seed = 91, .nodes = 2});
+    std::vector<MemberRecord> shown;
+    std::vector<std::size_t> by;
+    swarm.on_send = [&](std::size_t from, const Outgoing& outgoing) {
+      if (outgoing.message.room() != transport::Room::exchange) return;
+      const auto message = decode_exchange(outgoing.message);
+      REQUIRE(message.has_value());
+      if (const auto* open = std::get_if<EdgeOpen>(&*message)) {
+        const auto record = parse_record(open->record);
+        REQUIRE(record.has_value());
+        shown.push_back(*record);
+        by.push_back(from);
+      }
+    };
+    swarm.connect_all();
+    swarm.run_for(5s);
+
+    REQUIRE_FALSE(shown.empty());
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      const SimNode& proposer = swarm.node(by[i]);
+      CHECK(shown[i] == proposer.gossip->membership().self());
+      CHECK(shown[i].state == RecordState::alive);
+    }
+  }
+
+  TEST_CASE("the degree of the settings decides how many neighbours a node has") {
+    for (const std::uint32_t degree : {2U, 6U}) {
+      CAPTURE(degree);
+      VirtualSwarm swarm({.seed = 101, .nodes = 10, .budget_samples = 0, .degree = degree});
+      swarm.connect_all();
+      swarm.run_for(10s);
+      for (std::size_t i = 0; i < swarm.size(); ++i) {
+        const auto wanted = swarm.node(i).gossip->membership().neighbours().size();
+        CHECK(wanted <= degree);
+        CHECK(wanted >= 2);
+        const auto views = swarm.node(i).gossip->mixer()->neighbours();
+        const auto open = std::ranges::count_if(
+            views, [](const NeighbourView& view) { return view.state == EdgeState::open; });
+        CHECK(open >= 2);
+        CHECK(open <= degree + 2);
+      }
+    }
   }
 
   TEST_CASE("bytes that are no message end the session they came on and nothing else") {

@@ -35,6 +35,7 @@ ModelFacts facts_of(const Layout& layout, const SwarmOptions& options) {
           .shape = {.parameters = layout.size(), .channels = kChannels, .counters = 1},
           .blocks = static_cast<std::uint32_t>(layout.blocks()),
           .max_payload = std::size_t{1} << 24,
+          .degree = options.degree,
           .budget = {.samples = options.budget_samples}};
 }
 
@@ -291,6 +292,7 @@ void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
 }
 
 void VirtualSwarm::send(std::size_t from, Outgoing outgoing) {
+  if (on_send) on_send(from, outgoing);
   const std::size_t to = index_of(outgoing.to);
   const auto found = sessions_.find(std::minmax(from, to));
   if (found == sessions_.end()) return;

@@ -26,6 +26,7 @@ struct SwarmOptions {
   std::size_t parameters = 8'192;
   std::uint64_t budget_samples = 4'000;
   std::uint64_t batch = 8;
+  std::uint32_t degree = 0;
   Duration step_time = std::chrono::milliseconds(20);
   // One-way delay of a message: between the two, drawn for each; order within a session is kept.
   Duration delay_min = std::chrono::microseconds(200);
@@ -99,6 +100,9 @@ class VirtualSwarm {
   void follow(std::size_t node);
   void finish(std::size_t node);
   void leave(std::size_t node);
+
+  // Called with every message that leaves a node.
+  std::function<void(std::size_t from, const Outgoing& outgoing)> on_send;
 
   // Runs virtual time until the predicate holds; false if it did not within `limit`.
   bool run_until(Duration limit, const std::function<bool()>& predicate);

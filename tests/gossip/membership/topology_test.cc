@@ -96,6 +96,24 @@ TEST_SUITE("gossip/topology") {
       CHECK(others.size() == 2);
   }
 
+  TEST_CASE("another degree gives the graph that the same members would have had from the start") {
+    const auto ids = some_ids(40, 5);
+    for (const auto& [before, after] : {std::pair{0U, 8U}, {8U, 2U}, {2U, 0U}, {0U, kMaxDegree}}) {
+      CAPTURE(after);
+      Topology topology(SwarmId{}, {.degree = before});
+      for (const auto& id : ids) topology.add(id);
+
+      topology.set_degree(after);
+
+      Graph graph;
+      for (const auto& id : ids) {
+        const auto found = topology.neighbours_of(id);
+        graph[id] = {found.begin(), found.end()};
+      }
+      CHECK(graph == graph_of(ids, {.degree = after}));
+    }
+  }
+
   TEST_CASE("a join or a departure changes at most three edges on each cycle") {
     for (std::uint64_t seed = 1; seed <= 30; ++seed) {
       CAPTURE(seed);
