@@ -41,6 +41,8 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
   loader.start = begin->state.cursor;
   auto source = std::make_unique<training::LoaderSource>(
       std::make_unique<training::Loader>(*bridge->options_.train, loader, log));
+  bridge->loader_ = &source->loader();
+  bridge->data_members_ = loader.members;
   auto trainer =
       training::Trainer::create(std::move(model), bridge->options_.trainer, std::move(*begin),
                                 std::move(source), bridge->make_hooks(), log);
@@ -115,6 +117,7 @@ training::MakeSource Bridge::evaluation_source() const {
                                                 static_cast<std::uint32_t>(spec.channels));
     options.batch = options_.loader.batch;
     options.threads = 1;
+    options.max_bad = options_.loader.max_bad;
     auto loader = std::make_unique<training::Loader>(*options_.val, options, log_);
     return std::make_unique<training::LoaderSource>(std::move(loader));
   };
@@ -154,7 +157,20 @@ void Bridge::snapshot(std::function<void(training::Replica)> done) {
   run_on_lane(std::move(work), std::move(done));
 }
 
+void Bridge::set_data_members(const std::vector<NodeId>& members) {
+  if (members == data_members_) return;
+  data_members_ = members;
+  // The loader may be shuffling, which takes longer than the io thread has.
+  auto tell = [this, members] {
+    loader_->set_members(members);
+    return members.size();
+  };
+  auto told = [this](std::size_t count) { log_.info("data.shared", {{"members", count}}); };
+  run_on_lane(std::move(tell), std::move(told));
+}
+
 void Bridge::note_step(const training::StepReport& report) {
+  const std::uint64_t bad_samples = loader_->bad_samples();
   const double total = report.data_wait_s + report.compute_s + report.lease_wait_s +
                        report.optimizer_s + report.evaluation_s;
   bool post = false;
@@ -164,6 +180,7 @@ void Bridge::note_step(const training::StepReport& report) {
     gathered_.samples = report.samples;
     gathered_.learning_rate = report.learning_rate;
     gathered_.bad_steps = report.bad_steps;
+    gathered_.bad_samples = bad_samples;
     gathered_.steps += 1;
     gathered_.loss += report.loss;
     gathered_.images_per_second += static_cast<double>(report.batch);

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace starling::node {
 
@@ -99,6 +100,9 @@ class Bridge {
     asio::post(lane_, std::move(task));
   }
 
+  // Who shares the data set with this node, itself included, ascending; counts where the data is
+  // partitioned. Costs nothing where nothing changed.
+  void set_data_members(const std::vector<NodeId>& members) ON_IO_THREAD;
   // The swarm's share of the budget, for the learning rate.
   void set_progress(double share) { trainer_->set_progress(share); }
   // `on_paused` on the io thread, once no step is running.
@@ -139,6 +143,8 @@ class Bridge {
   BridgeEvents& events_;
   Log& log_;
   std::unique_ptr<training::Trainer> trainer_;
+  training::Loader* loader_ = nullptr;  // the trainer's
+  std::vector<NodeId> data_members_;    // that the loader was told; io thread
   std::unique_ptr<gossip::Replica> references_;
   asio::thread_pool lane_{1};
 

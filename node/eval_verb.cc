@@ -42,7 +42,7 @@ Result<Measured> measure(const Config& config, const EvalArguments& arguments, L
                                               static_cast<std::uint32_t>(model_spec.image_size),
                                               static_cast<std::uint32_t>(model_spec.channels));
   options.batch = config.train.batch.value_or(64);
-  options.threads = config.data.threads.value_or(2);
+  options.threads = data_threads(config);
   options.max_bad = config.data.max_bad;
   auto source = std::make_unique<training::LoaderSource>(
       std::make_unique<training::Loader>(*data, options, log));
@@ -55,7 +55,7 @@ Result<Measured> measure(const Config& config, const EvalArguments& arguments, L
 
 int eval_verb(const Config& config, const EvalArguments& arguments, const Terminal& terminal) {
   const SteadyClock clock;
-  LogBackend log({.level = config.log.level}, clock, terminal.err);
+  LogBackend log(log_options(config, terminal), clock, terminal.err);
   const auto measured = measure(config, arguments, log);
   if (!measured) {
     terminal.err << "starling eval: " << to_string(measured.error()) << '\n';

@@ -2,6 +2,7 @@
 
 #include "node/options.h"
 #include "node/printable.h"
+#include "training/device.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -57,7 +58,7 @@ Node::Node(NodeParts parts)
       config_(parts_.config),
       log_(parts_.log),
       rng_(config_.debug.seed.value_or(system_random())),
-      instance_{rng_()},
+      instance_{system_random()},  // of this process, whatever repeats
       tasks_(io_.get_executor(), log_, [this] { bug_ = true; }),
       transport_({.io = io_, .pool = pool_, .events = *this, .log = log_}, parts_.identity,
                  std::move(parts_.key),
@@ -93,6 +94,7 @@ Node::Node(NodeParts parts)
   figures_.swarm = parts_.swarm;
   figures_.started = clock_.now();
   figures_.images_per_epoch = parts_.data.train->size();
+  metrics_.set(Metric::build_info, 1, {STARLING_VERSION, training::libtorch_version()});
 }
 
 Node::~Node() = default;
@@ -189,10 +191,14 @@ void Node::every_second() {
   health_.beat_io(now);
   figures_.host = host_sampler_.sample(now);
   metrics_.update(*figures_.host);
+  metrics_.raise_to(Metric::events_lost, static_cast<double>(parts_.events.lost()));
+  for (const auto& member : gossip_.membership().members(now))
+    if (member.round_trip) metrics_.observe(Metric::peer_rtt, seconds(*member.round_trip));
   for (const auto& session : transport_.figures())
     if (session.goodput > 0) gossip_.on_goodput(session.peer, session.goodput);
   if (bridge_ && figures_.phase == Phase::training) {
     bridge_->set_progress(gossip_.progress_share(now));
+    bridge_->set_data_members(data_members());
     if (now >= next_checkpoint_) save_checkpoint([] {});
     if (now >= next_evaluation_) evaluate_now();
   }

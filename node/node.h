@@ -135,8 +135,10 @@ class Node final : private transport::SessionEvents,
   // on meanwhile.
   transport::Task<> build_and_start(Beginning beginning);
   transport::Task<> drop_bridge();
-  [[nodiscard]] BridgeOptions bridge_options() const;
+  [[nodiscard]] BridgeOptions bridge_options() const ON_IO_THREAD;
+  [[nodiscard]] std::vector<NodeId> data_members() const ON_IO_THREAD;
   [[nodiscard]] gossip::ModelFacts model_facts() const;
+  void tell_run(double value) ON_IO_THREAD;
   void save_checkpoint(std::function<void()> done) ON_IO_THREAD;
   void evaluate_now() ON_IO_THREAD;
   void note_evaluation(const Result<training::EvaluationReport>& report) ON_IO_THREAD;
@@ -152,11 +154,13 @@ class Node final : private transport::SessionEvents,
              std::size_t attachment_bytes) override ON_IO_THREAD;
   void on_refused(const NodeId& peer, std::uint16_t type, ByteView body) override ON_IO_THREAD;
   void on_dial_failed(const transport::Endpoint& target, const Error& why) override ON_IO_THREAD;
+  void count_failure(const Error& why) ON_IO_THREAD;
   void on_effect(gossip::GossipEffect effect) override ON_IO_THREAD;
   void on_effect(bootstrap::JoinEffect effect) override ON_IO_THREAD;
   void persist_incarnation(Incarnation ceiling) ON_IO_THREAD;
   transport::Task<> write_incarnation(Incarnation ceiling);
   void note(const gossip::MemberChange& change) ON_IO_THREAD;
+  void remember_addresses(const gossip::MemberRecord& record) ON_IO_THREAD;
   void note(const gossip::ExchangeEvent& event) ON_IO_THREAD;
   void note(gossip::Notice notice) ON_IO_THREAD;
 

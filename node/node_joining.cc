@@ -116,9 +116,10 @@ void Node::begin_training(const bootstrap::BeginTraining& begin) {
     training::Checkpoint checkpoint = std::move(*parts_.checkpoint);
     parts_.checkpoint.reset();
     beginning.origin = gossip::Origin::restored;
-    beginning.age = static_cast<double>(checkpoint.state.step);
-    gossip_.membership().progress().merge(clock_.now(),
-                                          parse_counters(checkpoint.state.progress_map));
+    const SavedProgress saved = parse_progress(checkpoint.state.progress_map);
+    beginning.age = saved.age > 0 ? saved.age : static_cast<double>(checkpoint.state.step);
+    gossip_.membership().progress().merge(clock_.now(), saved.counters);
+    gossip_.membership().progress().merge_age(clock_.now(), saved.run_age);
     beginning.start = training::Trainer::Start{.replica = std::move(checkpoint.replica),
                                                .momenta = std::move(checkpoint.momenta),
                                                .state = std::move(checkpoint.state)};

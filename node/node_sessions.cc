@@ -31,12 +31,19 @@ void Node::on_session_up(const transport::SessionInfo& info) {
 
 void Node::on_session_down(const NodeId& peer, const Error& why) {
   log_.debug("session.down", {{"peer", short_form(peer)}, {"why", to_string(why)}});
+  count_failure(why);
   if (fault_of(why.code) == Fault::peer && why.code != Errc::closed && why.code != Errc::timed_out)
     log_.warn("session.ended", {{"peer", short_form(peer)},
                                 {"why", to_string(why)},
                                 {"did", "closed this session; nothing else changes"}});
   bootstrap_driver_.on_session_down(peer);
   gossip_driver_.on_session_down(peer, why);
+}
+
+// A session that ends because one side stops is no failure.
+void Node::count_failure(const Error& why) {
+  if (fault_of(why.code) != Fault::stopping && why.code != Errc::closed)
+    metrics_.add(Metric::gossip_errors, 1, {name_of(why.code)});
 }
 
 void Node::on_message(const NodeId& peer, transport::Message message) {
@@ -55,6 +62,7 @@ void Node::on_refused(const NodeId& peer, std::uint16_t type, ByteView body) {
 
 void Node::on_dial_failed(const transport::Endpoint& target, const Error& why) {
   log_.debug("dial.failed", {{"address", transport::to_string(target)}, {"why", to_string(why)}});
+  count_failure(why);
   bootstrap_driver_.on_dial_failed(target, why);
   gossip_driver_.on_dial_failed(target, why);
 }
@@ -124,6 +132,7 @@ void Node::note(const gossip::MemberChange& change) {
       change.after ? std::string(gossip::name_of(*change.after)) : "forgotten";
   const auto member = gossip_.membership().find(clock_.now(), change.id);
   const std::string name = member ? member->record.name : std::string();
+  if (member && change.after == gossip::MemberState::alive) remember_addresses(member->record);
   if (change.after == gossip::MemberState::suspect || change.after == gossip::MemberState::dead)
     figures_.member_reasons[change.id] = text;
   else
@@ -132,6 +141,13 @@ void Node::note(const gossip::MemberChange& change) {
   parts_.events.append(
       "member",
       {{"id", to_hex(change.id.view())}, {"name", name}, {"state", after}, {"how", text}});
+}
+
+// A node that was only ever dialled finds the swarm again after a restart too.
+void Node::remember_addresses(const gossip::MemberRecord& record) {
+  for (const auto& address : record.addresses)
+    if (const auto endpoint = transport::parse_endpoint(address); endpoint && endpoint->port != 0)
+      book_changed_ = parts_.address_book.on_told(record.id, *endpoint) || book_changed_;
 }
 
 void Node::note(const gossip::ExchangeEvent& event) {

@@ -39,14 +39,32 @@ BridgeOptions Node::bridge_options() const {
                                                 static_cast<std::uint32_t>(model.image_size),
                                                 static_cast<std::uint32_t>(model.channels));
   options.loader.batch = batch_of(config_, model);
-  options.loader.threads = config_.data.threads.value_or(1);
+  options.loader.threads = data_threads(config_);
   options.loader.max_bad = config_.data.max_bad;
   options.loader.sampler.seed = settings_.seed;
   options.loader.sampler.node = parts_.identity.id();
   options.loader.sampler.partition = config_.data.partition == DataPartition::members
                                          ? training::Partition::members
                                          : training::Partition::none;
+  options.loader.members = data_members();
   return options;
+}
+
+// Who shares out the epochs of this node's data set: all that say they have it and train the same.
+std::vector<NodeId> Node::data_members() const {
+  std::vector<NodeId> members;
+  if (config_.data.partition != DataPartition::members) return members;
+  const Hash settings = join_.settings().fingerprint();
+  for (const auto& member : gossip_.membership().members(clock_.now())) {
+    const bool here =
+        member.state == gossip::MemberState::alive || member.state == gossip::MemberState::suspect;
+    const gossip::MemberRecord& record = member.record;
+    if (here && record.data_set == parts_.data.train->id() && record.settings == settings)
+      members.push_back(record.id);
+  }
+  members.push_back(parts_.identity.id());
+  std::ranges::sort(members);
+  return members;
 }
 
 gossip::ModelFacts Node::model_facts() const {
@@ -58,6 +76,7 @@ gossip::ModelFacts Node::model_facts() const {
       .shape = shape_of(parts_.model),
       .blocks = static_cast<std::uint32_t>(layout.blocks()),
       .max_payload = gossip::max_payload_bytes(layout, gossip::Level::l6, gossip::Statistics::with),
+      .degree = settings_.degree,
       .budget = settings_.budget};
 }
 
@@ -82,8 +101,9 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   if (exit_ || figures_.phase == Phase::leaving) co_return;
   const TimePoint now = clock_.now();
   figures_.batch = static_cast<std::uint32_t>(batch_of(config_, settings_.model));
-  next_checkpoint_ = now + config_.checkpoint.every;
-  next_evaluation_ = now + config_.eval.every;
+  next_checkpoint_ = next_due(now, config_.checkpoint.every);
+  next_evaluation_ = next_due(now, config_.eval.every);
+  tell_run(1);
   bridge_->set_progress(gossip_.progress_share(now));
   bridge_->start();
   set_phase(Phase::training);
@@ -100,19 +120,29 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
 }
 
 transport::Task<> Node::drop_bridge() {
+  assert_io_thread();
   if (!bridge_) co_return;
+  tell_run(0);
   auto ends = bridge_->stop();
   co_await std::move(ends);
   bridge_.reset();
 }
 
+void Node::tell_run(double value) {
+  metrics_.set(Metric::run_info, value,
+               {bridge_->model().plan.spec.name, figures_.mode, device_name(bridge_->device())});
+}
+
 void Node::save_checkpoint(std::function<void()> done) {
-  next_checkpoint_ = clock_.now() + config_.checkpoint.every;
+  next_checkpoint_ = next_due(clock_.now(), config_.checkpoint.every);
   if (!bridge_ || saving_) return done();
   saving_ = true;
   training::CheckpointRequest request;
   request.where = {.folder = parts_.dir.checkpoints(), .keep = config_.checkpoint.keep};
-  request.progress_map = format_counters(gossip_.membership().progress().saved());
+  request.progress_map =
+      format_progress({.counters = gossip_.membership().progress().saved(),
+                       .age = gossip_.mixer() != nullptr ? gossip_.mixer()->age() : 0,
+                       .run_age = gossip_.membership().progress().run_age(clock_.now())});
   request.settings_fingerprint = to_hex(join_.settings().fingerprint().view());
   bridge_->save(std::move(request), [this, done = std::move(done)](
                                         const Result<std::filesystem::path>& saved) {
@@ -134,7 +164,7 @@ void Node::save_checkpoint(std::function<void()> done) {
 }
 
 void Node::evaluate_now() {
-  next_evaluation_ = clock_.now() + config_.eval.every;
+  next_evaluation_ = next_due(clock_.now(), config_.eval.every);
   if (!bridge_ || evaluating_ || !parts_.data.val) return;
   evaluating_ = true;
   bridge_->evaluate([this](const Result<training::EvaluationReport>& report) {
@@ -186,6 +216,7 @@ void Node::on_steps(const StepFigures& figures) {
     metrics_.observe(Metric::train_step_duration, part_s, {phase});
   };
   observe("data", figures.data_wait_share * figures.step_s);
+  metrics_.add(Metric::data_wait_seconds, figures.data_wait_share * figures.step_s * steps);
   observe("lease", figures.lease_wait_share * figures.step_s);
   observe("compute", figures.compute_s);
   observe("optimizer", figures.optimizer_s);

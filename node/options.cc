@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <thread>
 #include <utility>
 
 namespace starling::node {
@@ -83,10 +84,6 @@ gossip::GossipOptions gossip_options(const Config& config) {
   options.linger = config.finish.linger;
   options.exchange.levels.fixed_level = level_of(config.gossip.codec);
   options.exchange.levels.fixed_tau = config.gossip.tau;
-  if (config.swarm.degree) {
-    options.membership.topology.degree = *config.swarm.degree;
-    options.exchange.degree = *config.swarm.degree;
-  }
   return options;
 }
 
@@ -114,6 +111,24 @@ training::DeviceOptions device_options(const Config& config) {
       break;
   }
   return device;
+}
+
+std::uint32_t data_threads(const Config& config) {
+  const std::uint32_t cores = std::thread::hardware_concurrency();  // that this process may use
+  return config.data.threads.value_or(std::clamp(cores / 2, 1U, 4U));
+}
+
+LogBackendOptions log_options(const Config& config, const Terminal& terminal) {
+  const bool json = config.log.format == LogFormat::json;
+  const bool colour = config.log.color == Colour::automatic && terminal.err_is_tty && !json;
+  return {.level = config.log.level,
+          .format = json ? LineFormat::json : LineFormat::text,
+          .colour = colour ? LineColour::levels : LineColour::off,
+          .per_event = config.log.per_event};
+}
+
+TimePoint next_due(TimePoint now, Duration every) {
+  return every > Duration::zero() ? now + every : kNever;
 }
 
 Result<void> check_supported(const Config& config) {

@@ -17,15 +17,6 @@ namespace starling::node {
 
 namespace {
 
-LogBackendOptions log_options(const Config& config, const Terminal& terminal) {
-  const bool json = config.log.format == LogFormat::json;
-  const bool colour = config.log.color == Colour::automatic && terminal.err_is_tty && !json;
-  return {.level = config.log.level,
-          .format = json ? LineFormat::json : LineFormat::text,
-          .colour = colour ? LineColour::levels : LineColour::off,
-          .per_event = config.log.per_event};
-}
-
 Result<training::DataSets> open_data(const Config& config, Log& log) {
   TRY(const training::DataSpec spec, training::parse_data_spec(config.data.train));
   if (config.data.val.empty()) return training::open_data(spec, nullptr, log);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -43,6 +44,15 @@ class ChunkReader {
   std::size_t chunk_ = 0;
   std::size_t at_ = 0;
 };
+
+// The number that the whole text is.
+template <class Number>
+std::optional<Number> whole_number(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
 
 bool all_finite(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
@@ -95,27 +105,39 @@ Result<training::Replica> replica_of(const bootstrap::Snapshot& snapshot,
   return replica;
 }
 
-std::string format_counters(const std::vector<gossip::SavedCounter>& counters) {
-  std::string text;
-  for (const auto& counter : counters)
+std::string format_progress(const SavedProgress& progress) {
+  using std::chrono::milliseconds;
+  const auto run_age = std::chrono::duration_cast<milliseconds>(progress.run_age);
+  std::string text = "age " + std::to_string(progress.age) + "\nrun_age_ms " +
+                     std::to_string(run_age.count()) + "\n";
+  for (const auto& counter : progress.counters)
     text += to_hex(counter.id.view()) + ' ' + std::to_string(counter.samples) + '\n';
   return text;
 }
 
-std::vector<gossip::SavedCounter> parse_counters(std::string_view text) {
-  std::vector<gossip::SavedCounter> counters;
+SavedProgress parse_progress(std::string_view text) {
+  SavedProgress progress;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    if (line.size() < 66) continue;
-    const auto raw = from_hex(line.substr(0, 64));
-    const auto id = raw ? NodeId::from(*raw) : std::nullopt;
-    std::uint64_t samples = 0;
-    const auto [end, error] = std::from_chars(line.data() + 65, line.data() + line.size(), samples);
-    if (id && error == std::errc{} && end == line.data() + line.size())
-      counters.push_back({*id, samples});
+    const std::string_view key = line.substr(0, line.find(' '));
+    if (key.size() == line.size()) continue;
+    const std::string_view value = line.substr(key.size() + 1);
+    if (key == "age") {
+      progress.age = whole_number<double>(value).value_or(0);
+      if (!std::isfinite(progress.age)) progress.age = 0;
+    } else if (key == "run_age_ms") {
+      constexpr std::uint64_t kMost_ms = std::uint64_t{1} << 42;  // 139 years
+      const auto run_age_ms = std::min(whole_number<std::uint64_t>(value).value_or(0), kMost_ms);
+      progress.run_age = std::chrono::milliseconds(static_cast<std::int64_t>(run_age_ms));
+    } else {
+      const auto raw = from_hex(key);
+      const auto id = raw ? NodeId::from(*raw) : std::nullopt;
+      const auto samples = whole_number<std::uint64_t>(value);
+      if (id && samples) progress.counters.push_back({*id, *samples});
+    }
   }
-  return counters;
+  return progress;
 }
 
 }  // namespace starling::node

@@ -7,6 +7,7 @@
 
 #include "bootstrap/snapshot.h"
 #include "gossip/membership/progress.h"
+#include "node/base/clock.h"
 #include "node/base/result.h"
 #include "training/models/tensor_table.h"
 #include "training/replica.h"
@@ -28,9 +29,17 @@ namespace starling::node {
 [[nodiscard]] Result<training::Replica> replica_of(const bootstrap::Snapshot& snapshot,
                                                    const training::Model& model);
 
-// "<hex id> <samples>\n" for each counter, and back; lines that are none are left out, because a
-// counter that is lost costs a little progress and a run that cannot start costs everything.
-[[nodiscard]] std::string format_counters(const std::vector<gossip::SavedCounter>& counters);
-[[nodiscard]] std::vector<gossip::SavedCounter> parse_counters(std::string_view text);
+// What a checkpoint keeps of the swarm.
+struct SavedProgress {
+  std::vector<gossip::SavedCounter> counters;
+  double age = 0;      // of the replica, in steps (rulings 7): not the steps of this node
+  Duration run_age{};  // since genesis
+};
+
+// "age <steps>\n", "run_age_ms <ms>\n" and "<hex id> <samples>\n" for each counter, and back; lines
+// that are none are left out, because a counter that is lost costs a little progress and a run that
+// cannot start costs everything.
+[[nodiscard]] std::string format_progress(const SavedProgress& progress);
+[[nodiscard]] SavedProgress parse_progress(std::string_view text);
 
 }  // namespace starling::node

@@ -16,6 +16,7 @@ namespace {
 
 // Above every run that anybody pays for, below what a counter of samples loses.
 constexpr std::uint64_t kMaxBudget = std::uint64_t{1} << 50;
+static_assert(kMaxDegree == gossip::kMaxDegree, "what can be set, the topology can give");
 constexpr std::uint64_t kMaxBudgetSeconds = std::uint64_t{100} * 366 * 24 * 3600;
 
 bool is_small_image(const training::ModelSpec& model) { return model.image_size <= 64; }
@@ -36,6 +37,14 @@ class Reader {
     const auto value = parse_count(word(key), low, high);
     if (!value) note(key, "is not " + value.error());
     return value.value_or(low);
+  }
+  // 0 for "auto".
+  std::uint32_t count_or_auto(const std::string& key, std::uint32_t high) {
+    const auto found = text_.find(key);
+    if (found == text_.end() || found->second != "auto")
+      return static_cast<std::uint32_t>(count(key, 1, high));
+    ++read_;
+    return 0;
   }
   double number(const std::string& key, double low, double high) {
     const auto value = parse_number(word(key), low, high);
@@ -104,6 +113,7 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
   made.optimizer.weight_decay = static_cast<float>(config.train.weight_decay);
   made.label_smoothing = config.train.label_smoothing;
   made.seed = config.train.seed;
+  made.degree = config.swarm.degree.value_or(0);
   made.budget = budget_of(config.train.until, train.size(), batch);
   if (made.budget.samples == 0 && made.budget.time <= Duration::zero())
     return fail(Errc::bad_config, Doing::reading_config,
@@ -124,6 +134,7 @@ SettingsText to_text(const TrainingSettings& settings, const Hash& genesis) {
       {"weight_decay", show_number(static_cast<double>(settings.optimizer.weight_decay))},
       {"label_smoothing", show_number(settings.label_smoothing)},
       {"seed", std::to_string(settings.seed)},
+      {"degree", settings.degree == 0 ? "auto" : std::to_string(settings.degree)},
       {"budget_samples", std::to_string(settings.budget.samples)},
       {"budget_seconds",
        std::to_string(
@@ -147,6 +158,7 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
   made.optimizer.weight_decay = static_cast<float>(reader.number("weight_decay", 0, 1));
   made.label_smoothing = reader.number("label_smoothing", 0, 1);
   made.seed = reader.count("seed", 0, std::numeric_limits<std::uint64_t>::max());
+  made.degree = reader.count_or_auto("degree", gossip::kMaxDegree);
   made.budget.samples = reader.count("budget_samples", 0, kMaxBudget);
   made.budget.time = std::chrono::seconds(reader.count("budget_seconds", 0, kMaxBudgetSeconds));
   reader.same("block", std::to_string(gossip::kBlock));
@@ -159,7 +171,8 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
 }
 
 std::set<std::string> forced_settings(const Config& config) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kKeys{{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kKeys{{
+      {"swarm.degree", "degree"},
       {"train.model", "model"},
       {"train.img", "img"},
       {"train.lr", "lr"},

@@ -23,6 +23,7 @@ struct TrainingSettings {
   training::OptimizerOptions optimizer;
   double label_smoothing = 0.1;
   std::uint64_t seed = 1;
+  std::uint32_t degree = 0;  // neighbours of a node; 0: by the number of members
   gossip::Budget budget;
 
   friend bool operator==(const TrainingSettings&, const TrainingSettings&);

@@ -54,6 +54,8 @@ struct NetConfig {
   std::uint32_t handshake_rate = 20;
 };
 
+inline constexpr std::uint32_t kMaxDegree = 16;
+
 struct SwarmConfig {
   SwarmMode mode = SwarmMode::secret;
   std::string name = "starling";  // decides the swarm in open mode only

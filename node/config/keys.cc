@@ -166,8 +166,9 @@ constexpr std::array kKeys{
         "auto: two words made from the key, because host names collide on cloned machines."),
     row<CountOrAuto<&C::node, &NodeConfig::threads, 1, 1'024>>(
         "node.threads", "--threads", "N",
-        "Threads that compute on the CPU. auto: the cores that this process may use. More than "
-        "cores makes every step slower."),
+        "Threads inside one operation on the CPU. auto: 1. More only pay on cores that nothing "
+        "else "
+        "uses: they wait for each other, so one busy core slows every step."),
     row<Choice<&C::node, &NodeConfig::ui, kUiWords>>(
         "node.ui", "--ui", "auto|tui|plain|json|none",
         "How progress is shown: plain is one line every 10 s, json the same as an object, none "
@@ -219,10 +220,10 @@ constexpr std::array kKeys{
         "swarm.invite", "--invite", "STRING|@FILE|-",
         "A one-time invite (starling1:...) instead of peers and a secret; - reads it from standard "
         "input, which keeps it out of the process list."),
-    setting<CountOrAuto<&C::swarm, &SwarmConfig::degree, 1, 64>>(
+    setting<CountOrAuto<&C::swarm, &SwarmConfig::degree, 1, kMaxDegree>>(
         "swarm.degree", "--degree", "N",
-        "Neighbours of a node. auto: 4, and 6 above 64 members. More agree in fewer exchanges and "
-        "hold one reference (the model's size) each."),
+        "Neighbours of a node, rounded up to an even number. auto: 4, and 6 above 64 members. More "
+        "agree in fewer exchanges and hold one reference (the model's size) each."),
     row<Choice<&C::swarm, &SwarmConfig::adopt, kAdoptWords>>(
         "swarm.adopt", "", "auto|always|never",
         "Whether a node takes over the swarm's settings where they differ from its own. auto: all "
@@ -237,7 +238,8 @@ constexpr std::array kKeys{
         "one small size. Time and memory grow with its square."),
     row<CountOrAuto<&C::train, &TrainConfig::batch, 1, 65'536>>(
         "train.batch", "--batch", "N|auto",
-        "Images in a step of this node. auto: 64. Larger fills an accelerator better and makes "
+        "Images in a step of this node. auto: 64 of at most 64 pixels, otherwise 16. Larger fills "
+        "an accelerator better and makes "
         "fewer steps of the same budget."),
     row<Choice<&C::train, &TrainConfig::precision, kPrecisionWords>>(
         "train.precision", "--precision", "auto|fp32|bf16",
@@ -245,8 +247,8 @@ constexpr std::array kKeys{
         "where the device is fast at it."),
     setting<Decimal<&C::train, &TrainConfig::lr, 0, 100'000>>(
         "train.lr", "--lr", "X",
-        "Learning rate at the end of the warm-up. auto: 0.1. Higher trains faster until it "
-        "diverges."),
+        "Learning rate at the end of the warm-up. auto: 0.1, and in proportion less for a batch "
+        "below 64. Higher trains faster until it diverges."),
     setting<Decimal<&C::train, &TrainConfig::momentum, 0, 999>>(
         "train.momentum", "", "X",
         "Share of the last step's velocity that is kept. Private to each node, never averaged."),
@@ -273,7 +275,7 @@ constexpr std::array kKeys{
     row<Choice<&C::gossip, &GossipConfig::codec, kCodecWords>>(
         "gossip.codec", "--codec", "auto|L0..L6|none",
         "How deltas are compressed. auto: the cheapest level that keeps the replicas together, "
-        "from L2 up, chosen per edge; L0 to L6 pin a level; none sends fp32, for comparison."),
+        "from L2 up, chosen per edge; L0 to L6 pin a level; none (fp32) is not in this version."),
     row<CountOrAuto<&C::gossip, &GossipConfig::tau, 1, 1'024>>(
         "gossip.tau", "", "N",
         "Own steps between two offers. auto: from 2 upwards, as the line carries it."),
@@ -296,7 +298,8 @@ constexpr std::array kKeys{
     row<CountOrAuto<&C::data, &DataConfig::threads, 1, 256>>(
         "data.threads", "", "N",
         "Threads that read and decode; one decodes about 250 photographs of 224 pixels a second. "
-        "auto: 1 to 4, by cores. More than cores takes time from training."),
+        "auto: half the cores that this process may use, from 1 to 4. More than cores takes time "
+        "from training."),
 
     row<Text<&C::http, &HttpConfig::listen, http_address>>(
         "http.listen", "--http", "HOST:PORT|off",
@@ -340,7 +343,7 @@ constexpr std::array kKeys{
         "training. 0: only at the end."),
     row<Time<&C::checkpoint, &CheckpointConfig::every, 0, 30 * kDay>>(
         "checkpoint.every", "", "D",
-        "Time between checkpoints: what a crash can cost. 0: only when leaving or finishing."),
+        "Time between checkpoints: what a crash can cost. 0: only when leaving."),
     row<Count<&C::checkpoint, &CheckpointConfig::keep, 1, 1'000>>(
         "checkpoint.keep", "", "N",
         "Checkpoints that are kept; each takes three times the model's size (ResNet-50: 205 MB)."),

@@ -1,0 +1,62 @@
+#include "node/training_settings.h"
+
+#include "node/log_backend.h"
+#include "training/data/spec.h"
+
+#include <doctest/doctest.h>
+
+#include <sstream>
+#include <string>
+
+using namespace starling;
+using namespace starling::node;
+
+namespace {
+
+struct Fixture {
+  SteadyClock clock;
+  std::ostringstream lines;
+  LogBackend log{{}, clock, lines};
+  training::DataSets data = *training::open_data(
+      *training::parse_data_spec("synthetic:size=16,channels=1,train=64,val=16"), nullptr, log);
+  Config config;
+
+  Fixture() { config.train.model = "small"; }
+  SettingsText text() { return to_text(*settings_of(config, *data.train), Hash{}); }
+};
+
+}  // namespace
+
+TEST_SUITE("node/training_settings") {
+  TEST_CASE("settings come back from their text, whatever the degree") {
+    Fixture node;
+    for (const auto degree : {std::optional<std::uint32_t>(), std::optional<std::uint32_t>(8)}) {
+      node.config.swarm.degree = degree;
+      const auto text = node.text();
+      CHECK(text.at("degree") == (degree ? "8" : "auto"));
+      const auto parsed = parse_settings(text);
+      REQUIRE(parsed.has_value());
+      CHECK(parsed->degree == degree.value_or(0));
+      CHECK(to_text(*parsed, Hash{}) == text);
+    }
+  }
+
+  TEST_CASE("a degree that no topology has is refused by name") {
+    Fixture node;
+    for (const std::string degree : {"0", "17", "four", ""}) {
+      CAPTURE(degree);
+      auto text = node.text();
+      text["degree"] = degree;
+      const auto parsed = parse_settings(text);
+      REQUIRE_FALSE(parsed.has_value());
+      CHECK(parsed.error().detail.find("degree") != std::string::npos);
+    }
+  }
+
+  TEST_CASE("a degree that a person chose is never given up") {
+    Fixture node;
+    CHECK_FALSE(forced_settings(node.config).contains("degree"));
+    node.config.origins["swarm.degree"] = {};
+    CHECK(forced_settings(node.config).contains("degree"));
+  }
+}
