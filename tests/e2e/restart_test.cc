@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -70,5 +72,43 @@ TEST_SUITE("e2e/restart") {
     const auto served = server.process().wait(10s);
     REQUIRE(served.has_value());
     CHECK(served->status == 0);
+  }
+
+  TEST_CASE("a killed node goes on from its checkpoint, finds the swarm and is in the final hash") {
+    auto arguments = small_run("200000");
+    arguments.insert(arguments.end(), {"--set", "checkpoint.every=1s"});
+    Swarm swarm(arguments);
+    swarm.start(3);
+    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2}, 3); }));
+    REQUIRE(eventually(180s, [&] { return progress_share(swarm.node(0)) >= 0.2; }));
+    const auto state_file = swarm.node(0).dir() / "checkpoints" / "latest" / "state.json";
+    REQUIRE(eventually(60s, [&] { return std::filesystem::exists(state_file); }));
+
+    // The first node: it was told of no peer and dialled nobody.
+    const std::string id = swarm.node(0).id();
+    const auto step = swarm.node(0).step();
+    swarm.node(0).process().signal(SIGKILL);
+    REQUIRE(swarm.node(0).process().wait(10s).has_value());
+    const auto saved = nlohmann::json::parse(read_text(state_file), nullptr, false);
+    REQUIRE(saved.is_object());
+    CHECK(saved.at("step").get<std::int64_t>() > step / 2);
+    NodeProcess& back = swarm.restart(0);
+    REQUIRE(eventually(60s, [&] { return back.step() > 0; }));
+    const auto now = back.status();
+
+    INFO(swarm.logs());
+    REQUIRE(now.is_object());
+    CHECK(now.at("node").at("id") == id);
+    const auto& progress = now.at("progress");
+    CHECK(progress.at("step").get<std::int64_t>() > saved.at("step").get<std::int64_t>());
+    CHECK(progress.at("samples").get<std::uint64_t>() > saved.at("samples").get<std::uint64_t>());
+    CHECK(eventually(30s, [&] { return swarm.all_see({0, 1, 2}, 3); }));
+
+    CHECK(swarm.wait_all({0, 1, 2}, 300s) == std::vector<int>{0, 0, 0});
+    const std::string model = model_of(swarm.node(0));
+    CHECK(model == model_of(swarm.node(1)));
+    CHECK(model == model_of(swarm.node(2)));
+    const auto participants = swarm.node(1).certificate().at("participants");
+    CHECK(std::ranges::count(participants, nlohmann::json(id)) == 1);
   }
 }
