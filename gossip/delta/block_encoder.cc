@@ -12,6 +12,8 @@ namespace starling::gossip {
 namespace {
 
 constexpr std::uint32_t kAbs = 0x7fffffffU;
+// Bins of the histogram: exponent and three bits of mantissa.
+constexpr std::uint32_t kBinShift = 20;
 
 std::uint32_t abs_bits(float value) { return std::bit_cast<std::uint32_t>(value) & kAbs; }
 double square(float value) { return static_cast<double>(value) * static_cast<double>(value); }
@@ -30,6 +32,18 @@ std::uint32_t first_above_mean(const FixedSum& all, std::uint32_t exponent) {
   const std::uint64_t above = all.sum / all.count + 1;
   return std::bit_cast<std::uint32_t>(static_cast<float>(above) * unit_of(exponent));
 }
+
+// Longest stream of a block of so many real values.
+constexpr std::size_t most_stream_bits(Level level, std::uint32_t real) {
+  std::size_t most = 0;
+  const std::uint32_t last = std::min(2 * nominal_count(level), real);
+  for (std::uint32_t k = std::min(nominal_count(level) / 2, real); k <= last; ++k)
+    most = std::max(most, max_stream_bits(level, k));
+  return most;
+}
+constexpr std::array<std::size_t, 3> kMostStreamBits{most_stream_bits(Level::l0, kBlock),
+                                                     most_stream_bits(Level::l1, kBlock),
+                                                     most_stream_bits(Level::l2, kBlock)};
 
 struct Centroids {
   std::uint16_t low = 0;
@@ -65,11 +79,11 @@ std::size_t max_block_bytes(const Layout& layout, std::size_t block, Level level
     default:
       break;
   }
-  std::size_t most = 0;
   const auto real = static_cast<std::uint32_t>(layout.real_count(block));
-  const std::uint32_t last = std::min(2 * nominal_count(level), real);
-  for (std::uint32_t k = std::min(nominal_count(level) / 2, real); k <= last; ++k)
-    most = std::max(most, max_stream_bits(level, k));
+  const std::uint32_t last = 2 * nominal_count(level);
+  // All blocks but a few are whole: their bound is a constant.
+  const std::size_t most = real >= last ? kMostStreamBits[static_cast<std::size_t>(level)]
+                                        : most_stream_bits(level, real);
   return 4 + (most + 7) / 8;
 }
 
@@ -78,13 +92,19 @@ const DifferenceFacts& BlockEncoder::load(std::size_t block, const float* x, con
   block_ = block;
   width_ = layout_.width(block);
   const auto bits = std::bit_cast<std::uint32_t>(threshold);
-  facts_ = kernels_.difference(x, r, width_, bits, d_.data());
+  counted_ = false;
+  const auto difference = [&](const float* from, const float* what) {
+    facts_ = bits == 0 ? kernels_.difference(from, what, width_, d_.data())
+                       : kernels_.difference_select(from, what, width_, bits,
+                                                    {d_.data(), indices_.data()});
+  };
+  difference(x, r);
   // Padding is zero at every honest user of this class; a value that strayed there must not reach
   // the wire, where it would be refused.
   if (!layout_.real_mask(block).empty()) {
     layout_.for_each_padding(block, 0, width_, [this](std::size_t i) { d_[i] = 0; });
     const std::array<float, kBlock> zero{};
-    facts_ = kernels_.difference(d_.data(), zero.data(), width_, bits, d_.data());
+    difference(d_.data(), zero.data());
   }
   return facts_;
 }
@@ -107,31 +127,28 @@ BlockBytes BlockEncoder::encode_sparse(Level level, float& threshold, std::uint8
   const std::uint32_t k = select(level, threshold);
   const std::span<const std::uint16_t> indices(indices_.data(), k);
 
-  FixedSum all{0, k};
-  for (const std::uint16_t i : indices) all.sum += fixed_point(abs_bits(d_[i]), exponent);
-  const std::uint32_t high_from = first_above_mean(all, exponent);
-  FixedSum above{0, 0};
-  for (const std::uint16_t i : indices) {
-    const std::uint32_t bits = abs_bits(d_[i]);
-    above.sum += bits >= high_from ? fixed_point(bits, exponent) : 0;
-    above.count += bits >= high_from ? 1 : 0;
-  }
+  const std::size_t padded = (k + 15U) / 16 * 16;
+  for (std::uint32_t i = 0; i < k; ++i) values_[i] = d_[indices[i]];
+  std::fill(values_.begin() + k, values_.begin() + static_cast<std::ptrdiff_t>(padded), 0.0F);
+
+  const FixedSum all{kernels_.sum_and_signs(values_.data(), padded, exponent, signs_.data()), k};
+  const FixedSum above = kernels_.sum_from(values_.data(), padded, exponent,
+                                           first_above_mean(all, exponent), sizes_.data());
   const Centroids centroids = centroids_of(all, above, exponent);
   put_u16(out, centroids.high);
   if (centroids.high == 0) return {.size = 2};
   put_u16(out + 2, centroids.low);
-  const std::size_t stream =
-      write_stream(level, {.indices = indices, .d = d_.data(), .high_from = high_from}, out + 4);
+  const std::size_t stream = write_stream(
+      level, {.indices = indices, .signs = signs_.data(), .sizes = sizes_.data()}, out + 4);
   return {4 + stream, energy_of(centroids, k - above.count, above.count)};
 }
 
 std::uint32_t BlockEncoder::select(Level level, float& threshold) {
   const auto real = static_cast<std::uint32_t>(layout_.real_count(block_));
   const std::uint32_t nominal = nominal_count(level);
-  const std::uint32_t count = facts_.at_least;
+  const std::uint32_t count = facts_.selected;
   if (threshold > 0 && count >= std::min(nominal / 2, real) &&
       count <= std::min(2 * nominal, real)) {
-    kernels_.select(d_.data(), width_, std::bit_cast<std::uint32_t>(threshold), indices_.data());
     // One eighth of the relative surplus: the count settles around k0 without swinging, because a
     // change of t by a share changes the count by several times that share.
     const float surplus = (static_cast<float>(count) - static_cast<float>(nominal)) /
@@ -142,78 +159,67 @@ std::uint32_t BlockEncoder::select(Level level, float& threshold) {
   return select_exactly(std::min(nominal, real), threshold);
 }
 
+// The histogram finds the bin of the last value that is wanted, nth_element the value within it.
+// Padding counts as zeros, which come last.
 std::uint32_t BlockEncoder::select_exactly(std::uint32_t wanted, float& threshold) {
-  const std::uint32_t least = kth_largest(wanted);
-  std::uint32_t count = kernels_.select(d_.data(), width_, least, indices_.data());
-  if (least == 0) count = drop_padding(count);
+  if (!counted_) count_magnitudes();
+  std::uint32_t bin = facts_.max_abs_bits >> kBinShift;
+  std::uint32_t above = 0;
+  for (; above + histogram_[bin] < wanted; --bin) above += histogram_[bin];
+  const std::uint32_t count = kernels_.select(d_.data(), width_, bin << kBinShift, indices_.data());
+  std::uint32_t found = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = abs_bits(d_[indices_[i]]);
+    candidates_[found] = bits;
+    found += bits >> kBinShift == bin ? 1 : 0;
+  }
+  const auto last = candidates_.begin() + (wanted - above - 1);
+  std::nth_element(candidates_.begin(), last, candidates_.begin() + found, std::greater<>());
+  const std::uint32_t least = *last;
   threshold = std::bit_cast<float>(least);
 
-  // Of the values that equal the least one, those with the higher indices go.
-  std::uint32_t surplus = count - wanted;
-  if (surplus == 0) return wanted;
-  std::uint32_t kept = count;
-  for (std::uint32_t i = count; i-- > 0 && surplus > 0;) {
-    if (abs_bits(d_[indices_[i]]) != least) continue;
-    indices_[i] = kBlock;  // marked
-    --surplus;
+  // Of the values that equal the least one those with the higher indices go, and padding first.
+  std::uint32_t equal = wanted;
+  for (std::uint32_t i = 0; i < count; ++i) equal -= abs_bits(d_[indices_[i]]) > least ? 1 : 0;
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint16_t index = indices_[i];
+    const std::uint32_t bits = abs_bits(d_[index]);
+    if (bits < least || (bits == least && equal == 0)) continue;
+    if (bits == 0 && !layout_.is_real(block_, index)) continue;
+    if (bits == least) --equal;
+    indices_[kept++] = index;
   }
-  const auto end = std::remove(indices_.begin(), indices_.begin() + kept, std::uint16_t{kBlock});
-  return static_cast<std::uint32_t>(end - indices_.begin());
+  return kept;
 }
 
-std::uint32_t BlockEncoder::drop_padding(std::uint32_t count) {
-  const auto end =
-      std::remove_if(indices_.begin(), indices_.begin() + count,
-                     [&](std::uint16_t index) { return !layout_.is_real(block_, index); });
-  return static_cast<std::uint32_t>(end - indices_.begin());
-}
-
-// Bits of the k-th largest |d|: a histogram of exponents and three bits of mantissa finds its bin,
-// nth_element the place within. Padding counts as zeros, which come last.
-std::uint32_t BlockEncoder::kth_largest(std::uint32_t k) {
-  constexpr std::uint32_t kShift = 20;
+void BlockEncoder::count_magnitudes() {
   histogram_.fill(0);
-  for (std::size_t i = 0; i < width_; ++i) ++histogram_[abs_bits(d_[i]) >> kShift];
-  std::uint32_t bin = facts_.max_abs_bits >> kShift;
-  std::uint32_t above = 0;
-  for (; above + histogram_[bin] < k; --bin) above += histogram_[bin];
-
-  std::uint32_t found = 0;
-  for (std::size_t i = 0; i < width_; ++i) {
-    const std::uint32_t bits = abs_bits(d_[i]);
-    candidates_[found] = bits;
-    found += bits >> kShift == bin ? 1 : 0;
-    if (found == histogram_[bin]) break;
-  }
-  const auto wanted = candidates_.begin() + (k - above - 1);
-  std::nth_element(candidates_.begin(), wanted, candidates_.begin() + found, std::greater<>());
-  return *wanted;
+  for (std::size_t i = 0; i < width_; ++i) ++histogram_[abs_bits(d_[i]) >> kBinShift];
+  counted_ = true;
 }
 
 BlockBytes BlockEncoder::encode_one_bit(std::uint8_t* out) {
   const std::uint32_t exponent = exponent_of(facts_.max_abs_bits);
-  FixedSum all = kernels_.fixed_sum(d_.data(), width_, exponent, 0);
-  all.count = static_cast<std::uint32_t>(layout_.real_count(block_));
+  const auto count = static_cast<std::uint32_t>(layout_.real_count(block_));
+  const FixedSum all{kernels_.sum_and_signs(d_.data(), width_, exponent, out + 2), count};
   const std::uint16_t mean = mean_as_bf16(all, exponent);
   put_u16(out, mean);
   if (mean == 0) return {.size = 2};
-  kernels_.pack_signs(d_.data(), width_, out + 2);
-  return {2 + width_ / 8, all.count * square(from_bf16(mean))};
+  return {2 + width_ / 8, count * square(from_bf16(mean))};
 }
 
 BlockBytes BlockEncoder::encode_two_bits(std::uint8_t* out) {
   const std::uint32_t exponent = exponent_of(facts_.max_abs_bits);
-  FixedSum all = kernels_.fixed_sum(d_.data(), width_, exponent, 0);
-  all.count = static_cast<std::uint32_t>(layout_.real_count(block_));
-  const std::uint32_t high_from = first_above_mean(all, exponent);
-  const FixedSum above = kernels_.fixed_sum(d_.data(), width_, exponent, high_from);
+  const auto count = static_cast<std::uint32_t>(layout_.real_count(block_));
+  const FixedSum all{kernels_.sum_and_signs(d_.data(), width_, exponent, out + 4), count};
+  const FixedSum above = kernels_.sum_from(d_.data(), width_, exponent,
+                                           first_above_mean(all, exponent), out + 4 + width_ / 8);
   const Centroids centroids = centroids_of(all, above, exponent);
   put_u16(out, centroids.high);
   if (centroids.high == 0) return {.size = 2};
   put_u16(out + 2, centroids.low);
-  kernels_.pack_signs(d_.data(), width_, out + 4);
-  kernels_.pack_at_least(d_.data(), width_, high_from, out + 4 + width_ / 8);
-  return {4 + width_ / 4, energy_of(centroids, all.count - above.count, above.count)};
+  return {4 + width_ / 4, energy_of(centroids, count - above.count, above.count)};
 }
 
 BlockBytes BlockEncoder::encode_groups(std::size_t group, int bits, std::uint8_t* out) {

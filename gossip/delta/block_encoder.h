@@ -19,6 +19,9 @@ struct BlockBytes {
 // The most bytes of one block.
 [[nodiscard]] std::size_t max_block_bytes(const Layout& layout, std::size_t block, Level level);
 
+// The longest block of all levels: the scales and codes of L6.
+inline constexpr std::size_t kMaxBlockBytes = 2 * kBlock / kGroup + kBlock;
+
 // What an encoder may write behind the bytes of a block: the room for it must be there.
 inline constexpr std::size_t kBlockSlack = 64;
 
@@ -31,7 +34,7 @@ class BlockEncoder {
   BlockEncoder(const Layout& layout, Isa isa) : layout_(layout), kernels_(kernels_of(isa)) {}
 
   // Takes d = x - r of a block, `x` and `r` being its first values. What a carried threshold would
-  // select is counted on the way; 0 counts everything.
+  // select is selected on the way; 0: nothing is.
   //
   // Returns what it found; a d that is not finite must not be encoded.
   const DifferenceFacts& load(std::size_t block, const float* x, const float* r, float threshold);
@@ -47,8 +50,7 @@ class BlockEncoder {
   BlockBytes encode_groups(std::size_t group, int bits, std::uint8_t* out);
   std::uint32_t select(Level level, float& threshold);
   std::uint32_t select_exactly(std::uint32_t wanted, float& threshold);
-  [[nodiscard]] std::uint32_t kth_largest(std::uint32_t k);
-  std::uint32_t drop_padding(std::uint32_t count);
+  void count_magnitudes();
 
   const Layout& layout_;
   const Kernels& kernels_;
@@ -57,8 +59,14 @@ class BlockEncoder {
   DifferenceFacts facts_{};
   alignas(64) std::array<float, kBlock> d_{};
   std::array<std::uint16_t, kBlock + 16> indices_{};
+  // How many |d| have each exponent and first three bits of mantissa; counted when first wanted.
+  bool counted_ = false;
   std::array<std::uint16_t, 2'048> histogram_{};
   std::array<std::uint32_t, kBlock> candidates_{};
+  // The selected values, zeros behind them up to a whole vector, and a bit each.
+  alignas(64) std::array<float, kMaxSelected> values_{};
+  std::array<std::uint8_t, kMaxSelected / 8 + 8> signs_{};
+  std::array<std::uint8_t, kMaxSelected / 8 + 8> sizes_{};
 };
 
 }  // namespace starling::gossip

@@ -55,8 +55,7 @@ class Sampler {
   std::size_t phase_;
   double energy_ = 0;
   std::array<double, kLevels> sent_{};
-  // The longest block: L6, scales and codes.
-  std::array<std::uint8_t, 2 * kBlock / kGroup + kBlock + kBlockSlack> scratch_{};
+  std::array<std::uint8_t, kMaxBlockBytes + kBlockSlack> scratch_{};
 };
 
 // Whose fault a difference is that cannot be sent.
@@ -88,9 +87,9 @@ Result<Encoded> encode(const Layout& layout, Difference difference, EncodeOption
   std::vector<float> thresholds = carry.thresholds;
   thresholds.resize(layout.first_small_block());
   Encoded result;
-  result.bytes.resize(max_bytes(layout, options.level) + kBlockSlack);
-  auto* const begin = reinterpret_cast<std::uint8_t*>(result.bytes.data());
-  std::uint8_t* out = begin;
+  // Only reserved: pages that are never written cost nothing.
+  result.bytes.reserve(max_bytes(layout, options.level));
+  std::array<std::uint8_t, kMaxBlockBytes + kBlockSlack> written;
   BlockEncoder encoder(layout, options.isa);
   Sampler sampler(layout, carry.sample);
 
@@ -102,15 +101,15 @@ Result<Encoded> encode(const Layout& layout, Difference difference, EncodeOption
     float& threshold = sparse && !layout.is_small(block) ? thresholds[block] : unused;
     const DifferenceFacts facts = encoder.load(block, x, r, threshold);
     if (facts.max_abs_bits >= kInfinityBits) return refuse(block, {x, layout.width(block)});
-    const BlockBytes bytes = encoder.encode(options.level, threshold, out);
-    out += bytes.size;
+    const BlockBytes bytes = encoder.encode(options.level, threshold, written.data());
+    const auto* const from = reinterpret_cast<const std::byte*>(written.data());
+    result.bytes.insert(result.bytes.end(), from, from + bytes.size);
     result.figures.difference_energy += facts.energy;
     result.figures.sent_energy += bytes.sent_energy;
     if (sampler.wants(block)) sampler.look(encoder, facts.energy);
   }
 
   result.figures.unsent_share = sampler.unsent_shares();
-  result.bytes.resize(static_cast<std::size_t>(out - begin));
   // A sparse delta is often half of the longest one, and it is kept until its answer came.
   result.bytes.shrink_to_fit();
   carry.thresholds = std::move(thresholds);

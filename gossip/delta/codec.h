@@ -136,14 +136,4 @@ class DeltaView {
 // Writes q of one block: width(block) values; `out` has room for kBlock.
 void decode_block(const DeltaView& view, std::size_t block, std::span<float> out, Isa isa);
 
-// q of one block of a sparse level as a list.
-struct SparseBlock {
-  std::uint32_t count = 0;
-  std::array<std::uint16_t, kMaxSelected> index;
-  std::array<float, kMaxSelected> value;
-};
-
-// Lists q of a block of a sparse delta; only for blocks of the big part (a STARLING_CHECK).
-void decode_sparse(const DeltaView& view, std::size_t block, SparseBlock& out);
-
 }  // namespace starling::gossip

@@ -26,71 +26,24 @@ std::size_t statistics_bytes(const Layout& layout) {
 // Both deltas of one block as values.
 class BlockPair {
  public:
-  BlockPair(const DeltaPair& pair, Isa isa) : pair_(pair), isa_(isa) {}
+  BlockPair(const DeltaPair& pair, Isa isa)
+      : lower_delta_(pair.own_side == Side::lower ? pair.own : pair.theirs),
+        higher_delta_(pair.own_side == Side::lower ? pair.theirs : pair.own),
+        isa_(isa) {}
   void decode(std::size_t block) {
-    decode_block(pair_.own, block, own_, isa_);
-    decode_block(pair_.theirs, block, theirs_, isa_);
+    decode_block(lower_delta_, block, lower_, isa_);
+    decode_block(higher_delta_, block, higher_, isa_);
   }
-  [[nodiscard]] const float* own() const { return own_.data(); }
-  [[nodiscard]] const float* theirs() const { return theirs_.data(); }
+  [[nodiscard]] const float* lower() const { return lower_.data(); }
+  [[nodiscard]] const float* higher() const { return higher_.data(); }
 
  private:
-  const DeltaPair& pair_;
+  const DeltaView& lower_delta_;
+  const DeltaView& higher_delta_;
   Isa isa_;
-  alignas(64) std::array<float, kBlock> own_;
-  alignas(64) std::array<float, kBlock> theirs_;
+  alignas(64) std::array<float, kBlock> lower_;
+  alignas(64) std::array<float, kBlock> higher_;
 };
-
-// Both deltas of one block as lists.
-class SparsePair {
- public:
-  explicit SparsePair(const DeltaPair& pair) : pair_(pair) {}
-  void decode(std::size_t block) {
-    decode_sparse(pair_.own, block, own_);
-    decode_sparse(pair_.theirs, block, theirs_);
-  }
-  [[nodiscard]] const SparseBlock& own() const { return own_; }
-  [[nodiscard]] const SparseBlock& theirs() const { return theirs_; }
-
-  // Calls use(index, q_their - q_own) for every index of one list or both, ascending.
-  template <class Use>
-  void for_each_difference(Use use) const {
-    std::uint32_t a = 0;
-    std::uint32_t b = 0;
-    while (a < own_.count || b < theirs_.count) {
-      const std::size_t own_index = a < own_.count ? own_.index[a] : kBlock;
-      const std::size_t their_index = b < theirs_.count ? theirs_.index[b] : kBlock;
-      const float own = own_index <= their_index ? own_.value[a++] : 0.0F;
-      const float their = their_index <= own_index ? theirs_.value[b++] : 0.0F;
-      use(std::min(own_index, their_index), their - own);
-    }
-  }
-
- private:
-  const DeltaPair& pair_;
-  SparseBlock own_;
-  SparseBlock theirs_;
-};
-
-bool both_sparse(const DeltaPair& pair, std::size_t block) {
-  return is_sparse(pair.own.level()) && is_sparse(pair.theirs.level()) &&
-         !pair.own.layout().is_small(block);
-}
-
-// The same lanes as Kernels::distance, so that the sum does not depend on the path taken.
-double sparse_distance(const SparsePair& lists) {
-  std::array<double, 8> lanes{};
-  lists.for_each_difference([&](std::size_t index, float difference) {
-    const auto wide = static_cast<double>(difference);
-    lanes[index % 8] += wide * wide;
-  });
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
-         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
-}
-
-void add_halves(const SparseBlock& list, float* r) {
-  for (std::uint32_t i = 0; i < list.count; ++i) r[list.index[i]] += 0.5F * list.value[i];
-}
 
 }  // namespace
 
@@ -156,16 +109,10 @@ double difference_norm(const DeltaPair& pair, Isa isa) {
   const Layout& layout = pair.own.layout();
   const Kernels& kernels = kernels_of(isa);
   BlockPair values(pair, isa);
-  SparsePair lists(pair);
   double energy = 0;
   for (std::size_t block = 0; block < layout.blocks(); ++block) {
-    if (both_sparse(pair, block)) {
-      lists.decode(block);
-      energy += sparse_distance(lists);
-    } else {
-      values.decode(block);
-      energy += kernels.distance(values.own(), values.theirs(), layout.width(block));
-    }
+    values.decode(block);
+    energy += kernels.distance(values.lower(), values.higher(), layout.width(block));
   }
   return std::sqrt(energy);
 }
@@ -175,30 +122,15 @@ double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& 
   STARLING_CHECK_OP(state.parameters.size(), ==, layout.size());
   STARLING_CHECK_OP(state.reference.size(), ==, layout.size());
   const Kernels& kernels = kernels_of(isa);
-  const bool own_is_lower = pair.own_side == Side::lower;
+  // factor (their - own) is the same float as -factor (own - their).
+  const float to_higher = pair.own_side == Side::lower ? factor : -factor;
   BlockPair values(pair, isa);
-  SparsePair lists(pair);
   double energy = 0;
   for (std::size_t block = 0; block < layout.blocks(); ++block) {
-    float* x = state.parameters.data() + block * kBlock;
-    float* r = state.reference.data() + block * kBlock;
-    if (both_sparse(pair, block)) {
-      lists.decode(block);
-      energy += sparse_distance(lists);
-      lists.for_each_difference([=](std::size_t index, float difference) {
-        const float after = x[index] + factor * difference;
-        x[index] = std::isfinite(after) ? after : x[index];
-      });
-      add_halves(own_is_lower ? lists.own() : lists.theirs(), r);
-      add_halves(own_is_lower ? lists.theirs() : lists.own(), r);
-    } else {
-      const std::size_t n = layout.width(block);
-      values.decode(block);
-      energy += kernels.distance(values.own(), values.theirs(), n);
-      kernels.add_increment(values.own(), values.theirs(), n, factor, x);
-      kernels.add_halves(own_is_lower ? values.own() : values.theirs(),
-                         own_is_lower ? values.theirs() : values.own(), n, r);
-    }
+    values.decode(block);
+    energy += kernels.apply(
+        values.lower(), values.higher(), layout.width(block), to_higher,
+        {state.parameters.data() + block * kBlock, state.reference.data() + block * kBlock});
   }
   return std::sqrt(energy);
 }

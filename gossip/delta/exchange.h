@@ -75,8 +75,8 @@ struct ExchangeState {
 
 // x += factor (q_their - q_own); r += both halves, lower end first. Returns |q_their - q_own|.
 //
-// Cost:    one pass over the blocks; where both deltas are sparse only the selected values are
-//          touched, in the big part.
+// Cost:    one pass over x and r, whatever the levels: what two sparse deltas touch lies in almost
+//          every cache line, and a walk in order is faster than as many jumps.
 double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& state, Isa isa);
 
 }  // namespace starling::gossip

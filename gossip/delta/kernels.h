@@ -19,8 +19,20 @@ namespace starling::gossip {
 // What difference() found. max_abs_bits >= 0x7f800000: some d is not finite.
 struct DifferenceFacts {
   std::uint32_t max_abs_bits;  // of the largest |d|
-  std::uint32_t at_least;      // how many |d| have bits >= the threshold's
+  std::uint32_t selected;      // difference_select(): how many |d| reach the threshold
   double energy;               // |d|^2
+};
+
+// Where difference_select() writes: n differences, and room for n + 16 indices.
+struct Selected {
+  float* d;
+  std::uint16_t* indices;
+};
+
+// Values of a replica and of the reference, as many of each.
+struct ReplicaValues {
+  float* x;
+  float* r;
 };
 
 struct FixedSum {
@@ -30,20 +42,21 @@ struct FixedSum {
 
 struct Kernels {
   // d = x - r.
-  DifferenceFacts (*difference)(const float* x, const float* r, std::size_t n,
-                                std::uint32_t threshold_bits, float* d);
+  DifferenceFacts (*difference)(const float* x, const float* r, std::size_t n, float* d);
+  // The same and, in the same pass, select().
+  DifferenceFacts (*difference_select)(const float* x, const float* r, std::size_t n,
+                                       std::uint32_t threshold_bits, Selected out);
   // Indices of all |d| with bits >= the threshold's, ascending; `out` has room for n + 16.
   std::uint32_t (*select)(const float* d, std::size_t n, std::uint32_t threshold_bits,
                           std::uint16_t* out);
   // Bits of the largest |d|.
   std::uint32_t (*max_abs)(const float* d, std::size_t n);
-  // Sum of fixed_point(|d|, exponent) over all |d| with bits >= from_bits.
-  FixedSum (*fixed_sum)(const float* d, std::size_t n, std::uint32_t exponent,
-                        std::uint32_t from_bits);
-  // n / 8 bytes: sign bits, or whether |d| has bits >= the threshold's.
-  void (*pack_signs)(const float* d, std::size_t n, std::uint8_t* out);
-  void (*pack_at_least)(const float* d, std::size_t n, std::uint32_t threshold_bits,
-                        std::uint8_t* out);
+  // Sum of fixed_point(|d|, exponent) over all d, and their sign bits: n / 8 bytes.
+  std::uint64_t (*sum_and_signs)(const float* d, std::size_t n, std::uint32_t exponent,
+                                 std::uint8_t* signs);
+  // The same sum over all |d| with bits >= from_bits, and for each d whether it has: n / 8 bytes.
+  FixedSum (*sum_from)(const float* d, std::size_t n, std::uint32_t exponent,
+                       std::uint32_t from_bits, std::uint8_t* flags);
   // Codes d / scale, half to even, clamped to +-7 or +-127; returns the sum of their squares.
   std::uint32_t (*quantize4)(const float* d, std::size_t n, float scale, std::uint8_t* out);
   std::uint32_t (*quantize8)(const float* d, std::size_t n, float scale, std::uint8_t* out);
@@ -59,11 +72,12 @@ struct Kernels {
   bool (*has_forbidden8)(const std::uint8_t* codes, std::size_t n);
   // |b - a|^2.
   double (*distance)(const float* a, const float* b, std::size_t n);
-  // x += factor (theirs - own), except where that is not finite: x stays there.
-  void (*add_increment)(const float* own, const float* theirs, std::size_t n, float factor,
-                        float* x);
-  // r += 1/2 lower, then r += 1/2 higher.
-  void (*add_halves)(const float* lower, const float* higher, std::size_t n, float* r);
+  // x += factor (higher - lower), except where that is not finite: x stays there; r += 1/2 lower,
+  // then r += 1/2 higher. Returns |higher - lower|^2.
+  double (*apply)(const float* lower, const float* higher, std::size_t n, float factor,
+                  ReplicaValues to);
+  // Places of the ones of a string of n bits, ascending; `out` has room for n + 16.
+  std::uint32_t (*ones)(const std::uint8_t* bits, std::size_t n, std::uint16_t* out);
 };
 
 // Defined in kernels_<isa>.cc; kernels_of() checks that the processor has it.

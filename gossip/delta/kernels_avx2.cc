@@ -7,6 +7,19 @@ namespace starling::gossip {
 
 namespace {
 
+// The places of the bits of every mask of eight, ascending.
+struct Places {
+  std::uint8_t of_mask[256][8]{};
+  constexpr Places() {
+    for (std::size_t mask = 0; mask < 256; ++mask) {
+      std::size_t count = 0;
+      for (std::uint8_t bit = 0; bit < 8; ++bit)
+        if ((mask >> bit & 1U) != 0) of_mask[mask][count++] = bit;
+    }
+  }
+};
+constexpr Places kPlaces;
+
 struct Avx2 {
   struct F {
     __m256 a, b;
@@ -59,9 +72,17 @@ struct Avx2 {
     const __m256i below_b = _mm256_cmpgt_epi32(threshold.b, bits.b);
     return ~signs({_mm256_castsi256_ps(below_a), _mm256_castsi256_ps(below_b)}) & 0xffffU;
   }
+  // Writes room for sixteen, whatever the mask.
   static void store_indices(std::uint16_t* out, std::uint32_t mask, std::uint32_t base) {
-    for (; mask != 0; mask &= mask - 1)
-      *out++ = static_cast<std::uint16_t>(base + static_cast<std::uint32_t>(__builtin_ctz(mask)));
+    const __m128i first = _mm_set1_epi16(static_cast<short>(base));
+    const std::uint32_t low = mask & 0xffU;
+    store_eight(out, low, first);
+    store_eight(out + __builtin_popcount(low), mask >> 8, _mm_add_epi16(first, _mm_set1_epi16(8)));
+  }
+  static void store_eight(std::uint16_t* out, std::uint32_t mask, __m128i first) {
+    const __m128i places = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kPlaces.of_mask[mask]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_add_epi16(_mm_cvtepu8_epi16(places), first));
   }
 
   static Energy no_energy() { return {_mm256_setzero_pd(), _mm256_setzero_pd()}; }
@@ -91,6 +112,16 @@ struct Avx2 {
   }
   static I fixed_point(I bits, I top) {
     return {fixed_point(bits.a, top.a), fixed_point(bits.b, top.b)};
+  }
+  // Exponent bits of 2^power; the power is that of a normal number.
+  static F power_of_two(std::uint32_t power) {
+    const __m256 value =
+        _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>((power + 127) << 23)));
+    return {value, value};
+  }
+  static F as_float(I bits) { return {_mm256_castsi256_ps(bits.a), _mm256_castsi256_ps(bits.b)}; }
+  static I truncated(F value) {
+    return {_mm256_cvttps_epi32(value.a), _mm256_cvttps_epi32(value.b)};
   }
   // All ones in each lane whose bit of the low byte is set.
   static __m256i lanes_of(std::uint32_t mask) {

@@ -60,6 +60,12 @@ struct Avx512 {
     // A shift by 32 or more gives zero.
     return _mm512_srlv_epi32(mantissa, _mm512_sub_epi32(top, _mm512_max_epu32(exponent, one)));
   }
+  // Exponent bits of 2^power; the power is that of a normal number.
+  static F power_of_two(std::uint32_t power) {
+    return _mm512_castsi512_ps(set((power + 127) << 23));
+  }
+  static F as_float(I bits) { return _mm512_castsi512_ps(bits); }
+  static I truncated(F value) { return _mm512_cvttps_epi32(value); }
   static I add_masked(I sum, I value, std::uint32_t mask) {
     return _mm512_mask_add_epi32(sum, static_cast<__mmask16>(mask), sum, value);
   }

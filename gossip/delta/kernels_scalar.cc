@@ -33,14 +33,12 @@ class Energy {
   std::array<double, 8> lanes_{};
 };
 
-DifferenceFacts difference(const float* x, const float* r, std::size_t n,
-                           std::uint32_t threshold_bits, float* d) {
+DifferenceFacts difference(const float* x, const float* r, std::size_t n, float* d) {
   DifferenceFacts facts{};
   Energy energy;
   for (std::size_t i = 0; i < n; ++i) {
     d[i] = x[i] - r[i];
     facts.max_abs_bits = std::max(facts.max_abs_bits, abs_bits(d[i]));
-    facts.at_least += abs_bits(d[i]) >= threshold_bits ? 1U : 0U;
     energy.add(i, d[i]);
   }
   facts.energy = energy.total();
@@ -55,20 +53,17 @@ std::uint32_t select(const float* d, std::size_t n, std::uint32_t threshold_bits
   return count;
 }
 
+DifferenceFacts difference_select(const float* x, const float* r, std::size_t n,
+                                  std::uint32_t threshold_bits, Selected out) {
+  DifferenceFacts facts = difference(x, r, n, out.d);
+  facts.selected = select(out.d, n, threshold_bits, out.indices);
+  return facts;
+}
+
 std::uint32_t max_abs(const float* d, std::size_t n) {
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, abs_bits(d[i]));
   return largest;
-}
-
-FixedSum fixed_sum(const float* d, std::size_t n, std::uint32_t exponent, std::uint32_t from_bits) {
-  FixedSum result{};
-  for (std::size_t i = 0; i < n; ++i) {
-    if (abs_bits(d[i]) < from_bits) continue;
-    result.sum += fixed_point(abs_bits(d[i]), exponent);
-    ++result.count;
-  }
-  return result;
 }
 
 template <class Test>
@@ -80,12 +75,24 @@ void pack(std::size_t n, std::uint8_t* out, Test test) {
   }
 }
 
-void pack_signs(const float* d, std::size_t n, std::uint8_t* out) {
-  pack(n, out, [d](std::size_t i) { return (std::bit_cast<std::uint32_t>(d[i]) & kSign) != 0; });
+std::uint64_t sum_and_signs(const float* d, std::size_t n, std::uint32_t exponent,
+                            std::uint8_t* signs) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < n; ++i) sum += fixed_point(abs_bits(d[i]), exponent);
+  pack(n, signs, [d](std::size_t i) { return (std::bit_cast<std::uint32_t>(d[i]) & kSign) != 0; });
+  return sum;
 }
 
-void pack_at_least(const float* d, std::size_t n, std::uint32_t threshold_bits, std::uint8_t* out) {
-  pack(n, out, [=](std::size_t i) { return abs_bits(d[i]) >= threshold_bits; });
+FixedSum sum_from(const float* d, std::size_t n, std::uint32_t exponent, std::uint32_t from_bits,
+                  std::uint8_t* flags) {
+  FixedSum result{};
+  for (std::size_t i = 0; i < n; ++i) {
+    if (abs_bits(d[i]) < from_bits) continue;
+    result.sum += fixed_point(abs_bits(d[i]), exponent);
+    ++result.count;
+  }
+  pack(n, flags, [=](std::size_t i) { return abs_bits(d[i]) >= from_bits; });
+  return result;
 }
 
 // lrint rounds half to even: no code of ours changes the rounding mode.
@@ -160,24 +167,32 @@ double distance(const float* a, const float* b, std::size_t n) {
   return energy.total();
 }
 
-void add_increment(const float* own, const float* theirs, std::size_t n, float factor, float* x) {
+double apply(const float* lower, const float* higher, std::size_t n, float factor,
+             ReplicaValues to) {
+  const auto [x, r] = to;
+  Energy energy;
   for (std::size_t i = 0; i < n; ++i) {
-    const float after = x[i] + factor * (theirs[i] - own[i]);
+    const float apart = higher[i] - lower[i];
+    energy.add(i, apart);
+    const float after = x[i] + factor * apart;
     x[i] = std::isfinite(after) ? after : x[i];
-  }
-}
-
-void add_halves(const float* lower, const float* higher, std::size_t n, float* r) {
-  for (std::size_t i = 0; i < n; ++i) {
     r[i] += 0.5F * lower[i];
     r[i] += 0.5F * higher[i];
   }
+  return energy.total();
 }
 
-constexpr Kernels kScalar{difference,    select,    max_abs,        fixed_sum,      pack_signs,
-                          pack_at_least, quantize4, quantize8,      expand_signs,   expand_two,
-                          expand4,       expand8,   has_forbidden4, has_forbidden8, distance,
-                          add_increment, add_halves};
+std::uint32_t ones(const std::uint8_t* bits, std::size_t n, std::uint16_t* out) {
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    if (bit_of(bits, i)) out[count++] = static_cast<std::uint16_t>(i);
+  return count;
+}
+
+constexpr Kernels kScalar{
+    difference,     difference_select, select,       max_abs,    sum_and_signs, sum_from,
+    quantize4,      quantize8,         expand_signs, expand_two, expand4,       expand8,
+    has_forbidden4, has_forbidden8,    distance,     apply,      ones};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// From bytes to values: parse_delta() looks at everything once, decode_block() and decode_sparse()
-// then trust what they read.
+// From bytes to values: parse_delta() looks at everything once, decode_block() then trusts what it
+// reads.
 #include "gossip/delta/block_encoder.h"
 #include "gossip/delta/codec.h"
 #include "gossip/delta/kernels.h"
@@ -91,7 +91,7 @@ class BlockChecker {
   std::optional<std::size_t> check_sparse(ByteView rest) {
     const StreamBounds bounds{level_, static_cast<std::uint32_t>(layout_.width(block_)),
                               static_cast<std::uint32_t>(layout_.real_count(block_))};
-    if (const char* wrong = read_stream(rest, bounds, stream_)) return refuse(wrong);
+    if (const char* wrong = read_stream(kernels_, rest, bounds, stream_)) return refuse(wrong);
     if (!layout_.real_mask(block_).empty())
       for (std::uint32_t i = 0; i < stream_.count; ++i)
         if (!layout_.is_real(block_, stream_.index[i])) return refuse("an index into padding");
@@ -156,6 +156,19 @@ void decode_groups(const Kernels& kernels, const Groups& groups, ByteView bytes,
   }
 }
 
+void decode_sparse(const Kernels& kernels, ByteView bytes, const StreamBounds& bounds,
+                   const float low_high[2], std::span<float> out) {
+  SparseStream stream;
+  STARLING_CHECK(read_stream(kernels, bytes, bounds, stream) == nullptr);
+  // The bits are in memory as the planes of L4 are; whole vectors of values fit.
+  alignas(64) std::array<float, kMaxSelected> values;
+  kernels.expand_two(reinterpret_cast<const std::uint8_t*>(stream.signs.data()),
+                     reinterpret_cast<const std::uint8_t*>(stream.sizes.data()),
+                     (stream.count + 15U) / 16 * 16, low_high, values.data());
+  std::ranges::fill(out, 0.0F);
+  for (std::uint32_t i = 0; i < stream.count; ++i) out[stream.index[i]] = values[i];
+}
+
 void zero_padding(const Layout& layout, std::size_t block, std::span<float> out) {
   layout.for_each_padding(block, 0, out.size(), [out](std::size_t i) { out[i] = 0; });
 }
@@ -189,26 +202,6 @@ Result<DeltaView> parse_delta(const Layout& layout, Level level, ByteView bytes)
   return view;
 }
 
-void decode_sparse(const DeltaView& view, std::size_t block, SparseBlock& out) {
-  const Layout& layout = view.layout();
-  STARLING_CHECK(is_sparse(view.level()) && !layout.is_small(block));
-  const ByteView bytes = view.block(block);
-  out.count = 0;
-  const std::uint16_t high = u16_at(bytes, 0);
-  if (high == 0) return;
-  const float values[2] = {from_bf16(u16_at(bytes, 2)), from_bf16(high)};
-  SparseStream stream;
-  const StreamBounds bounds{view.level(), static_cast<std::uint32_t>(layout.width(block)),
-                            static_cast<std::uint32_t>(layout.real_count(block))};
-  STARLING_CHECK(read_stream(bytes.subspan(4), bounds, stream) == nullptr);
-  out.count = stream.count;
-  for (std::uint32_t i = 0; i < stream.count; ++i) {
-    out.index[i] = stream.index[i];
-    const float value = values[stream.sizes[i / 64] >> i % 64 & 1];
-    out.value[i] = (stream.signs[i / 64] >> i % 64 & 1) != 0 ? -value : value;
-  }
-}
-
 void decode_block(const DeltaView& view, std::size_t block, std::span<float> out, Isa isa) {
   const Layout& layout = view.layout();
   const Kernels& kernels = kernels_of(isa);
@@ -217,20 +210,21 @@ void decode_block(const DeltaView& view, std::size_t block, std::span<float> out
   if (const auto groups = groups_of(layout, block, view.level()))
     return decode_groups(kernels, *groups, bytes, q);
   const std::uint16_t high = u16_at(bytes, 0);
-  if (high == 0 || is_sparse(view.level())) std::ranges::fill(q, 0.0F);
-  if (high == 0) return;
-  if (is_sparse(view.level())) {
-    SparseBlock sparse;
-    decode_sparse(view, block, sparse);
-    for (std::uint32_t i = 0; i < sparse.count; ++i) q[sparse.index[i]] = sparse.value[i];
+  if (high == 0) {
+    std::ranges::fill(q, 0.0F);
     return;
   }
   if (view.level() == Level::l3) {
     kernels.expand_signs(raw(bytes) + 2, q.size(), from_bf16(high), q.data());
-  } else {
-    const float low_high[2] = {from_bf16(u16_at(bytes, 2)), from_bf16(high)};
-    kernels.expand_two(raw(bytes) + 4, raw(bytes) + 4 + q.size() / 8, q.size(), low_high, q.data());
+    return zero_padding(layout, block, q);
   }
+  const float low_high[2] = {from_bf16(u16_at(bytes, 2)), from_bf16(high)};
+  if (is_sparse(view.level())) {
+    const StreamBounds bounds{view.level(), static_cast<std::uint32_t>(q.size()),
+                              static_cast<std::uint32_t>(layout.real_count(block))};
+    return decode_sparse(kernels, bytes.subspan(4), bounds, low_high, q);
+  }
+  kernels.expand_two(raw(bytes) + 4, raw(bytes) + 4 + q.size() / 8, q.size(), low_high, q.data());
   zero_padding(layout, block, q);
 }
 

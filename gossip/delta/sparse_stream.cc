@@ -17,26 +17,51 @@ constexpr std::size_t kMaxStreamBytes = [] {
   return (most + 7) / 8;
 }();
 
-// Appends bits from the lowest bit of each byte upwards; writes whole words, so the output needs
-// eight bytes of room behind the end.
+// Most zeros in a row of quotients: they stand for a share of 4,095 each.
+constexpr std::uint32_t most_quotient_zeros(std::uint32_t b) {
+  return (static_cast<std::uint32_t>(kBlock) - 1) >> b;
+}
+// Longest row of quotients, in bits: a one for every index besides the zeros.
+constexpr std::size_t kMaxQuotientBits = [] {
+  std::uint32_t most = 0;
+  for (std::uint32_t k = 1; k <= kMaxSelected; ++k)
+    most = std::max(most, k + most_quotient_zeros(rice_bits(k)));
+  return std::size_t{most};
+}();
+
+// How many bits one put() takes at most: what is left of a word when up to seven are waiting.
+constexpr std::uint32_t kPutBits = 56;
+
+std::uint64_t load_u64(const std::uint8_t* bytes) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, bytes, sizeof(word));
+  return word;
+}
+
+// Appends bits from the lowest bit of each byte upwards. Every put writes a whole word and moves on
+// by the bytes that are full: no branch, so nothing to guess.
 class BitWriter {
  public:
   explicit BitWriter(std::uint8_t* out) : begin_(out), at_(out) {}
 
-  // Units:   count <= 32; the bits of value above count are zero.
+  // Units:   count <= 56; the bits of value above count are zero.
   void put(std::uint64_t value, std::uint32_t count) {
     word_ |= value << filled_;
+    std::memcpy(at_, &word_, sizeof(word_));
     filled_ += count;
-    if (filled_ < 32) return;
-    std::memcpy(at_, &word_, 4);
-    at_ += 4;
-    word_ >>= 32;
-    filled_ -= 32;
+    at_ += filled_ / 8;
+    word_ >>= filled_ / 8 * 8;
+    filled_ %= 8;
+  }
+  // Bits above the last are zero.
+  void put_all(const std::uint8_t* bits, std::uint32_t count) {
+    for (; count > kPutBits; count -= kPutBits, bits += kPutBits / 8)
+      put(load_u64(bits) & ((std::uint64_t{1} << kPutBits) - 1), kPutBits);
+    put(load_u64(bits) & ((std::uint64_t{1} << count) - 1), count);
   }
   std::size_t finish() {
-    std::memcpy(at_, &word_, 8);
-    at_ += (filled_ + 7) / 8;
-    return static_cast<std::size_t>(at_ - begin_);
+    std::memcpy(at_, &word_, sizeof(word_));
+    return static_cast<std::size_t>(at_ - begin_) + (filled_ + 7) / 8;
   }
 
  private:
@@ -54,14 +79,15 @@ class BitReader {
     std::memcpy(bytes_.data(), bytes.data(), std::min(bytes.size(), kMaxStreamBytes));
   }
 
-  // At least 57 bits from the place on.
+  // The bits from the place on, 57 of them at least.
   [[nodiscard]] std::uint64_t word(std::size_t place) const {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes_.data() + place / 8, sizeof(word));
     return word >> place % 8;
   }
-  [[nodiscard]] std::uint32_t bits(std::size_t place, std::uint32_t count) const {
-    return static_cast<std::uint32_t>(word(place) & ((std::uint64_t{1} << count) - 1));
+  // Units:   count <= 57.
+  [[nodiscard]] std::uint64_t bits(std::size_t place, std::uint32_t count) const {
+    return word(place) & ((std::uint64_t{1} << count) - 1);
   }
 
  private:
@@ -82,67 +108,144 @@ void read_bits(const BitReader& reader, std::size_t place, std::uint32_t count,
   }
 }
 
-constexpr std::uint32_t kWordBits = 57;
+// The places of the ones in a row of quotients.
+class OnePlaces {
+ public:
+  // How many ones there are among the `count` bits from `place` on, and perhaps some behind.
+  std::uint32_t find(const Kernels& kernels, const BitReader& reader, std::size_t place,
+                     std::uint32_t count) {
+    std::uint32_t copied = 0;
+    for (; copied < count; copied += kPutBits) {
+      const std::uint64_t word = reader.bits(place + copied, kPutBits);
+      std::memcpy(row_.data() + copied / 8, &word, sizeof(word));
+    }
+    return kernels.ones(row_.data(), (copied + 15) / 16 * 16, places_.data());
+  }
+  [[nodiscard]] std::uint32_t at(std::uint32_t i) const { return places_[i]; }
+
+ private:
+  static constexpr std::size_t kBits = (kMaxQuotientBits + kPutBits + 31) / 16 * 16;
+  std::array<std::uint8_t, kBits / 8 + 8> row_;
+  std::array<std::uint16_t, kBits + 16> places_;
+};
+
+// Adds to each index the sum of the remainders up to and with its own; returns the sum of all. Sums
+// of four are worked out at once, in the four quarters of a word: a product with ones in each
+// quarter leaves in every quarter the sum of those below. A sum that runs over its quarter belongs
+// to a stream that is refused.
+struct Remainders {
+  std::uint32_t k = 0;
+  std::uint32_t b = 0;
+};
+std::uint32_t add_running_sums(const BitReader& reader, std::size_t place,
+                               const Remainders& remainders,
+                               std::span<std::uint16_t, kMaxSelected + 4> indices) {
+  constexpr std::uint64_t kQuarters = 0x0001'0001'0001'0001U;
+  constexpr std::uint64_t kHalves = 0x0000'0001'0000'0001U;
+  const auto [k, b] = remainders;
+  const std::uint64_t two = (std::uint64_t{1} << 2 * b) - 1;
+  const std::uint64_t one = ((std::uint64_t{1} << b) - 1) * kHalves;
+  std::uint32_t sum = 0;
+  for (std::uint32_t i = 0; i < k; i += 4) {
+    std::uint64_t word = reader.bits(place + std::size_t{i} * b, std::min(4U, k - i) * b);
+    word = (word & two) | (word & two << 2 * b) << (32 - 2 * b);
+    word = (word & one) | (word & one << b) << (16 - b);
+    const std::uint64_t sums = word * kQuarters;
+    std::uint64_t four = load_u64(reinterpret_cast<const std::uint8_t*>(&indices[i]));
+    four += sums + (sum & 0xffffU) * kQuarters;
+    std::memcpy(&indices[i], &four, sizeof(four));
+    sum += static_cast<std::uint32_t>(sums >> 48);
+  }
+  return sum;
+}
+
+// Eight flags of one byte each as the bits of a byte, the first flag lowest. The product moves flag
+// i to bit 56 + i; no two partial products meet in a bit.
+std::uint8_t byte_of_flags(const std::uint8_t* flags) {
+  return static_cast<std::uint8_t>((load_u64(flags) * 0x0102'0408'1020'4080U) >> 56);
+}
+
+// Four numbers of b <= 11 bits as 4 b bits, the first lowest.
+std::uint64_t joined(const std::uint16_t* four, std::uint32_t b) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, four, sizeof(word));
+  word = (word & 0x0000'ffff'0000'ffffU) | (word & 0xffff'0000'ffff'0000U) >> (16 - b);
+  return (word & 0xffff'ffffU) | word >> 32 << 2 * b;
+}
+
+// Gaps cut in two: remainders as they are, quotients as the places of their ones, a byte each.
+struct Gaps {
+  std::array<std::uint16_t, kMaxSelected + 8> remainders;
+  std::array<std::uint8_t, kMaxQuotientBits + 16> flags;
+  std::uint32_t quotient_bits = 0;
+};
+
+void cut(std::span<const std::uint16_t> indices, std::uint32_t b, Gaps& gaps) {
+  const auto k = static_cast<std::uint32_t>(indices.size());
+  const std::uint32_t mask = (1U << b) - 1;
+  std::memset(gaps.flags.data(), 0, k + most_quotient_zeros(b) + 16);
+  std::uint32_t next = 0;
+  std::uint32_t place = 0;
+  for (std::uint32_t i = 0; i < k; ++i) {
+    const std::uint32_t gap = indices[i] - next;
+    next = indices[i] + 1U;
+    gaps.remainders[i] = static_cast<std::uint16_t>(gap & mask);
+    place += gap >> b;
+    gaps.flags[place++] = 1;
+  }
+  for (std::uint32_t i = k; i < k + 8; ++i) gaps.remainders[i] = 0;
+  gaps.quotient_bits = place;
+}
 
 }  // namespace
 
 std::size_t write_stream(Level level, const Selection& selection, std::uint8_t* out) {
-  const auto& indices = selection.indices;
-  const auto k = static_cast<std::uint32_t>(indices.size());
+  const auto k = static_cast<std::uint32_t>(selection.indices.size());
   const std::uint32_t b = rice_bits(k);
+  Gaps gaps;
+  cut(selection.indices, b, gaps);
   BitWriter writer(out);
   writer.put(k - 1, count_bits(level));
-
-  std::uint32_t next = 0;
-  for (const std::uint32_t index : indices) {
-    writer.put((index - next) & ((1U << b) - 1), b);
-    next = index + 1;
+  const std::uint16_t* remainders = gaps.remainders.data();
+  if (8 * b <= kPutBits) {
+    for (std::uint32_t i = 0; i < k; i += 8)
+      writer.put(joined(remainders + i, b) | joined(remainders + i + 4, b) << 4 * b,
+                 std::min(8U, k - i) * b);
+  } else {
+    for (std::uint32_t i = 0; i < k; i += 4)
+      writer.put(joined(remainders + i, b), std::min(4U, k - i) * b);
   }
-  next = 0;
-  for (const std::uint32_t index : indices) {
-    std::uint32_t quotient = (index - next) >> b;
-    for (; quotient >= 32; quotient -= 32) writer.put(0, 32);
-    writer.put(std::uint64_t{1} << quotient, quotient + 1);
-    next = index + 1;
-  }
-  for (const std::uint16_t index : indices)
-    writer.put(std::bit_cast<std::uint32_t>(selection.d[index]) >> 31, 1);
-  for (const std::uint16_t index : indices) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(selection.d[index]) & 0x7fffffffU;
-    writer.put(bits >= selection.high_from ? 1 : 0, 1);
-  }
+  std::array<std::uint8_t, kMaxQuotientBits / 8 + 16> quotients;
+  for (std::uint32_t i = 0; i < gaps.quotient_bits; i += 8)
+    quotients[i / 8] = byte_of_flags(gaps.flags.data() + i);
+  writer.put_all(quotients.data(), gaps.quotient_bits);
+  writer.put_all(selection.signs, k);
+  writer.put_all(selection.sizes, k);
   return writer.finish();
 }
 
-const char* read_stream(ByteView bytes, const StreamBounds& bounds, SparseStream& out) {
+const char* read_stream(const Kernels& kernels, ByteView bytes, const StreamBounds& bounds,
+                        SparseStream& out) {
   const BitReader reader(bytes);
-  const std::uint32_t k = reader.bits(0, count_bits(bounds.level)) + 1;
+  const auto k = static_cast<std::uint32_t>(reader.bits(0, count_bits(bounds.level))) + 1;
   const std::uint32_t nominal = nominal_count(bounds.level);
   if (k < std::min(nominal / 2, bounds.real_count) || k > std::min(2 * nominal, bounds.real_count))
     return "number of selected values out of range";
   const std::uint32_t b = rice_bits(k);
-  std::size_t remainder_at = count_bits(bounds.level);
-  std::size_t place = remainder_at + std::size_t{k} * b;
+  const std::size_t remainders = count_bits(bounds.level);
+  std::size_t place = remainders + std::size_t{k} * b;
 
-  std::uint32_t next = 0;
-  for (std::uint32_t i = 0; i < k; ++i) {
-    std::uint32_t quotient = 0;
-    std::uint64_t word = reader.word(place);
-    while ((word & ((std::uint64_t{1} << kWordBits) - 1)) == 0) {
-      quotient += kWordBits;
-      if (next + (quotient << b) >= bounds.width) return "index behind the block";
-      place += kWordBits;
-      word = reader.word(place);
-    }
-    const auto zeros = static_cast<std::uint32_t>(std::countr_zero(word));
-    quotient += zeros;
-    const std::uint32_t index = next + (quotient << b) + reader.bits(remainder_at, b);
-    if (index >= bounds.width) return "index behind the block";
-    out.index[i] = static_cast<std::uint16_t>(index);
-    next = index + 1;
-    place += zeros + 1;
-    remainder_at += b;
-  }
+  // The zeros before the i-th one are the sum of the quotients up to there, so an index is that sum
+  // 2^b times, the sum of the remainders and i; only the last needs a look, because they rise.
+  OnePlaces ones;
+  if (ones.find(kernels, reader, place, k + most_quotient_zeros(b)) < k)
+    return "index behind the block";
+  for (std::uint32_t i = 0; i < k; ++i)
+    out.index[i] = static_cast<std::uint16_t>(((ones.at(i) - i) << b) + i);
+  const std::uint32_t sum = add_running_sums(reader, remainders, {.k = k, .b = b}, out.index);
+  const std::uint32_t end = ones.at(k - 1);
+  if (((end - (k - 1)) << b) + sum + k - 1 >= bounds.width) return "index behind the block";
+  place += end + 1;
   out.count = k;
   read_bits(reader, place, k, out.signs);
   read_bits(reader, place + k, k, out.sizes);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gossip/delta/codec.h"
+#include "gossip/delta/kernels.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,22 +15,23 @@ namespace starling::gossip {
   return std::size_t{count_bits(level)} + max_index_bits(k) + 2 * std::size_t{k};
 }
 
-// The selected values of a block: rising indices into d.
+// The selected values of a block: rising indices, and a bit of signs and sizes for each. Eight
+// bytes behind the last bit of either may be read; bits above the last are zero.
 struct Selection {
   std::span<const std::uint16_t> indices;
-  const float* d = nullptr;
-  std::uint32_t high_from = 0;  // |d| with these bits or more take the high centroid
+  const std::uint8_t* signs = nullptr;  // 1: negative
+  const std::uint8_t* sizes = nullptr;  // 1: high
 };
 
 // Writes the stream and returns its length in bytes. `out` has room for the longest stream and
-// eight bytes more.
+// sixteen bytes more.
 std::size_t write_stream(Level level, const Selection& selection, std::uint8_t* out);
 
 // What a stream says. Bit i of signs and sizes belongs to index[i].
 struct SparseStream {
   std::uint32_t count = 0;
   std::size_t bytes = 0;  // length of the stream
-  std::array<std::uint16_t, kMaxSelected> index;
+  std::array<std::uint16_t, kMaxSelected + 4> index;
   std::array<std::uint64_t, kMaxSelected / 64> signs;
   std::array<std::uint64_t, kMaxSelected / 64> sizes;
 };
@@ -43,6 +45,7 @@ struct StreamBounds {
 
 // Reads the stream at the start of `bytes`, which may go on after it. Returns what is wrong with
 // it, or null. Never reads behind the end; padding is the caller's to check.
-const char* read_stream(ByteView bytes, const StreamBounds& bounds, SparseStream& out);
+const char* read_stream(const Kernels& kernels, ByteView bytes, const StreamBounds& bounds,
+                        SparseStream& out);
 
 }  // namespace starling::gossip

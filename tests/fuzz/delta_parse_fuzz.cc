@@ -16,16 +16,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   STARLING_CHECK(bytes.size() <= max_bytes(layout, level));
-  const std::vector<float> q = fuzzing::decode_everywhere(*view);
-  if (!is_sparse(level)) return 0;
-
-  for (std::size_t block = 0; block < layout.first_small_block(); ++block) {
-    SparseBlock sparse;
-    decode_sparse(*view, block, sparse);
-    for (std::uint32_t i = 0; i < sparse.count; ++i) {
-      STARLING_CHECK(i == 0 || sparse.index[i] > sparse.index[i - 1]);
-      STARLING_CHECK(q[block * kBlock + sparse.index[i]] == sparse.value[i]);
-    }
-  }
+  (void)fuzzing::decode_everywhere(*view);
   return 0;
 }

@@ -177,14 +177,17 @@ TEST_SUITE("gossip/delta/parse") {
   TEST_CASE("a sparse index into padding is refused") {
     // 30 real values, so a stream of 30 must name them all; the last index may not be 31
     const Layout layout = make_layout({{{"w", {15, 2}}}, 0});
-    const std::vector<float> d(32, 1.0F);
+    const std::array<std::uint8_t, 16> none{};
+    std::array<std::uint8_t, 16> all{};
+    all.fill(0xff);
     std::vector<std::uint16_t> indices(30);
     for (std::uint16_t i = 0; i < 30; ++i) indices[i] = i;
     for (const std::uint16_t last : {std::uint16_t{29}, std::uint16_t{30}, std::uint16_t{31}}) {
       indices.back() = last;
       std::array<std::uint8_t, 128> stream{};
-      const std::size_t size = write_stream(
-          Level::l1, {.indices = indices, .d = d.data(), .high_from = 1}, stream.data());
+      const std::size_t size =
+          write_stream(Level::l1, {.indices = indices, .signs = none.data(), .sizes = all.data()},
+                       stream.data());
       Bytes bytes = message({0x80, 0x3f, 0x80, 0x3f});
       for (std::size_t i = 0; i < size; ++i) bytes.push_back(static_cast<std::byte>(stream[i]));
 
@@ -196,8 +199,6 @@ TEST_SUITE("gossip/delta/parse") {
 
   TEST_CASE("streams keep any rising indices, signs and sizes") {
     Rng rng(6);
-    std::vector<float> d(kBlock);
-    for (float& value : d) value = testing::gaussian(rng);
     for (int i = 0; i < 2'000; ++i) {
       const Level level = kLevels[rng.below(3)];
       const std::uint32_t nominal = nominal_count(level);
@@ -212,14 +213,18 @@ TEST_SUITE("gossip/delta/parse") {
       std::vector<std::uint16_t> indices;
       for (std::uint16_t index = 0; index < kBlock; ++index)
         if (chosen[index]) indices.push_back(index);
-      const std::uint32_t high_from = std::bit_cast<std::uint32_t>(0.7F);
+      std::array<std::uint8_t, kMaxSelected / 8 + 8> signs{};
+      std::array<std::uint8_t, kMaxSelected / 8 + 8> sizes{};
+      for (std::uint8_t& byte : signs) byte = static_cast<std::uint8_t>(rng());
+      for (std::uint8_t& byte : sizes) byte = static_cast<std::uint8_t>(rng());
       std::array<std::uint8_t, 1'024> stream{};
 
       const std::size_t size = write_stream(
-          level, {.indices = indices, .d = d.data(), .high_from = high_from}, stream.data());
+          level, {.indices = indices, .signs = signs.data(), .sizes = sizes.data()}, stream.data());
       SparseStream out;
       const char* wrong =
-          read_stream(std::as_bytes(std::span(stream)).first(size), {level, kBlock, kBlock}, out);
+          read_stream(kernels_of(detected_isa()), std::as_bytes(std::span(stream)).first(size),
+                      {level, kBlock, kBlock}, out);
 
       REQUIRE(wrong == nullptr);
       CHECK(out.bytes == size);
@@ -227,23 +232,23 @@ TEST_SUITE("gossip/delta/parse") {
       REQUIRE(out.count == k);
       for (std::uint32_t at = 0; at < k; ++at) {
         REQUIRE(out.index[at] == indices[at]);
-        const float value = d[indices[at]];
-        REQUIRE((out.signs[at / 64] >> at % 64 & 1) == (std::signbit(value) ? 1U : 0U));
-        REQUIRE((out.sizes[at / 64] >> at % 64 & 1) == (std::abs(value) >= 0.7F ? 1U : 0U));
+        REQUIRE((out.signs[at / 64] >> at % 64 & 1) == (signs[at / 8] >> at % 8 & 1U));
+        REQUIRE((out.sizes[at / 64] >> at % 64 & 1) == (sizes[at / 8] >> at % 8 & 1U));
       }
     }
   }
 
   TEST_CASE("counts outside of half to twice the nominal one are refused") {
-    const std::vector<float> d(kBlock, 1.0F);
+    const std::array<std::uint8_t, kMaxSelected / 2> none{};
     const auto answer = [&](Level level, std::uint16_t k, StreamBounds bounds) {
       std::vector<std::uint16_t> indices(k);
       for (std::uint16_t i = 0; i < k; ++i) indices[i] = i;
       std::array<std::uint8_t, 1'024> stream{};
-      const std::size_t size =
-          write_stream(level, {.indices = indices, .d = d.data(), .high_from = 1}, stream.data());
+      const std::size_t size = write_stream(
+          level, {.indices = indices, .signs = none.data(), .sizes = none.data()}, stream.data());
       SparseStream out;
-      return read_stream(std::as_bytes(std::span(stream)).first(size), bounds, out) == nullptr;
+      return read_stream(kernels_of(detected_isa()), std::as_bytes(std::span(stream)).first(size),
+                         bounds, out) == nullptr;
     };
 
     CHECK(answer(Level::l0, 8, {Level::l0, kBlock, kBlock}));
