@@ -18,7 +18,7 @@ namespace starling::gossip {
 enum class DialPurpose : std::uint8_t {
   neighbour,  // the topology wants an edge
   verify,     // somebody suspects it: can we reach it?
-  revive,     // it is dead in our view: perhaps the network was
+  revive,     // it is dead in our view, or long suspected: perhaps the network was
 };
 
 // One dial that the shell should make now.

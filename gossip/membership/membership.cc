@@ -218,6 +218,12 @@ bool Membership::answering(const NodeId& id) const {
   return at != sessions_.end() && at->second.state == SessionState::answering;
 }
 
+// Suspected for so long that it would have refuted, had it heard of it.
+bool Membership::doubtful(TimePoint now, const MemberEntry& member) const {
+  return member.state == MemberState::suspect &&
+         now - member.state_since >= options_.detector.max_suspicion;
+}
+
 std::uint32_t Membership::seconds_since(TimePoint then, TimePoint now) {
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - then).count();
   return static_cast<std::uint32_t>(std::max<std::int64_t>(age, 0));
@@ -284,6 +290,10 @@ void Membership::compare_digests(TimePoint now, MembershipEffects& effects) {
                  Duration(static_cast<std::int64_t>(rng_.below(
                      static_cast<std::uint64_t>(options_.digest_interval.count()) / 10 + 1)));
   for (const auto& id : table_.expired(now)) forget(now, id, Cause::expired, effects);
+  // A suspicion that its subject never heard of would stay: it is told again.
+  for (const auto& [id, member] : table_.all())
+    if (doubtful(now, member))
+      for (const auto& held : member.accusations) spreader_.push(held.accusation, self_.id);
   auto partners = sessions();
   Digest digest = table_.digest(self_);
   digest.wants_reply = true;
@@ -361,14 +371,15 @@ void Membership::refresh_wanted(TimePoint now, MembershipEffects& effects) {
       effects.wanted_sessions.push_back({id, member->record.addresses, DialPurpose::neighbour});
   }
   dials_.keep_only({neighbours_.begin(), neighbours_.end()}, now);
-  if (table_.count(MemberState::dead) == 0 || !dials_.take_revival(now, rng_)) return;
-  std::vector<const MemberEntry*> dead;
+  const std::size_t missed = table_.count(MemberState::dead) + table_.count(MemberState::suspect);
+  if (missed == 0 || !dials_.take_revival(now, rng_)) return;
+  std::vector<const MemberEntry*> lost;
   for (const auto& [id, member] : table_.all())
-    if (member.state == MemberState::dead && member.record.dialable() && !dials_.is_out(now, id) &&
-        !sessions_.contains(id))
-      dead.push_back(&member);
-  if (dead.empty()) return;
-  const auto& record = dead[rng_.below(dead.size())]->record;
+    if ((member.state == MemberState::dead || doubtful(now, member)) && member.record.dialable() &&
+        !dials_.is_out(now, id) && !sessions_.contains(id))
+      lost.push_back(&member);
+  if (lost.empty()) return;
+  const auto& record = lost[rng_.below(lost.size())]->record;
   if (dials_.take_at_once(now, record.id))
     effects.wanted_sessions.push_back({record.id, record.addresses, DialPurpose::revive});
 }

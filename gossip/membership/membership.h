@@ -280,6 +280,7 @@ class Membership {
   void finish_event(TimePoint now, MembershipEffects& effects);
   void place_in_topology(const MemberEntry& member);
   [[nodiscard]] bool answering(const NodeId& id) const;
+  [[nodiscard]] bool doubtful(TimePoint now, const MemberEntry& member) const;
   [[nodiscard]] static std::uint32_t seconds_since(TimePoint then, TimePoint now);
 
   // verdicts.cc: from silence to a verdict

@@ -122,6 +122,45 @@ TEST_SUITE("gossip/membership") {
     CHECK(swarm.count(MemberState::dead, {0, 1, 2, 3, 4, 5, 6, 7}) == 0);
   }
 
+  TEST_CASE("a suspicion that never got to its subject is told again until it is refuted") {
+    for (const bool accuser_leaves : {false, true}) {
+      CAPTURE(accuser_leaves);
+      TestSwarm swarm({.seed = 320});
+      grow(swarm, 24);
+      swarm.run(10s);
+      REQUIRE(swarm.settled());
+      const std::size_t accuser = 23;
+      const std::size_t holder = 3;
+      std::size_t subject = 4;
+      for (bool witness = true; witness; ++subject) {
+        REQUIRE(subject < accuser);
+        if (swarm.at(holder).has_session(swarm.id(subject))) continue;
+        Accusation accusation{.subject = swarm.id(subject),
+                              .incarnation = swarm.at(subject).self().incarnation,
+                              .accuser = swarm.id(accuser),
+                              .kind = AccusationKind::suspect,
+                              .evidence = Evidence::no_answer,
+                              .signature = {}};
+        sign_accusation(accusation, swarm.swarm(), swarm.signer(accuser));
+        Facts facts;
+        facts.accusations.push_back(accusation);
+        // Its sessions break at this moment: every copy that it hands on is lost.
+        auto lost =
+            swarm.at(holder).on_message(swarm.now(), swarm.at(holder).sessions().front(), facts);
+        REQUIRE(swarm.at(holder).state_of(swarm.id(subject)) == MemberState::suspect);
+        // A witness makes a case of its own, and everybody hears of that.
+        witness = !lost.wanted_sessions.empty();
+        if (witness) swarm.carry_out(holder, std::move(lost));
+      }
+      --subject;
+      if (accuser_leaves) swarm.leave(accuser);
+      swarm.run(45s);
+
+      CHECK(swarm.at(holder).state_of(swarm.id(subject)) == MemberState::alive);
+      CHECK(swarm.settled());
+    }
+  }
+
   TEST_CASE("one liar that accuses everybody every second removes nobody") {
     TestSwarm swarm({.seed = 400});
     grow(swarm, 12);
