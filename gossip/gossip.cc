@@ -292,7 +292,11 @@ void Gossip::take(TimePoint now, MembershipEffects effects, GossipEffects& out) 
 void Gossip::react(TimePoint now, const MemberChange& change, GossipEffects& out) {
   const bool gone =
       !change.after || *change.after == MemberState::dead || *change.after == MemberState::left;
-  if (gone && consensus_) take(now, consensus_->on_member_gone(now, change.id), out);
+  if (consensus_)
+    take(now,
+         gone ? consensus_->on_member_gone(now, change.id)
+              : consensus_->on_member_back(now, change.id),
+         out);
   if (gone && merge_) take_merge(now, merge_->on_member_gone(now, change.id), out);
   // A joiner that became alive may be averaged with from now on.
   if (!gone) update_neighbours(now, out);

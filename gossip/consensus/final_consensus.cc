@@ -127,6 +127,13 @@ ConsensusEffects FinalConsensus::on_member_gone(TimePoint now, const NodeId& mem
   });
 }
 
+ConsensusEffects FinalConsensus::on_member_back(TimePoint now, const NodeId& member) {
+  return on_event(now, [&] {
+    gone_.erase(member);
+    considered_ = false;
+  });
+}
+
 ConsensusEffects FinalConsensus::on_message(TimePoint now, const NodeId& from,
                                             const ConsensusMessage& message) {
   if (run_of(message) != options_.run) return {};

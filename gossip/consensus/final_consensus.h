@@ -184,6 +184,8 @@ class FinalConsensus {
   ConsensusEffects on_session_down(TimePoint now, const NodeId& peer);
   // Membership holds this member for dead or left: nobody waits for its acknowledgement.
   ConsensusEffects on_member_gone(TimePoint now, const NodeId& member);
+  // It is not: it refuted, or came back.
+  ConsensusEffects on_member_back(TimePoint now, const NodeId& member);
   ConsensusEffects on_message(TimePoint now, const NodeId& from, const ConsensusMessage& message);
   ConsensusEffects on_frozen(TimePoint now);
   ConsensusEffects on_job_done(TimePoint now, const JobOutcome& outcome);

@@ -68,6 +68,21 @@ TEST_SUITE("gossip/consensus/faults") {
     }
   }
 
+  TEST_CASE("a member that was held for dead and came back takes part like any other") {
+    Swarm swarm({.nodes = 4, .seed = 3});
+    swarm.connect_ring();
+    swarm.run(1s);
+    // Node 0 has no session with node 2: what it knows of it comes from membership.
+    swarm.gone(0, 2);
+    swarm.back(0, 2);
+
+    swarm.command(0);
+    swarm.run(10min);
+
+    check_result(swarm, all_of(swarm), all_of(swarm));
+    CHECK(epoch_of(swarm, 0) == 1);
+  }
+
   TEST_CASE("two deaths of nine in the middle leave the survivors identical") {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
       CAPTURE(seed);

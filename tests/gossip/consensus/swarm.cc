@@ -156,6 +156,11 @@ void Swarm::gone(std::size_t k, std::size_t member) {
     carry_out(k, nodes_[k]->consensus->on_member_gone(now_, nodes_[member]->id));
 }
 
+void Swarm::back(std::size_t k, std::size_t member) {
+  if (nodes_[k]->alive)
+    carry_out(k, nodes_[k]->consensus->on_member_back(now_, nodes_[member]->id));
+}
+
 void Swarm::inject(std::size_t to, std::size_t from, const ConsensusMessage& message) {
   carry_out(to, nodes_[to]->consensus->on_message(now_, nodes_[from]->id, message));
 }

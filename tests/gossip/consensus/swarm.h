@@ -78,6 +78,7 @@ class Swarm {
   void progress(std::size_t node, std::uint64_t samples, std::uint64_t budget);
   void standing(std::size_t node, Role role);
   void gone(std::size_t node, std::size_t member);
+  void back(std::size_t node, std::size_t member);
   // Feeds a message to a node as if it came over a session from another one.
   void inject(std::size_t to, std::size_t from, const ConsensusMessage& message);
 
