@@ -255,6 +255,9 @@ bool FinalConsensus::everybody_acknowledged() const {
     return id != self_ && !ledger_.acknowledged().contains(id);
   };
   if (std::ranges::any_of(certificate_->participants, missing)) return false;
+  // Whoever was shown the certificate may be fetching the model, known as a follower or not.
+  for (const auto& peer : shown_)
+    if (missing(peer) && sessions_.contains(peer)) return false;
   for (const auto& [id, finish] : ledger_.finishes())
     if (finish.role == Role::follower && missing(id) && !gone_.contains(id)) return false;
   return true;

@@ -83,6 +83,39 @@ TEST_SUITE("gossip/consensus/faults") {
     CHECK(epoch_of(swarm, 0) == 1);
   }
 
+  TEST_CASE("nobody exits while a follower that nobody knew of still fetches") {
+    Swarm swarm({.nodes = 4, .seed = 5});
+    swarm.connect_all();
+    swarm.run(1s);
+    // Node 3 was still joining when the others agreed: it hears of nothing before the certificate.
+    swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+      if (from != 3 && to != 3) return true;
+      return swarm.node(0).consensus->certificate().has_value() &&
+             !std::holds_alternative<Finish>(message);
+    };
+
+    swarm.command(0);
+    for (int step = 0; step < 20'000 && !swarm.node(0).may_exit; ++step) swarm.run(10ms);
+
+    REQUIRE(swarm.node(0).may_exit);
+    CHECK(swarm.node(3).finished);
+  }
+
+  TEST_CASE("a member that can read no certificate keeps the others no longer than the linger") {
+    Swarm swarm({.nodes = 4, .seed = 6});
+    swarm.connect_all();
+    swarm.run(1s);
+    swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage&) {
+      return from != 3 && to != 3;
+    };
+
+    swarm.command(0);
+    for (int step = 0; step < 20'000 && !swarm.node(0).may_exit; ++step) swarm.run(10ms);
+
+    REQUIRE(swarm.node(0).may_exit);
+    CHECK(swarm.elapsed() <= 1min);
+  }
+
   TEST_CASE("two deaths of nine in the middle leave the survivors identical") {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
       CAPTURE(seed);
