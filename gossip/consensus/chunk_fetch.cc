@@ -19,8 +19,22 @@ std::uint32_t ChunkFetch::missing() const {
   return count;
 }
 
-FetchEffects ChunkFetch::remove_source(TimePoint now, const NodeId& peer) {
+FetchEffects ChunkFetch::add_holder(TimePoint now, const NodeId& peer) {
+  sources_.insert(peer);
+  holders_.insert(peer);
+  // What somebody was asked for who may be waiting for it himself.
+  std::erase_if(requests_,
+                [&](const auto& entry) { return !holders_.contains(entry.second.source); });
+  return ask(now);
+}
+
+void ChunkFetch::forget(const NodeId& peer) {
   sources_.erase(peer);
+  holders_.erase(peer);
+}
+
+FetchEffects ChunkFetch::remove_source(TimePoint now, const NodeId& peer) {
+  forget(peer);
   std::erase_if(requests_, [&](const auto& entry) { return entry.second.source == peer; });
   return ask(now);
 }
@@ -31,8 +45,8 @@ FetchEffects ChunkFetch::on_chunk(TimePoint now, const NodeId& from, const Chunk
   // never asked for is looked at.
   if (at == requests_.end() || message.hash != hashes_[message.chunk]) return {};
   requests_.erase(at);
+  store_.begin_write(message.chunk);  // or it would be asked for again
   FetchEffects effects = ask(now);
-  store_.begin_write(message.chunk);
   effects.jobs.emplace_back(StoreJob{.target = {{run_, Epoch{0}}, message.chunk},
                                      .from = from,
                                      .hash = message.hash,
@@ -44,7 +58,7 @@ FetchEffects ChunkFetch::on_job_done(TimePoint now, const JobOutcome& outcome) {
   FetchEffects effects;
   if (outcome.culprit) {
     effects.misbehaved.push_back(*outcome.culprit);
-    sources_.erase(*outcome.culprit);
+    forget(*outcome.culprit);
   }
   auto more = ask(now);
   effects.send = std::move(more.send);
@@ -72,18 +86,20 @@ FetchEffects ChunkFetch::ask(TimePoint now) {
         store_.holds(chunk, hashes_[chunk]))
       continue;
     const auto source = next_source();
-    requests_.emplace(chunk, Request{*source, now});
+    requests_.emplace(chunk, Request{source, now});
     effects.send.emplace_back(
-        *source, ChunkRequest{.round = {run_, Epoch{1}}, .chunk = chunk, .hash = hashes_[chunk]});
+        source, ChunkRequest{.round = {run_, Epoch{1}}, .chunk = chunk, .hash = hashes_[chunk]});
   }
   return effects;
 }
 
-std::optional<NodeId> ChunkFetch::next_source() {
-  auto at = last_source_ ? sources_.upper_bound(*last_source_) : sources_.begin();
-  if (at == sources_.end()) at = sources_.begin();
+// Rule: only with sources.
+NodeId ChunkFetch::next_source() {
+  const auto& from = holders_.empty() ? sources_ : holders_;
+  auto at = last_source_ ? from.upper_bound(*last_source_) : from.begin();
+  if (at == from.end()) at = from.begin();
   last_source_ = *at;
-  return last_source_;
+  return *at;
 }
 
 }  // namespace starling::gossip::consensus

@@ -39,8 +39,10 @@ class ChunkFetch {
   [[nodiscard]] bool complete() const;
   [[nodiscard]] std::uint32_t missing() const;
 
-  // A peer that holds the certified model, or does no longer.
+  // A peer that showed the certificate: it holds the model, or may soon.
   void add_source(const NodeId& peer) { sources_.insert(peer); }
+  // A peer that says that it holds the model: from now on only such are asked.
+  FetchEffects add_holder(TimePoint now, const NodeId& peer);
   FetchEffects remove_source(TimePoint now, const NodeId& peer);
   FetchEffects on_chunk(TimePoint now, const NodeId& from, const Chunk& message);
   FetchEffects on_job_done(TimePoint now, const JobOutcome& outcome);
@@ -54,12 +56,14 @@ class ChunkFetch {
     TimePoint asked;
   };
   FetchEffects ask(TimePoint now);
-  [[nodiscard]] std::optional<NodeId> next_source();
+  void forget(const NodeId& peer);
+  [[nodiscard]] NodeId next_source();
 
   RunId run_;
   ChunkStore& store_;
   std::vector<Hash> hashes_;
   std::set<NodeId> sources_;
+  std::set<NodeId> holders_;  // those of them that said so
   std::optional<NodeId> last_source_;
   std::map<std::uint32_t, Request> requests_;
 };

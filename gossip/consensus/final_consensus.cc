@@ -264,7 +264,7 @@ void FinalConsensus::handle(const Acknowledge& message) {
   if (phase_ == Phase::idle || phase_ == Phase::failed) return;
   if (admit(message) && phase_ == Phase::fetching && message.hash == certificate_->hash &&
       sessions_.contains(message.signer))
-    fetch_.add_source(message.signer);
+    take(fetch_.add_holder(now_, message.signer));
 }
 
 void FinalConsensus::handle(const Exponents& message) {

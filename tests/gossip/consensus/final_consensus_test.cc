@@ -97,6 +97,34 @@ TEST_SUITE("gossip/consensus/final_consensus") {
     }
   }
 
+  TEST_CASE("late nodes that show each other the certificate ask who has the model, once a chunk") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 6, .seed = seed});
+      for (std::size_t a = 0; a < 3; ++a)
+        for (std::size_t b = a + 1; b < 3; ++b) swarm.connect(a, b);
+      swarm.run(1s);
+      std::size_t requests = 0;
+      swarm.on_deliver = [&](std::size_t, std::size_t, const ConsensusMessage& message) {
+        requests += std::holds_alternative<ChunkRequest>(message) ? 1 : 0;
+        return true;
+      };
+      swarm.command(0);
+      while (!swarm.node(0).finished) swarm.run(10ms);
+      for (std::size_t late = 3; late < 6; ++late) {
+        swarm.connect(late, 0);
+        for (std::size_t other = late + 1; other < 6; ++other) swarm.connect(late, other);
+        swarm.command(late);
+      }
+      const Duration began = swarm.elapsed();
+      while (swarm.elapsed() < began + 2s) swarm.run(10ms);
+
+      for (std::size_t k = 3; k < 6; ++k) CHECK(swarm.node(k).finished);
+      // Seven chunks each: four of parameters, mean, variance, counters.
+      CHECK(requests <= 3 * 7 + 3 * ChunkFetch::kOutstanding);
+    }
+  }
+
   TEST_CASE("participants that no session connects dial along a cycle first") {
     Swarm swarm({.nodes = 5, .seed = 8});
     // 0 and 1 know of 3 and 4 through the follower 2 alone.
