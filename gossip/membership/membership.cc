@@ -218,12 +218,6 @@ bool Membership::answering(const NodeId& id) const {
   return at != sessions_.end() && at->second.state == SessionState::answering;
 }
 
-// Suspected for so long that it would have refuted, had it heard of it.
-bool Membership::doubtful(TimePoint now, const MemberEntry& member) const {
-  return member.state == MemberState::suspect &&
-         now - member.state_since >= options_.detector.max_suspicion;
-}
-
 std::uint32_t Membership::seconds_since(TimePoint then, TimePoint now) {
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - then).count();
   return static_cast<std::uint32_t>(std::max<std::int64_t>(age, 0));

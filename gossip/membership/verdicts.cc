@@ -234,6 +234,12 @@ bool Membership::believed(TimePoint now, const NodeId& accuser) const {
   return member != nullptr && now >= member->discredited_until;
 }
 
+// Suspected for so long that it would have refuted, had it heard of it.
+bool Membership::doubtful(TimePoint now, const MemberEntry& member) const {
+  return member.state == MemberState::suspect &&
+         now - member.state_since >= options_.detector.max_suspicion;
+}
+
 MemberState Membership::judge(TimePoint now, MemberEntry& member) {
   const NodeId& id = member.record.id;
   const auto said = member.record.state;

@@ -267,11 +267,22 @@ float divided(Wide sum, Wide weight, int exponent) {
   return static_cast<float>(std::ldexp(z, exponent - 30));
 }
 
+struct Range {
+  std::size_t first;
+  std::size_t last;
+};
+
+struct Reducing {
+  const std::vector<std::size_t>& members;
+  Rule rule;
+};
+
 // One block: the exponent of all, the fixed-point values, the result.
 template <class Get>
-void reduce_block(Swarm& swarm, std::size_t first, std::size_t last,
-                  const std::vector<std::size_t>& members, Rule rule, Get get,
+void reduce_block(Swarm& swarm, Range values, const Reducing& how, Get get,
                   std::vector<float>& out) {
+  const auto& [members, rule] = how;
+  const auto [first, last] = values;
   int exponent = -126;
   for (const auto m : members)
     for (std::size_t v = first; v < last; ++v) {
@@ -307,21 +318,22 @@ void reduce_block(Swarm& swarm, std::size_t first, std::size_t last,
 
 Reference reference_of(Swarm& swarm, const std::vector<std::size_t>& participants, Rule rule) {
   const auto& shape = swarm.options().shape;
+  const Reducing how{participants, rule};
   Reference reference;
   reference.x.resize(shape.parameters);
   for (std::size_t first = 0; first < shape.parameters; first += kBlockValues)
     reduce_block(
-        swarm, first, std::min<std::size_t>(first + kBlockValues, shape.parameters), participants,
-        rule, [&](std::size_t m, std::size_t v) { return swarm.node(m).y[v]; }, reference.x);
+        swarm, {first, std::min<std::size_t>(first + kBlockValues, shape.parameters)}, how,
+        [&](std::size_t m, std::size_t v) { return swarm.node(m).y[v]; }, reference.x);
   reference.mean.resize(shape.channels);
   reference.variance.resize(shape.channels);
   for (std::size_t c = 0; c < shape.channels; ++c)
     reduce_block(
-        swarm, c, c + 1, participants, rule,
-        [&](std::size_t m, std::size_t v) { return swarm.node(m).mean[v]; }, reference.mean);
+        swarm, {c, c + 1}, how, [&](std::size_t m, std::size_t v) { return swarm.node(m).mean[v]; },
+        reference.mean);
   for (std::size_t c = 0; c < shape.channels; ++c)
     reduce_block(
-        swarm, c, c + 1, participants, rule,
+        swarm, {c, c + 1}, how,
         [&](std::size_t m, std::size_t v) {
           return moment_about(swarm.node(m).mean[v], swarm.node(m).variance[v], reference.mean[v]);
         },

@@ -1,0 +1,346 @@
+#include "tests/sim/checkers.h"
+
+#include "gossip/delta/exchange.h"
+#include "node/base/hash.h"
+#include "transport/limits.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+namespace starling::sim {
+
+namespace consensus = gossip::consensus;
+using gossip::MemberState;
+
+namespace {
+
+constexpr std::size_t kMostViolations = 10;
+// A machine is healthy when no fault has touched it for this long: longer than what a fault leaves
+// behind (suspicions, silent sessions, kernels that wait with their retransmission).
+constexpr Duration kHealthy = std::chrono::seconds(45);
+// One check of the residual in so many exchanges: it decodes a delta.
+constexpr std::uint64_t kResidualEvery = 8;
+
+// +1 or -1, fixed for each coordinate: two increments that are not opposite show in the sum.
+double direction(std::size_t index) {
+  return (std::popcount(index * 0x9e3779b97f4a7c15ULL) & 1) != 0 ? 1.0 : -1.0;
+}
+
+bool overlap(const std::vector<NodeId>& a, const std::vector<NodeId>& b) {
+  return std::ranges::any_of(a,
+                             [&](const NodeId& id) { return std::ranges::binary_search(b, id); });
+}
+
+}  // namespace
+
+void Checkers::report(std::string what) {
+  if (violations_.size() < kMostViolations)
+    violations_.push_back({schedule_.now(), std::move(what)});
+}
+
+// ---- exchanges
+
+void Checkers::check_finite(const Process& who, const char* after) {
+  const Weights& weights = who.weights();
+  if (all_finite(weights.parameters) && all_finite(weights.mean) && all_finite(weights.variance))
+    return;
+  report(who.name() + " holds a value that is not finite, after " + after);
+}
+
+void Checkers::on_codec_run(const Process& who, const CodecRun& run) {
+  if (!run.outcome.result) return;
+  const auto* done = std::get_if<gossip::ExchangeDone>(&*run.outcome.result);
+  if (done == nullptr) return;
+  ++tally_.exchanges;
+  check_finite(who, "an exchange");
+  const auto* answer = std::get_if<gossip::AnswerJob>(&run.job);
+  const auto* apply = std::get_if<gossip::ApplyJob>(&run.job);
+  const auto& terms = answer != nullptr ? answer->terms : apply->terms;
+  const auto& own = answer != nullptr ? done->answer : apply->own;
+
+  Half half{who.id(), 0, 0, done->scale >= 1, terms.weight, done->chain};
+  const auto& before = run.weights_before.parameters;
+  const auto& after = who.weights().parameters;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    if (!problem_.is_real(i)) continue;
+    const double moved = static_cast<double>(after[i]) - static_cast<double>(before[i]);
+    half.moved += direction(i) * moved;
+    half.largest = std::max(half.largest, std::abs(moved));
+  }
+  if (tally_.exchanges % kResidualEvery == 0) check_residual(who, run, terms, own, *done);
+  check_halves(who, terms, half);
+}
+
+// x' - r' = (x - r) - q_own where w = 1/2 and nothing was clipped (design section 5).
+void Checkers::check_residual(const Process& who, const CodecRun& run,
+                              const gossip::ExchangeTerms& terms, const gossip::Payload& own,
+                              const gossip::ExchangeDone& done) {
+  if (terms.weight.of_128 != 64 || done.scale < 1) return;
+  const auto parsed = gossip::parse_payload(problem_.layout(), own);
+  if (!parsed) return report(who.name() + " sent a payload that it cannot read itself");
+  const auto& x = run.weights_before.parameters;
+  const auto& x_after = who.weights().parameters;
+  const auto r_after = who.references()->reference(terms.edge);
+  std::vector<float> q(gossip::kBlock);
+  for (std::size_t block = 0; block < problem_.layout().blocks(); ++block) {
+    gossip::decode_block(parsed->delta, block, q, gossip::Isa::scalar);
+    for (std::size_t i = 0; i < problem_.layout().width(block); ++i) {
+      const std::size_t at = block * gossip::kBlock + i;
+      const double left = static_cast<double>(x_after[at]) - static_cast<double>(r_after[at]);
+      const double expected = static_cast<double>(x[at]) -
+                              static_cast<double>(run.reference_before[at]) -
+                              static_cast<double>(q[i]);
+      // Four roundings of values below 4: 4 x 4 x 2^-24.
+      if (std::abs(left - expected) < 4e-6) continue;
+      return report(who.name() + ": what was not sent is lost: residual " + std::to_string(left) +
+                    " instead of " + std::to_string(expected) + " at " + std::to_string(at));
+    }
+  }
+}
+
+// Both halves of one exchange are equal and opposite, whoever is first.
+void Checkers::check_halves(const Process& who, const gossip::ExchangeTerms& terms,
+                            const Half& half) {
+  Hasher hasher;
+  const Hash key = hasher.add(terms.edge.lower.view())
+                       .add(terms.edge.higher.view())
+                       .add(terms.chain.view())
+                       .finish();
+  const auto [at, first] = halves_.try_emplace(key, half);
+  if (first) return;
+  const Half other = at->second;
+  if (other.who == half.who) {
+    at->second = half;  // the same start with other payloads: the edge was opened again
+    return;
+  }
+  halves_.erase(at);
+  // Both ends are at the same place of the chain by chance of a reopened edge, or by an exchange.
+  if (other.chain_after != half.chain_after) return;
+  ++tally_.pairs_compared;
+  if (other.weight != half.weight)
+    return report(who.name() + " used another weight than its peer in one exchange");
+  if (!other.whole || !half.whole) return;
+  // Each coordinate is rounded once at either end; magnitudes stay below 4.
+  const double tolerance = 1e-6 * std::sqrt(static_cast<double>(problem_.layout().parameters())) +
+                           1e-5 * (half.largest + other.largest);
+  if (std::abs(half.moved + other.moved) > 100 * tolerance)
+    report("an exchange moved the pair's mean: " + std::to_string(half.moved) + " at " +
+           who.name() + ", " + std::to_string(other.moved) + " at its peer");
+}
+
+void Checkers::on_exchange_event(const Process&, const gossip::ExchangeEvent& event) {
+  if (std::holds_alternative<gossip::ExchangeTorn>(event)) ++tally_.torn;
+  if (std::holds_alternative<gossip::EdgeWasReset>(event)) ++tally_.resets;
+}
+
+void Checkers::look_at_edges(const std::vector<Process*>& processes) {
+  std::map<NodeId, const Process*> by_id;
+  for (const auto* process : processes) by_id[process->id()] = process;
+  for (const auto* process : processes) {
+    if (process->gossip().mixer() == nullptr || process->ending()) continue;
+    for (const auto& view : process->gossip().mixer()->neighbours()) {
+      if (!(process->id() < view.peer)) continue;
+      const auto peer = by_id.find(view.peer);
+      if (peer == by_id.end() || peer->second->gossip().mixer() == nullptr) continue;
+      look_at_edge(*process, *peer->second);
+    }
+  }
+}
+
+// Two ends that have seen the same exchanges hold the same reference, bit for bit.
+void Checkers::look_at_edge(const Process& a, const Process& b) {
+  const auto* one = a.gossip().mixer()->find_edge(b.id());
+  const auto* other = b.gossip().mixer()->find_edge(a.id());
+  if (one == nullptr || other == nullptr) return;
+  const auto at_rest = [](const gossip::Edge& edge) {
+    return edge.state() == gossip::EdgeState::open && !edge.job_running();
+  };
+  if (!at_rest(*one) || !at_rest(*other) || one->generation() != other->generation() ||
+      one->seq() != other->seq())
+    return;
+  const std::string who = a.name() + "-" + b.name();
+  if (one->chain() != other->chain())
+    return report("edge " + who + ": equal sequence numbers, different exchanges");
+  const auto ends = EdgeEnds::of(a.id(), b.id());
+  const auto mine = a.references()->reference(ends);
+  const auto theirs = b.references()->reference(ends);
+  ++tally_.references_compared;
+  if (mine.empty() || mine.size() != theirs.size() ||
+      std::memcmp(mine.data(), theirs.data(), mine.size_bytes()) != 0)
+    report("edge " + who + ": the references differ");
+}
+
+// ---- membership
+
+void Checkers::on_member_change(const Process& who, const gossip::MemberChange& change) {
+  auto& seen = seen_[{who.setup().number, change.id}];
+  const auto member = who.gossip().membership().find(who.local(), change.id);
+  if (!change.after || !member) {
+    seen = {};
+    return;
+  }
+  const Incarnation incarnation = member->record.incarnation;
+  if (incarnation < seen.incarnation)
+    report(who.name() + " went back to an older incarnation of " + short_form(change.id));
+  seen.incarnation = incarnation;
+  const bool gone = *change.after == MemberState::dead || *change.after == MemberState::left;
+  if (!gone) {
+    const bool answers = change.cause == gossip::Cause::session_lives;
+    if (seen.gone_at && incarnation <= *seen.gone_at && (seen.left || !answers))
+      report(who.name() + " revived " + short_form(change.id) +
+             " without a word of it: " + gossip::describe(change));
+    seen.gone_at.reset();
+    return;
+  }
+  seen.gone_at = incarnation;
+  seen.left = *change.after == MemberState::left;
+  if (seen.left) return;
+  ++tally_.deaths;
+  if (member->has_session && who.heard_within(change.id, std::chrono::milliseconds(250)))
+    report(who.name() + " buried " + short_form(change.id) +
+           ", which spoke a moment ago: " + gossip::describe(change));
+  const auto healthy = [&](const NodeId& id) {
+    const auto since = census_.untouched_since(id);
+    return since && schedule_.now() - *since >= kHealthy;
+  };
+  if (healthy(who.id()) && healthy(change.id))
+    report(who.name() + " holds a healthy machine for dead: " + gossip::describe(change));
+}
+
+void Checkers::on_close(const Process& who, const NodeId& peer, const Error& why) {
+  ++tally_.offences;
+  if (!census_.is_liar(peer) && !census_.is_liar(who.id()))
+    report(who.name() + " ended its session with honest " + short_form(peer) + ": " +
+           to_string(why));
+}
+
+// ---- the final consensus
+
+void Checkers::on_contribution(const Process& who, const Weights& weights, std::uint64_t steps) {
+  contributions_[who.id()] = {weights, steps};
+}
+
+void Checkers::on_finished(const Process& who, const consensus::Finished& finished,
+                           const Weights& result) {
+  ++tally_.finished;
+  const auto& certificate = finished.certificate;
+  if (!consensus::verify(certificate, certificate.fingerprint, verifier_))
+    report(who.name() + " finished with a certificate that is not genuine");
+  for (const auto& other : results_) {
+    if (other.certificate.hash == certificate.hash) {
+      if (!(other.weights == result))
+        report(who.name() + " has another model behind the same hash");
+      continue;
+    }
+    if (overlap(other.certificate.participants, certificate.participants))
+      report(who.name() + " holds a certificate of " +
+             std::to_string(certificate.participants.size()) + " in epoch " +
+             std::to_string(certificate.epoch.value) + ", another node one of " +
+             std::to_string(other.certificate.participants.size()) + " in epoch " +
+             std::to_string(other.certificate.epoch.value) +
+             ": some took part in both, and the hashes differ");
+  }
+  const bool known = std::ranges::any_of(
+      results_, [&](const Result& other) { return other.certificate.hash == certificate.hash; });
+  if (known) return;
+  results_.push_back({certificate, result});
+  check_mean(who, certificate, result);
+}
+
+// The result is the mean of what the participants froze, to the last bits.
+void Checkers::check_mean(const Process& who, const consensus::Certificate& certificate,
+                          const Weights& result) {
+  // After a refusal it is the median (rulings 37).
+  if (who.gossip().final_consensus()->state().rule == consensus::Rule::median) return;
+  std::vector<const Weights*> parts;
+  std::uint64_t fewest = 1'000'000;
+  for (const auto& id : certificate.participants) {
+    const auto at = contributions_.find(id);
+    if (at == contributions_.end() || census_.is_liar(id)) return;
+    parts.push_back(&at->second.weights);
+    fewest = std::min(fewest, at->second.steps);
+  }
+  const double distance = problem_.distance(result.parameters);
+  if (census_.is_steady() && distance > Quadratic::bound_after(fewest))
+    report(who.name() + ": the certified model is " + std::to_string(distance) +
+           " from the optimum after at least " + std::to_string(fewest) + " steps of everybody");
+  const double count = static_cast<double>(parts.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < result.parameters.size(); ++i) {
+    double sum = 0;
+    for (const auto* part : parts) sum += static_cast<double>(part->parameters[i]);
+    worst = std::max(worst, std::abs(sum / count - static_cast<double>(result.parameters[i])));
+  }
+  for (std::size_t k = 0; k < result.mean.size(); ++k) {
+    double sum = 0;
+    for (const auto* part : parts) sum += static_cast<double>(part->mean[k]);
+    worst = std::max(worst, std::abs(sum / count - static_cast<double>(result.mean[k])));
+  }
+  std::int64_t batches = 0;
+  for (const auto* part : parts) batches += part->batches;
+  // Fixed point at 2^-30 of a block's largest, one rounding to fp32 of values below 4.
+  if (worst > 1e-6)
+    report(who.name() + ": the certified model is off the participants' mean by " +
+           std::to_string(worst));
+  if (batches != result.batches)
+    report(who.name() + ": " + std::to_string(result.batches) + " batches certified, " +
+           std::to_string(batches) + " were trained");
+}
+
+void Checkers::on_merged(const Process& who, const consensus::Merged&) {
+  ++tally_.merged;
+  check_finite(who, "a merge");
+}
+
+void Checkers::on_consensus_failed(const Process& who, const gossip::ConsensusFailed& failed) {
+  if (failed.kind == consensus::RunKind::merge) return;
+  ++tally_.failed;
+  if (liveness_ && failed.error.code != Errc::cancelled)
+    report(who.name() +
+           ": the final consensus failed though everybody is well: " + to_string(failed.error));
+}
+
+void Checkers::on_exit(const Process&, Exit, const std::string&) {}
+
+// ---- now and then
+
+void Checkers::look_at_process(Process& process) {
+  const auto& membership = process.gossip().membership();
+  auto& own = own_incarnations_[process.id()];
+  if (membership.self().incarnation < own)
+    report(process.name() + " uses an incarnation that it has used before");
+  own = std::max(own, membership.self().incarnation);
+
+  const std::uint64_t progress = process.gossip().swarm_samples(process.local());
+  auto& before = progress_[process.setup().number];
+  if (progress < before) report(process.name() + ": P went back");
+  before = progress;
+
+  auto& ticks = ticks_[process.setup().number];
+  if (process.ticks() - std::exchange(ticks, process.ticks()) > 2'000)
+    report(process.name() + ": its timer spins");
+
+  if (process.sessions().largest_queue() > transport::limits::kMaxQueuedControl)
+    report(process.name() + ": a queue is above its bound");
+  if (const auto* mixer = process.gossip().mixer()) {
+    std::size_t open = 0;
+    for (const auto& view : mixer->neighbours())
+      open += view.state == gossip::EdgeState::closed ? 0 : 1;
+    // Degree and two more, and those that the topology has wanted meanwhile.
+    if (open > 16) report(process.name() + " has " + std::to_string(open) + " edges");
+    if (!std::isfinite(mixer->age())) report(process.name() + ": its age is not finite");
+  }
+  if (problem_.distance(process.weights().parameters) > 3) report(process.name() + " diverges");
+}
+
+void Checkers::look() {
+  const auto processes = census_.processes();
+  for (auto* process : processes)
+    if (!process->ending() && !process->weights().parameters.empty()) look_at_process(*process);
+  look_at_edges(processes);
+}
+
+}  // namespace starling::sim

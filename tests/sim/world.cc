@@ -1,0 +1,293 @@
+#include "tests/sim/world.h"
+
+#include "node/base/check.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::sim {
+
+using namespace std::chrono_literals;
+using gossip::consensus::testing::FakeSigner;
+using gossip::consensus::testing::node_id;
+
+namespace {
+
+constexpr std::uint16_t kPort = 7700;
+// How long a supervisor waits before it starts a process again that failed.
+constexpr Duration kRestart = 3s;
+// Between two looks at a condition that the liveness phase waits for.
+constexpr Duration kLook = 250ms;
+
+transport::Endpoint endpoint_of(Host host) {
+  return {"10." + std::to_string(host >> 16) + "." + std::to_string(host >> 8 & 255) + "." +
+              std::to_string(host & 255),
+          kPort};
+}
+
+}  // namespace
+
+World::World(Plan plan, std::ostream* trace)
+    : plan_(std::move(plan)),
+      rng_(plan_.seed * 77 + 5),
+      trace_(trace),
+      problem_(plan_.problem),
+      wire_(schedule_, Rng(rng_()), plan_.wire, plan_.machines.size()),
+      checkers_(schedule_, *this, problem_, verifier_),
+      machines_(plan_.machines.size()) {
+  for (Host host = 0; host < machines_.size(); ++host) {
+    machines_[host].signer = std::make_unique<FakeSigner>(node_id(plan_.seed * 100'003 + host));
+    hosts_[machines_[host].signer->id()] = host;
+    wire_.set_distance(host, plan_.distances[host]);
+    machines_[host].untouched_since = schedule_.now();
+    machines_[host].wanted = true;
+    schedule_.after(plan_.starts[host], [this, host] { start(host); });
+  }
+  for (std::size_t i = 0; i < plan_.faults.size(); ++i) {
+    faults_.push_back({plan_.faults[i], true, {}});
+    schedule_.after(plan_.faults[i].at, [this, i] { begin_fault(i); });
+  }
+  schedule_.after(1s, [this] { every_second(); });
+}
+
+World::~World() {
+  for (auto& machine : machines_) machine.process.reset();
+}
+
+// ---- machines
+
+void World::start(Host host) {
+  Machine& machine = machines_[host];
+  if (machine.process || machine.departed || !machine.wanted || machine.darknesses > 0) return;
+  if (machine.disk.final && !plan_.machines[host].serves_for_ever) {
+    machine.departed = true;  // nothing is left to do
+    return;
+  }
+  machine.life = Life::running;
+  machine.held.clear();
+  machine.running_since = schedule_.now();
+  ProcessSetup setup;
+  setup.host = host;
+  setup.number = ++processes_started_;
+  setup.signer = machine.signer.get();
+  setup.endpoint = endpoint_of(host);
+  for (const auto seed : plan_.machines[host].seeds) setup.seeds.push_back(endpoint_of(seed));
+  setup.traits = plan_.machines[host];
+  setup.gossip = plan_.gossip;
+  setup.join = plan_.join;
+  trace_.mix(std::uint64_t{host} | std::uint64_t{1} << 40);
+  if (trace_.wanted())
+    trace_.line(schedule_.now(), "m" + std::to_string(host),
+                "starts as " + short_form(machine.signer->id()));
+  const Services services{schedule_, wire_, *this, trace_, checkers_, problem_, verifier_};
+  machine.process = std::make_unique<Process>(services, std::move(setup), machine.disk,
+                                              machine.burden, Rng(rng_()));
+  machine.process->begin();
+  if (machine.pauses > 0) machine.life = Life::paused;
+}
+
+// The process is gone, as by SIGKILL.
+void World::stop(Host host) {
+  Machine& machine = machines_[host];
+  if (!machine.process) return;
+  trace_.mix(std::uint64_t{host} | std::uint64_t{2} << 40);
+  trace_.line(schedule_.now(), "m" + std::to_string(host), "process ends");
+  node_seconds_ += seconds(schedule_.now() - machine.running_since);
+  machine.process.reset();
+  machine.held.clear();
+  machine.life = Life::off;
+}
+
+void World::pause(Host host) {
+  Machine& machine = machines_[host];
+  ++machine.pauses;
+  if (machine.life == Life::running) machine.life = Life::paused;
+}
+
+void World::resume(Host host) {
+  Machine& machine = machines_[host];
+  if (machine.pauses == 0) return;
+  --machine.pauses;
+  if (machine.pauses > 0 || machine.life != Life::paused) return;
+  machine.life = Life::running;
+  // Whether the timers or the sockets are looked at first is the kernel's business.
+  if (rng_.chance(0.5)) machine.process->wake();
+  auto held = std::exchange(machine.held, {});
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    // One of them may have ended the process, or a fault paused it again.
+    if (machine.life != Life::running) break;
+    held[i]();
+  }
+}
+
+// Processes that have said their goodbyes.
+void World::reap() {
+  for (Host host = 0; host < machines_.size(); ++host) {
+    Machine& machine = machines_[host];
+    if (!machine.process || !machine.process->ending()) continue;
+    machine.process->sessions_tick();
+    if (!machine.process->sessions().drained() && machine.life == Life::running) continue;
+    const Exit how = machine.process->how_it_ended();
+    stop(host);
+    if (how == Exit::finished || how == Exit::left || how == Exit::gave_up)
+      machine.departed = true;
+    else
+      schedule_.after(kRestart, [this, host] { start(host); });
+  }
+}
+
+void World::every_second() {
+  reap();
+  checkers_.look();
+  schedule_.after(1s, [this] { every_second(); });
+}
+
+// ---- Hosts
+
+std::optional<Host> World::find(const transport::Endpoint& endpoint) const {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  if (endpoint.port != kPort || std::sscanf(endpoint.host.c_str(), "10.%u.%u.%u", &a, &b, &c) != 3)
+    return std::nullopt;
+  const Host host = a << 16 | b << 8 | c;
+  if (host >= machines_.size()) return std::nullopt;
+  return host;
+}
+
+bool World::is_dialable(Host host) const { return plan_.machines[host].dialable; }
+
+Sessions* World::process(Host host) {
+  Machine& machine = machines_[host];
+  return machine.process ? &machine.process->sessions() : nullptr;
+}
+
+void World::run(Host host, std::uint64_t process, Action action) {
+  Machine& machine = machines_[host];
+  if (!machine.process || machine.process->setup().number != process) return;
+  if (machine.life == Life::paused) {
+    machine.held.push_back(std::move(action));
+    return;
+  }
+  action();
+}
+
+// ---- Census
+
+std::vector<Process*> World::processes() const {
+  std::vector<Process*> all;
+  for (const auto& machine : machines_)
+    if (machine.process) all.push_back(machine.process.get());
+  return all;
+}
+
+std::optional<TimePoint> World::untouched_since(const NodeId& id) const {
+  const Machine& machine = machines_[hosts_.at(id)];
+  if (machine.touches > 0 || !machine.process || machine.process->ending()) return std::nullopt;
+  return std::max(machine.untouched_since, machine.running_since);
+}
+
+bool World::is_liar(const NodeId&) const { return false; }
+
+bool World::is_steady() const {
+  return std::ranges::none_of(plan_.faults, [](const Fault& fault) {
+    return fault.kind == FaultKind::crash || fault.kind == FaultKind::power ||
+           fault.kind == FaultKind::leave || fault.kind == FaultKind::finish;
+  });
+}
+
+std::uint64_t World::true_samples() const {
+  std::uint64_t sum = 0;
+  for (const auto& machine : machines_)
+    sum += machine.lost_samples + (machine.process ? machine.process->samples() : 0);
+  return sum;
+}
+
+// ---- the run
+
+bool World::run_until(Duration limit, const std::function<bool()>& done) {
+  const TimePoint end = schedule_.now() + limit;
+  TimePoint next_look = schedule_.now();
+  while (checkers_.violations().empty()) {
+    if (schedule_.now() >= next_look) {
+      if (done()) return true;
+      next_look = schedule_.now() + kLook;
+    }
+    if (!schedule_.run_next(end)) break;
+  }
+  return checkers_.violations().empty() && done();
+}
+
+// Every process that runs knows exactly the processes that run.
+bool World::one_view() {
+  apart_.clear();
+  for (const auto& observer : machines_) {
+    if (!observer.process || observer.process->ending()) continue;
+    for (const auto& subject : machines_) {
+      if (&observer == &subject) continue;
+      const auto state = observer.process->gossip().membership().state_of(subject.signer->id());
+      const bool there = subject.process && !subject.process->ending() &&
+                         subject.process->phase() != bootstrap::RunPhase::leaving;
+      if (there == (state == gossip::MemberState::alive)) continue;
+      if (apart_.empty())
+        apart_ = observer.process->name() + " holds " + short_form(subject.signer->id()) +
+                 (there ? " (running)" : " (gone)") + " for " +
+                 std::string(state ? gossip::name_of(*state) : "unknown");
+    }
+  }
+  return apart_.empty();
+}
+
+bool World::all_finished() {
+  return std::ranges::all_of(machines_, [](const Machine& machine) {
+    if (!machine.wanted || machine.departed) return true;
+    return machine.process && (machine.process->finished() || machine.process->ending());
+  });
+}
+
+Outcome World::run() {
+  (void)run_until(plan_.safety, [] { return false; });
+  end_all_faults();
+  checkers_.begin_liveness();
+  const TimePoint healed = schedule_.now();
+  Outcome outcome;
+  if (checkers_.violations().empty()) {
+    const bool one = run_until(plan_.to_one_view, [this] { return one_view() || all_finished(); });
+    outcome.one_view_seconds = seconds(schedule_.now() - healed);
+    if (!one)
+      checkers_.report("the machines are not in one view " +
+                       std::to_string(static_cast<int>(outcome.one_view_seconds)) +
+                       " s after the last fault: " + apart_);
+  }
+  const TimePoint ordered = schedule_.now();
+  if (checkers_.violations().empty()) {
+    for (auto& machine : machines_)
+      if (machine.process && !machine.process->finished() && !machine.process->ending()) {
+        machine.process->finish();
+        break;
+      }
+    const bool done = run_until(plan_.to_the_end, [this] { return all_finished(); });
+    outcome.end_seconds = seconds(schedule_.now() - ordered);
+    if (!done)
+      checkers_.report("not everybody has finished " +
+                       std::to_string(static_cast<int>(outcome.end_seconds)) +
+                       " s after the order");
+  }
+  for (Host host = 0; host < machines_.size(); ++host)
+    if (machines_[host].process)
+      node_seconds_ += seconds(schedule_.now() - machines_[host].running_since);
+  outcome.seed = plan_.seed;
+  outcome.machines = machines_.size();
+  outcome.events = schedule_.events();
+  outcome.frames = wire_.frames();
+  outcome.bytes = wire_.bytes();
+  outcome.node_seconds = node_seconds_;
+  outcome.virtual_seconds = seconds(schedule_.now() - TimePoint(std::chrono::hours(1)));
+  trace_.mix(outcome.events);
+  outcome.trace = trace_.hash();
+  outcome.tally = checkers_.tally();
+  outcome.violations = checkers_.violations();
+  return outcome;
+}
+
+}  // namespace starling::sim
