@@ -18,8 +18,8 @@ constexpr std::array<std::string_view, 6> kVagueFolders{"utils",   "util",   "co
 constexpr std::array<std::string_view, 5> kTopics{"correctness", "perf", "security", "test",
                                                   "cleanup"};
 // Folders of tests with a page of their own; the others mirror a folder that has one.
-constexpr std::array<std::string_view, 5> kTestFolders{"tests", "tests/sim", "tests/fuzz",
-                                                       "tests/e2e", "tests/tidy"};
+constexpr std::array<std::string_view, 6> kTestFolders{"tests",     "tests/sim",  "tests/fuzz",
+                                                       "tests/e2e", "tests/tidy", "tests/bench"};
 
 bool contains_any(const std::string& line, const std::vector<std::string_view>& hints) {
   return std::any_of(hints.begin(), hints.end(),
