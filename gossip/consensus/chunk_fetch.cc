@@ -21,10 +21,11 @@ std::uint32_t ChunkFetch::missing() const {
 
 FetchEffects ChunkFetch::add_holder(TimePoint now, const NodeId& peer) {
   sources_.insert(peer);
-  holders_.insert(peer);
-  // What somebody was asked for who may be waiting for it himself.
+  // What somebody was asked for who may have been waiting for it himself: nobody answers such a
+  // request, neither those who still wait nor this peer, which waited until now.
   std::erase_if(requests_,
                 [&](const auto& entry) { return !holders_.contains(entry.second.source); });
+  holders_.insert(peer);
   return ask(now);
 }
 

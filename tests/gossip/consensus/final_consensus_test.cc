@@ -125,6 +125,27 @@ TEST_SUITE("gossip/consensus/final_consensus") {
     }
   }
 
+  TEST_CASE("who passed the certificate on before it had the model is asked again once it has") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 5, .seed = seed});
+      swarm.connect(0, 1);
+      swarm.connect(0, 2);
+      swarm.run(1s);
+      swarm.command(0);
+      while (!swarm.node(0).finished) swarm.run(10ms);
+      // Each of the late hears of it from the one before, which is still fetching then.
+      swarm.connect(4, 3);
+      swarm.connect(3, 0);
+      swarm.command(3);
+      const Duration began = swarm.elapsed();
+      while (swarm.elapsed() < began + 2s) swarm.run(10ms);
+
+      CHECK(swarm.node(3).finished);
+      CHECK(swarm.node(4).finished);
+    }
+  }
+
   TEST_CASE("participants that no session connects dial along a cycle first") {
     Swarm swarm({.nodes = 5, .seed = 8});
     // 0 and 1 know of 3 and 4 through the follower 2 alone.
