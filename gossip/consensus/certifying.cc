@@ -250,14 +250,19 @@ bool FinalConsensus::is_awaited(const NodeId& id) const {
   return !ledger_.acknowledged().contains(id);
 }
 
+// Whoever was shown the certificate here may be fetching the model here, known as a follower or
+// not, and may have a session with nobody else.
+bool FinalConsensus::is_fetched_from() const {
+  return std::ranges::any_of(shown_, [&](const NodeId& peer) {
+    return sessions_.contains(peer) && !ledger_.acknowledged().contains(peer);
+  });
+}
+
 bool FinalConsensus::everybody_acknowledged() const {
   const auto missing = [&](const NodeId& id) {
     return id != self_ && !ledger_.acknowledged().contains(id);
   };
   if (std::ranges::any_of(certificate_->participants, missing)) return false;
-  // Whoever was shown the certificate may be fetching the model, known as a follower or not.
-  for (const auto& peer : shown_)
-    if (missing(peer) && sessions_.contains(peer)) return false;
   for (const auto& [id, finish] : ledger_.finishes())
     if (finish.role == Role::follower && missing(id) && !gone_.contains(id)) return false;
   return true;
@@ -271,8 +276,8 @@ void FinalConsensus::advance_lingering() {
     return;
   }
   if (!settled_at_) settled_at_ = now_;
-  // Participants stay for those who fetch late; a follower is nobody's first source.
-  const bool stays = role_ == Role::participant && !everybody_acknowledged();
+  // Participants stay for all who fetch late, a follower for those to whom it passed it on.
+  const bool stays = is_fetched_from() || (role_ == Role::participant && !everybody_acknowledged());
   if (stays && now_ < *settled_at_ + options_.linger) return;
   phase_ = Phase::done;
   out_.may_exit = certificate_->epoch;

@@ -266,6 +266,7 @@ class FinalConsensus {
   void finish();
   [[nodiscard]] Duration following_limit() const;
   [[nodiscard]] bool is_awaited(const NodeId& id) const;
+  [[nodiscard]] bool is_fetched_from() const;
   [[nodiscard]] bool everybody_acknowledged() const;
   void advance_lingering();
   [[nodiscard]] TimePoint linger_deadline() const;

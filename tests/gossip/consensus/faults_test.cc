@@ -101,6 +101,26 @@ TEST_SUITE("gossip/consensus/faults") {
     CHECK(swarm.node(3).finished);
   }
 
+  TEST_CASE("a follower does not exit while somebody fetches to whom it showed the certificate") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 4, .seed = seed});
+      // Node 3 has a session with the follower alone.
+      swarm.connect(0, 1);
+      swarm.connect(0, 2);
+      swarm.connect(2, 3);
+      swarm.standing(2, Role::follower);
+      swarm.standing(3, Role::follower);
+      swarm.run(1s);
+
+      swarm.command(0);
+      for (int step = 0; step < 20'000 && !swarm.node(2).may_exit; ++step) swarm.run(10ms);
+
+      REQUIRE(swarm.node(2).may_exit);
+      CHECK(swarm.node(3).finished);
+    }
+  }
+
   TEST_CASE("a member that can read no certificate keeps the others no longer than the linger") {
     Swarm swarm({.nodes = 4, .seed = 6});
     swarm.connect_all();
