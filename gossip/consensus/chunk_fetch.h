@@ -25,8 +25,12 @@ struct FetchEffects {
 // Requests what the result buffer lacks of a certified model from peers that hold it, a few chunks
 // at a time, each by its hash, so any holder will do.
 //
-// Owned by FinalConsensus, idle until begin(); io thread. A request that is not answered within
-// kPatience goes to the next source. Memory: kOutstanding chunks of 1 MiB.
+// A session may be dead for minutes before TCP says so. Hence a source that has not answered yet is
+// asked for one chunk; those that have answered share kOutstanding, and in the end take over what
+// the others still owe. A request that is not answered within kPatience goes to the next source.
+//
+// Owned by FinalConsensus, idle until begin(); io thread. Memory: kOutstanding chunks of 1 MiB, and
+// one more for each source that has not answered yet. At most that one comes twice.
 class ChunkFetch {
  public:
   static constexpr std::size_t kOutstanding = 4;
@@ -57,13 +61,20 @@ class ChunkFetch {
   };
   FetchEffects ask(TimePoint now);
   void forget(const NodeId& peer);
-  [[nodiscard]] NodeId next_source();
+  // Those who say that they hold the model, if any does.
+  [[nodiscard]] const std::set<NodeId>& candidates() const {
+    return holders_.empty() ? sources_ : holders_;
+  }
+  [[nodiscard]] std::size_t requests_to(const NodeId& source) const;
+  [[nodiscard]] bool may_be_asked(const NodeId& source) const;
+  [[nodiscard]] std::optional<NodeId> next_source();
 
   RunId run_;
   ChunkStore& store_;
   std::vector<Hash> hashes_;
   std::set<NodeId> sources_;
   std::set<NodeId> holders_;  // those of them that said so
+  std::set<NodeId> proven_;   // those that have answered the last time
   std::optional<NodeId> last_source_;
   std::map<std::uint32_t, Request> requests_;
 };

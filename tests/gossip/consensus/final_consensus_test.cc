@@ -146,6 +146,28 @@ TEST_SUITE("gossip/consensus/final_consensus") {
     }
   }
 
+  TEST_CASE("a holder that does not answer delays nobody who has a session with another one") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 4, .seed = seed});
+      for (std::size_t a = 0; a < 3; ++a)
+        for (std::size_t b = a + 1; b < 3; ++b) swarm.connect(a, b);
+      swarm.run(1s);
+      // The sessions of node 3 with 0 and 2 are up, and nothing comes through.
+      swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage&) {
+        return (from != 3 && to != 3) || from == 1 || to == 1;
+      };
+      swarm.command(0);
+      while (!swarm.node(0).finished) swarm.run(10ms);
+      for (std::size_t k = 0; k < 3; ++k) swarm.connect(3, k);
+      swarm.command(3);
+      const Duration began = swarm.elapsed();
+      while (swarm.elapsed() < began + 2s) swarm.run(10ms);
+
+      CHECK(swarm.node(3).finished);
+    }
+  }
+
   TEST_CASE("participants that no session connects dial along a cycle first") {
     Swarm swarm({.nodes = 5, .seed = 8});
     // 0 and 1 know of 3 and 4 through the follower 2 alone.
