@@ -5,7 +5,9 @@
 #include "node/base/random.h"
 
 #include <cmath>
+#include <set>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace starling::training {
@@ -42,15 +44,27 @@ float deviation_of(const gossip::TensorPlace& place) {
   return std::sqrt(1.0F / static_cast<float>(3 * place.dims[1]));
 }
 
+// The weights that start at 0: those of the last normalisation of every bottleneck block, so that
+// each such block starts as its shortcut.
+std::set<std::string> closed_weights(const ModelPlan& plan) {
+  constexpr std::size_t kBottleneckUnits = 3;
+  std::set<std::string> names;
+  for (const BlockPlan& block : plan.blocks)
+    if (block.units.size() == kBottleneckUnits) names.insert(block.units.back().norm + ".weight");
+  return names;
+}
+
 }  // namespace
 
 void draw_genesis(const Model& model, std::uint64_t seed, std::span<float> out) {
   STARLING_CHECK_OP(out.size(), ==, model.layout.size());
+  const std::set<std::string> closed = closed_weights(model.plan);
   for (const gossip::TensorPlace& place : model.layout.tensors()) {
     const auto values = out.subspan(place.offset, place.count);
     if (place.is_small()) {
       // Every weight of rank 1 is a normalisation's.
-      const float value = place.name.ends_with(".weight") ? 1.0F : 0.0F;
+      const bool open = place.name.ends_with(".weight") && !closed.contains(place.name);
+      const float value = open ? 1.0F : 0.0F;
       for (float& x : values) x = value;
       continue;
     }

@@ -23,11 +23,13 @@ struct Genesis {
 //          is (sum of 12 u16 - 6 x 65,535) as int32 (three Rng words, low half-words first), times
 //          std / 65,536 in one rounded fp32 multiplication. Convolutions: std = sqrt(2 / fan_out),
 //          fan_out = O x H x W of the kernel (Kaiming for relu, as torchvision). fc: std = sqrt(1 /
-//          (3 fan_in)), the spread of torch's default uniform. Normalisations: weight 1, bias 0; fc
-//          bias 0. Only integer operations and IEEE 754's exact ones: no libm, no order of sums.
+//          (3 fan_in)), the spread of torch's default uniform. Normalisations: weight 1, bias 0,
+//          but weight 0 for the last one of every bottleneck block (resnet50, resnet101); fc bias
+//          0. Only integer operations and IEEE 754's exact ones: no libm, no order of sums.
 // Cost:    0.15 s for ResNet-50, plus its hash.
 // Thread:  any; pure.
-// Source:  rulings 17; He et al. 2015, "Delving deep into rectifiers", for the spread.
+// Source:  He et al. 2015, "Delving deep into rectifiers", for the spread; Goyal et al. 2017,
+//          "Accurate, large minibatch SGD", section 5.1, for the zeros.
 void draw_genesis(const Model& model, std::uint64_t seed, std::span<float> out);
 
 // The same as a replica, with its hash.

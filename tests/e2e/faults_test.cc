@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include <cmath>
 #include <set>
 
 using namespace starling::e2e;
@@ -22,6 +23,15 @@ std::set<std::string> hashes_of(Swarm& swarm, const std::vector<std::size_t>& no
   for (const auto index : nodes)
     hashes.insert(sha256_of(swarm.node(index).dir() / "final" / "model.safetensors"));
   return hashes;
+}
+
+// What the replica that this node trains is worth now, as a share of the validation images.
+double accuracy_of(const NodeProcess& node) {
+  const auto evaluated =
+      run_to_end({starling_binary(), "eval", "--dir", node.dir().string(), "--json"}, 60s);
+  INFO(evaluated.err);
+  REQUIRE(evaluated.status == 0);
+  return nlohmann::json::parse(evaluated.out).at("accuracy_ratio").get<double>();
 }
 
 bool in_the_middle(const NodeProcess& node, double share) {
@@ -84,6 +94,9 @@ TEST_SUITE("e2e/faults") {
     swarm.start_with_peer(swarm.node(0));
     INFO(swarm.logs());
     REQUIRE(eventually(30s, [&] { return swarm.all_see({0, 1, 2, 3, 4}, 5); }));
+    // It begins with what its sponsor has, not with the genesis.
+    const double joiner = accuracy_of(swarm.node(4));
+    CHECK(std::abs(joiner - accuracy_of(swarm.node(0))) <= 0.01);
 
     swarm.node(0).process().signal(SIGKILL);
     CHECK(eventually(30s, [&] { return swarm.all_see({1, 2, 3, 4}, 4); }));

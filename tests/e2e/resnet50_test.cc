@@ -37,8 +37,9 @@ TEST_SUITE("e2e/resnet50") {
       MESSAGE("skipped: set STARLING_TEST_DATA to a folder with imagenette224/");
       return;
     }
-    Swarm swarm({"--data", data, "--model", "resnet50", "--img", "224", "--batch", "4",
-                 "--precision", "bf16", "--threads", "1", "--until", "samples=280"});
+    Swarm swarm({"--data", data, "--model", "resnet50", "--img", "224", "--batch", "8",
+                 "--precision", "bf16", "--threads", "1", "--until", "samples=720", "--lr", "0.01",
+                 "--set", "eval.every=0"});
     swarm.start(2);
 
     const auto ends = swarm.wait_all({0, 1}, 1200s);
@@ -51,5 +52,14 @@ TEST_SUITE("e2e/resnet50") {
     CHECK(swarm.node(0).certificate().at("model") == "resnet50");
     const auto last = nlohmann::json::parse(read_text(swarm.node(0).dir() / "status.json"));
     CHECK(last.at("traffic").at("exchanges").get<int>() > 0);
+    for (const std::size_t node : {0U, 1U}) {
+      const auto status = nlohmann::json::parse(read_text(swarm.node(node).dir() / "status.json"));
+      CHECK(status.at("progress").at("step").get<int>() >= 30);
+    }
+
+    // A model that knows nothing has a loss of ln 10 = 2.303 and is right once in ten.
+    CHECK(last.at("eval").at("images").get<int>() == 1'000);
+    CHECK(last.at("eval").at("loss").get<double>() < 2.25);
+    CHECK(last.at("eval").at("accuracy_ratio").get<double>() > 0.15);
   }
 }

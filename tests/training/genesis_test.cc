@@ -71,6 +71,19 @@ TEST_SUITE("training/genesis") {
     for (const float x : replica.bn_variance) CHECK(x == 1.0F);
   }
 
+  TEST_CASE("a bottleneck block starts as its shortcut: its last normalisation has weight zero") {
+    const auto model = make_model({"resnet50", 10, 3, 224});
+    REQUIRE(model.has_value());
+    const Replica replica = make_genesis(*model, 7).replica;
+
+    for (const float x : values_of(*model, replica, "layer1.0.bn3.weight")) CHECK(x == 0.0F);
+    for (const float x : values_of(*model, replica, "layer4.2.bn3.weight")) CHECK(x == 0.0F);
+    for (const float x : values_of(*model, replica, "layer4.2.bn2.weight")) CHECK(x == 1.0F);
+    for (const float x : values_of(*model, replica, "layer1.0.downsample.1.weight"))
+      CHECK(x == 1.0F);
+    for (const float x : values_of(*model, replica, "bn1.weight")) CHECK(x == 1.0F);
+  }
+
   TEST_CASE("padding stays zero") {
     const Model model = small_model();
     const Replica replica = make_genesis(model, 7).replica;
