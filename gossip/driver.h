@@ -42,10 +42,11 @@ class Driver {
   // Carries out effects, in order, and arms the timer for the next deadline.
   void carry_out(GossipEffects effects) ON_IO_THREAD;
 
-  // From transport's events; messages of the session and bootstrap rooms are not for here.
+  // From transport's events; of messages of the bootstrap room only that they came.
   void on_session_up(const transport::SessionInfo& info) ON_IO_THREAD;
   void on_session_down(const NodeId& peer, const Error& why) ON_IO_THREAD;
   void on_message(const NodeId& peer, const transport::Message& message) ON_IO_THREAD;
+  void on_heard(const NodeId& peer) ON_IO_THREAD;
   void on_refused(const NodeId& peer, std::uint16_t type, ByteView body) ON_IO_THREAD;
   void on_dial_failed(const transport::Endpoint& target, const Error& why) ON_IO_THREAD;
 

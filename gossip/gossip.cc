@@ -59,7 +59,9 @@ void Gossip::deliver(const NodeId& from, Decoded decoded, Handle handle, GossipE
 GossipEffects Gossip::on_message(TimePoint now, const NodeId& from,
                                  const transport::Message& message) {
   GossipEffects out;
-  switch (message.room()) {
+  const auto room = message.room();
+  if (room != transport::Room::membership) take(now, membership_.on_heard(now, from), out);
+  switch (room) {
     case transport::Room::membership:
       deliver(
           from, decode_membership(message),
@@ -88,6 +90,12 @@ GossipEffects Gossip::on_message(TimePoint now, const NodeId& from,
       STARLING_CHECK(false);  // routed elsewhere by the driver
   }
   advance(now, out);
+  return out;
+}
+
+GossipEffects Gossip::on_heard(TimePoint now, const NodeId& from) {
+  GossipEffects out;
+  take(now, membership_.on_heard(now, from), out);
   return out;
 }
 

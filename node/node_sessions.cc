@@ -47,7 +47,10 @@ void Node::count_failure(const Error& why) {
 }
 
 void Node::on_message(const NodeId& peer, transport::Message message) {
-  if (is_bootstrap(message.type)) return bootstrap_driver_.on_message(peer, message);
+  if (is_bootstrap(message.type)) {
+    gossip_driver_.on_heard(peer);
+    return bootstrap_driver_.on_message(peer, message);
+  }
   gossip_driver_.on_message(peer, message);
 }
 

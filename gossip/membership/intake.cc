@@ -24,19 +24,30 @@ Offence offence(const NodeId& from, Errc code, std::string detail) {
 MembershipEffects Membership::on_message(TimePoint now, const NodeId& from,
                                          const MembershipMessage& message) {
   MembershipEffects effects;
-  const auto at = sessions_.find(from);
-  if (at == sessions_.end()) return effects;  // it ended while the message was on its way
-  at->second.watch.on_heard(now);
-  finish_errands(from, effects);
-  if (at->second.state == SessionState::silent) {
-    at->second.state = SessionState::answering;
-    close_case(from);
-    reassess(now, from, {Cause::session_lives, self_.id, std::nullopt}, effects);
-    greet_accused(from, effects);
-  }
+  if (!sessions_.contains(from)) return effects;  // it ended while the message was on its way
+  (void)note_life(now, from, effects);
   std::visit([&](const auto& content) { take(now, from, content, effects); }, message);
   finish_event(now, effects);
   return effects;
+}
+
+MembershipEffects Membership::on_heard(TimePoint now, const NodeId& from) {
+  MembershipEffects effects;
+  if (sessions_.contains(from) && note_life(now, from, effects)) finish_event(now, effects);
+  return effects;
+}
+
+// Whether that is news to anybody.
+bool Membership::note_life(TimePoint now, const NodeId& from, MembershipEffects& effects) {
+  Session& session = sessions_.at(from);
+  session.watch.on_heard(now);
+  finish_errands(from, effects);
+  if (session.state != SessionState::silent) return !effects.send.empty();
+  session.state = SessionState::answering;
+  close_case(from);
+  reassess(now, from, {Cause::session_lives, self_.id, std::nullopt}, effects);
+  greet_accused(from, effects);
+  return true;
 }
 
 // A member that was accused while it could not hear us must hear of it to refute.

@@ -175,6 +175,8 @@ class Membership {
   MembershipEffects on_session_up(TimePoint now, const NodeId& peer);
   MembershipEffects on_session_down(TimePoint now, const NodeId& peer, SessionEnd end);
   MembershipEffects on_message(TimePoint now, const NodeId& from, const MembershipMessage& message);
+  // A message for another room came from `from`: it lives.
+  MembershipEffects on_heard(TimePoint now, const NodeId& from);
   // Call at next_deadline(); calling early is harmless, calling late is noticed.
   MembershipEffects on_tick(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
@@ -304,6 +306,7 @@ class Membership {
   void reassess(TimePoint now, const NodeId& id, Why why, MembershipEffects& effects);
 
   // intake.cc: messages
+  [[nodiscard]] bool note_life(TimePoint now, const NodeId& from, MembershipEffects& effects);
   void greet_accused(const NodeId& peer, MembershipEffects& effects);
   void take(TimePoint, const NodeId& from, const Heartbeat&, MembershipEffects& effects);
   void take(TimePoint now, const NodeId& from, const HeartbeatAck&, MembershipEffects&);

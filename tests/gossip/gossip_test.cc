@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -93,6 +94,32 @@ TEST_SUITE("gossip/gossip") {
       REQUIRE(swarm.run_until(200s, [&] { return all_finished(swarm, {0, 1, 3}); }));
       CHECK(results(swarm, {0, 1, 3}).size() == 1);
       CHECK(swarm.node(0).finished->certificate.participants.size() == 3);
+    }
+  }
+
+  TEST_CASE("any message of a suspect is a sign of life, whatever it is about") {
+    for (const bool by_exchange : {true, false}) {
+      CAPTURE(by_exchange);
+      VirtualSwarm swarm({.seed = 22, .budget_samples = 80'000});
+      swarm.connect_all();
+      std::optional<transport::Message> delta;
+      const NodeId other = swarm.node(2).id();
+      swarm.on_send = [&](std::size_t from, const Outgoing& outgoing) {
+        if (from == 2 && outgoing.to == swarm.node(0).id() &&
+            outgoing.message.room() == transport::Room::exchange)
+          delta = outgoing.message;
+      };
+      swarm.run_for(3s);
+      REQUIRE(delta.has_value());
+      swarm.freeze(2);
+      auto& gossip = *swarm.node(0).gossip;
+      const auto state = [&] { return gossip.membership().state_of(other); };
+      REQUIRE(swarm.run_until(10s, [&] { return state() == MemberState::suspect; }));
+
+      (void)(by_exchange ? gossip.on_message(swarm.now(), other, *delta)
+                         : gossip.on_heard(swarm.now(), other));
+
+      CHECK(state() == MemberState::alive);
     }
   }
 

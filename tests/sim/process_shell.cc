@@ -69,6 +69,7 @@ void Process::on_message(const NodeId& peer, transport::Message message) {
   }
   if (message.attachment) trace.mix(*message.attachment);
   if (is_bootstrap(message.type)) {
+    carry_out(gossip_->on_heard(local(), peer));
     const auto decoded = bootstrap::decode_bootstrap(message);
     if (!decoded) {
       services_.watch.on_close(*this, peer, decoded.error());
