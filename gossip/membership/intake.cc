@@ -212,6 +212,7 @@ void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoi
                                .evidence = std::nullopt,
                                .silent_for = std::nullopt});
   }
+  placed.member->last_word = now;
   const std::size_t changes = effects.changes.size();
   if (!known) {
     table_.set_state(*placed.member, judge(now, *placed.member), now);
@@ -296,7 +297,7 @@ void Membership::take_accusation(TimePoint now, const Origin& origin, const Accu
 
 void Membership::take_report(TimePoint now, const Origin& origin, const ProgressReport& report,
                              MembershipEffects& effects) {
-  const auto* member = table_.find(report.id);
+  auto* member = table_.find(report.id);
   if (report.id != self_.id && member == nullptr) return;
   if (!progress_.is_news(report)) return;
   const bool asked =
@@ -308,6 +309,7 @@ void Membership::take_report(TimePoint now, const Origin& origin, const Progress
     return;
   }
   if (progress_.on_report(now, report) != Progress::News::fresh) return;
+  member->last_word = now;
   if (member->state == MemberState::dead || member->state == MemberState::left)
     progress_.on_departed(now, report.id);
   spreader_.push(report, origin.peer);

@@ -42,6 +42,10 @@ struct MemberEntry {
   std::vector<HeldAccusation> accusations;  // of this incarnation, one for each accuser
   std::optional<TimePoint> quorum_since;    // when enough `dead` had come
   std::optional<TimePoint> last_heard;      // when a session with it last spoke
+  TimePoint last_word{};                    // when something newly signed by it came
+  // As a neighbour that cannot be dialled: when it was last missed, how often since a session.
+  TimePoint missed_at{};
+  std::uint32_t times_missed = 0;
   // As an accuser: what it said that was refuted at once, and until when nobody listens.
   std::uint32_t false_alarms = 0;
   TimePoint false_alarms_since{};

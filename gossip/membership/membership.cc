@@ -275,6 +275,7 @@ void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
   if (now >= next_digest_) compare_digests(now, effects);
   refresh_neighbours(now, effects);
   refresh_wanted(now, effects);
+  miss_neighbours(now, effects);
   notice_isolation(now, effects);
 }
 

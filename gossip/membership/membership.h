@@ -57,6 +57,10 @@ struct MembershipOptions {
   // A quorum of others is believed only after this long without a refutation, unless this node
   // has evidence of its own.
   Duration belief_delay = std::chrono::milliseconds(700);
+  // A neighbour that cannot be dialled, has no session with this node and signs nothing new for
+  // this long is asked for among the others, and accused if none of three vouches for it; doubled
+  // each time, up to ten minutes. At least three intervals of progress reports.
+  Duration missing = std::chrono::seconds(20);
   // A member that this node itself cannot reach and that refutes nothing for this long counts as
   // dead here even without a quorum (the other witnesses may be dead as well).
   Duration abandon = std::chrono::seconds(30);
@@ -162,6 +166,7 @@ struct MemberView {
 // | session up                | heartbeats, digest both ways                                     |
 // | session ends without bye  | dial again at once: refused -> `dead` signed; else -> `suspect`  |
 // | heartbeat unanswered      | three others probe; no success -> `suspect`, later `dead` signed |
+// | undialable m is silent    | if its neighbour, and without session: three others probe        |
 // | first suspect about m     | if witness of m on cycle 0 and without session: dial or probe m  |
 // | accused ourselves         | next incarnation, record pushed to all sessions                  |
 // | higher incarnation of m   | accusations of the old one are forgotten                         |
@@ -294,6 +299,7 @@ class Membership {
   void tick_cases(TimePoint now, MembershipEffects& effects);
   void accuse(TimePoint now, const NodeId& subject, AccusationKind kind, Evidence evidence,
               MembershipEffects& effects);
+  void miss_neighbours(TimePoint now, MembershipEffects& effects);
   void consider_witnessing(TimePoint now, const NodeId& subject, MembershipEffects& effects);
   void on_probe(TimePoint now, const NodeId& from, const ProbeRequest& probe,
                 MembershipEffects& effects);
@@ -351,6 +357,8 @@ class Membership {
   std::vector<Errand> errands_;
   std::set<NodeId> awaiting_belief_;  // a quorum accuses them, belief_delay is not over
   std::vector<NodeId> neighbours_;
+  TimePoint looked_around_{};    // when keep_house() last ran
+  TimePoint listening_since_{};  // without a pause
   TimePoint next_digest_;
   TimePoint next_housekeeping_;
   TimePoint next_good_{};

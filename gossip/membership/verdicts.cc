@@ -13,6 +13,12 @@ constexpr std::size_t kWitnesses = 3;  // on each side of the subject
 constexpr Duration kDialWindow = std::chrono::seconds(1);
 // After others reached a member whose session with us is silent, it is let be for this long.
 constexpr Duration kBenefitOfDoubt = std::chrono::seconds(2);
+// A neighbour that signs nothing is missed after so many intervals of progress reports at least,
+// and, once it has been missed in vain a few times, no more often than this.
+constexpr int kReportsMissed = 3;
+constexpr Duration kLongestMissing = std::chrono::minutes(10);
+// A look around that comes this late says that this node did not run and heard nobody.
+constexpr Duration kLateLook = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -124,6 +130,31 @@ void Membership::accuse(TimePoint now, const NodeId& subject, AccusationKind kin
   if (added == MemberTable::Added::added || added == MemberTable::Added::stronger)
     spreader_.push(accusation, self_.id);
   reassess(now, subject, {Cause::own_evidence, self_.id, evidence}, effects);
+}
+
+// Whoever can be dialled is missed when a dial fails, and whoever had a session when it breaks. A
+// member that only dials out may vanish with all whom it had dialled: its neighbours miss it.
+void Membership::miss_neighbours(TimePoint now, MembershipEffects& effects) {
+  if (now - looked_around_ > kLateLook) listening_since_ = now;
+  looked_around_ = now;
+  if (self_.state != RecordState::alive) return;
+  const Duration shortest =
+      std::max<Duration>(options_.missing, kReportsMissed * progress_.report_interval());
+  for (const auto& id : neighbours_) {
+    auto* member = table_.find(id);
+    if (member == nullptr || member->record.dialable()) continue;
+    if (sessions_.contains(id)) {
+      member->times_missed = 0;
+      continue;
+    }
+    const TimePoint last = std::max({member->last_word, member->last_heard.value_or(TimePoint{}),
+                                     member->missed_at, listening_since_});
+    const Duration doubled = shortest * (1 << std::min(member->times_missed, 10U));
+    if (now - last < std::max(shortest, std::min(doubled, kLongestMissing))) continue;
+    member->missed_at = now;
+    ++member->times_missed;
+    open_case(now, id, Evidence::indirect_silence, effects);
+  }
 }
 
 void Membership::consider_witnessing(TimePoint now, const NodeId& subject,

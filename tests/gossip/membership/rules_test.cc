@@ -306,6 +306,52 @@ TEST_SUITE("gossip/membership_rules") {
     CHECK(stage.node.self().incarnation.value >= first.value + 3);
   }
 
+  TEST_CASE("a neighbour that never dials us is doubted when it falls silent, and then ever less") {
+    Stage stage;
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    auto hidden = record_of(2);
+    hidden.capabilities = 0;
+    sign_record(hidden, SwarmId{}, TestSigner(test_id(2)));
+    (void)stage.node.on_message(kStart, test_id(1), facts_of({record_of(1), hidden}));
+    REQUIRE(stage.node.neighbours().size() == 2);
+    std::size_t asked = 0;
+    std::size_t accused = 0;
+    std::uint64_t samples = 0;
+    const auto run = [&](TimePoint from, TimePoint to, bool reports) {
+      for (TimePoint now = from; now < to; now += 250ms) {
+        (void)stage.node.on_message(now, test_id(1), Heartbeat{1});
+        if (reports) {
+          ProgressReport report;
+          report.id = test_id(2);
+          report.incarnation = hidden.incarnation;
+          report.samples = ++samples;
+          sign_report(report, SwarmId{}, TestSigner(test_id(2)));
+          Facts facts;
+          facts.reports.push_back(report);
+          (void)stage.node.on_message(now, test_id(1), facts);
+        }
+        asked += count_sent<ProbeRequest>(stage.node.on_tick(now));
+        if (stage.node.state_of(test_id(2)) == MemberState::alive) continue;
+        ++accused;  // it hears of it, and refutes
+        hidden.incarnation = hidden.incarnation.next();
+        sign_record(hidden, SwarmId{}, TestSigner(test_id(2)));
+        (void)stage.node.on_message(now, test_id(1), facts_of({hidden}));
+      }
+    };
+
+    run(kStart, kStart + 10min, true);
+    CHECK(asked == 0);
+    CHECK(accused == 0);
+    run(kStart + 10min, kStart + 11min, false);
+    CHECK(accused >= 1);
+    run(kStart + 11min, kStart + 70min, false);
+
+    // After 20, 40, ... 320 s, and from then on every ten minutes.
+    CHECK(accused >= 8);
+    CHECK(accused <= 12);
+    CHECK(asked == accused);
+  }
+
   TEST_CASE("members that train something else are members, and no neighbours") {
     Stage stage;
     (void)stage.node.on_session_up(kStart, test_id(1));

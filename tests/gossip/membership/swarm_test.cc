@@ -305,6 +305,29 @@ TEST_SUITE("gossip/membership") {
     CHECK(swarm.run_until([&] { return swarm.all_see(9, MemberState::dead); }, 10s).has_value());
   }
 
+  TEST_CASE("a node that can only dial out is missed though all that it had dialled are gone") {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      CAPTURE(seed);
+      TestSwarm swarm({.seed = 1150 + seed});
+      grow(swarm, 16);
+      const auto lost = swarm.start(TestSwarm::Reach::dials_only);
+      swarm.dial(lost, 0);
+      REQUIRE(swarm.run_until([&] { return swarm.settled(); }, 8s).has_value());
+      swarm.run(5s);
+
+      std::set<std::size_t> gone{lost};
+      for (std::size_t node = 0; node < lost; ++node)
+        if (swarm.at(lost).has_session(swarm.id(node))) gone.insert(node);
+      REQUIRE(gone.size() < 12);
+      for (const auto node : gone) swarm.kill(node);
+      const auto took =
+          swarm.run_until([&] { return swarm.all_see(lost, MemberState::dead); }, 60s);
+
+      REQUIRE(took.has_value());
+      MESSAGE("seed ", seed, ": ", took->count() / 1000, " ms");
+    }
+  }
+
   TEST_CASE("an idle swarm sends under half a kilobyte a second on a session") {
     TestSwarm swarm({.seed = 1200});
     grow(swarm, 16);
