@@ -98,7 +98,8 @@ bootstrap::JoinOptions join_options(const Config& config) {
 training::DeviceOptions device_options(const Config& config) {
   training::DeviceOptions device;
   device.device = config.train.device;
-  device.threads = static_cast<int>(config.node.threads.value_or(1));
+  device.threads =
+      config.node.threads ? static_cast<int>(*config.node.threads) : training::usable_cores();
   switch (config.train.precision) {
     case Precision::automatic:
       device.precision = training::Precision::automatic;

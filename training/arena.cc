@@ -19,6 +19,17 @@ at::Tensor flat_of(std::span<const float> values, std::size_t size) {
   return flat;
 }
 
+template <class T>
+std::span<T> values_of(const at::Tensor& flat);
+template <>
+std::span<float> values_of<float>(const at::Tensor& flat) {
+  return floats_of(flat);
+}
+template <>
+std::span<Bf16> values_of<Bf16>(const at::Tensor& flat) {
+  return bf16s_of(flat);
+}
+
 bool finite(const at::Tensor& flat) {
   return flat.scalar_type() == at::kBFloat16 ? all_finite(bf16s_of(flat))
                                              : all_finite(floats_of(flat));
@@ -36,52 +47,64 @@ Arena::Arena(const Model& model, const ResolvedDevice& device, const Replica& re
       variance_before_(replica.bn_variance),
       batches_tracked_(replica.batches_tracked),
       working_(model, device),
+      places_(model.layout.tensors().begin(), model.layout.tensors().end()),
       lease_(gossip::MasterView{floats_of(master_), bn_mean_, bn_variance_}) {
   STARLING_CHECK_OP(bn_mean_.size(), ==, model.layout.bn_channels());
   STARLING_CHECK_OP(bn_variance_.size(), ==, model.layout.bn_channels());
   working_.load(replica);
-  attach_gradients(model);
+  gradients_.push_back(make_set());
 }
 
-void Arena::attach_gradients(const Model& model) {
-  big_gradients_ = zeros_like_on(working_.big().host, working_.device());
-  small_gradients_ = zeros_like_on(working_.small().host, working_.device());
+Arena::GradientSet Arena::make_set() {
+  GradientSet set;
+  set.big = zeros_like_on(working_.big().host, working_.device());
+  set.small = zeros_like_on(working_.small().host, working_.device());
   const bool on_host = working_.device().is_cpu();
-  big_host_gradients_ = on_host ? big_gradients_ : zeros_like_on(big_gradients_, at::kCPU);
-  small_host_gradients_ = on_host ? small_gradients_ : zeros_like_on(small_gradients_, at::kCPU);
+  set.big_host = on_host ? set.big : zeros_like_on(set.big, at::kCPU);
+  set.small_host = on_host ? set.small : zeros_like_on(set.small, at::kCPU);
+  for (const gossip::TensorPlace& place : places_) {
+    set.views.push_back(WorkingCopy::view(place.is_small() ? set.small : set.big,
+                                          place.is_small() ? working_.small() : working_.big(),
+                                          place));
+  }
+  return set;
+}
 
-  const auto places = model.layout.tensors();
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const bool small = places[i].is_small();
-    gradient_views_.push_back(WorkingCopy::view(small ? small_gradients_ : big_gradients_,
-                                                small ? working_.small() : working_.big(),
-                                                places[i]));
+const std::vector<at::Tensor>& Arena::gradients(std::size_t set) {
+  while (gradients_.size() <= set) gradients_.push_back(make_set());
+  return gradients_[set].views;
+}
+
+bool Arena::gradients_finite(std::size_t set) const {
+  return finite(gradients_.at(set).big_host) && finite(gradients_.at(set).small_host);
+}
+
+void Arena::attach_gradients() {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
     at::Tensor parameter = working_.weights().parameters[i];
     parameter.requires_grad_(true);
-    parameter.mutable_grad() = gradient_views_[i];
+    parameter.mutable_grad() = gradients_.front().views[i];
   }
 }
 
 void Arena::zero_gradients() {
   const torch::NoGradGuard no_grad;
-  big_gradients_.zero_();
-  small_gradients_.zero_();
+  gradients_.front().big.zero_();
+  gradients_.front().small.zero_();
 }
 
-bool Arena::collect_gradients() {
-  if (!working_.device().is_cpu()) {
-    const torch::NoGradGuard no_grad;
-    big_host_gradients_.copy_(big_gradients_);
-    small_host_gradients_.copy_(small_gradients_);
-  }
-  return finite(big_host_gradients_) && finite(small_host_gradients_);
+void Arena::collect_gradients() {
+  if (working_.device().is_cpu()) return;
+  const torch::NoGradGuard no_grad;
+  gradients_.front().big_host.copy_(gradients_.front().big);
+  gradients_.front().small_host.copy_(gradients_.front().small);
 }
 
 bool Arena::gradients_in_place() const {
   const auto& parameters = working_.weights().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& gradient = parameters[i].grad();
-    const at::Tensor& expected = gradient_views_[i];
+    const at::Tensor& expected = gradients_.front().views[i];
     if (!gradient.defined() || gradient.data_ptr() != expected.data_ptr() ||
         gradient.strides() != expected.strides()) {
       return false;
@@ -90,14 +113,26 @@ bool Arena::gradients_in_place() const {
   return true;
 }
 
-Arena::PassTimes Arena::optimizer_pass(const Rates& rates) {
+Arena::PassTimes Arena::optimizer_pass(const Rates& rates, std::size_t sets, Team* team) {
   const SteadyClock clock;
   const TimePoint asked = clock.now();
   TimePoint got = asked;
   lease_.with_master([&](const gossip::MasterView&) {
     got = clock.now();
-    pass_part(working_.big(), big_host_gradients_, rates.big);
-    pass_part(working_.small(), small_host_gradients_, rates.small);
+    const int shares = team == nullptr ? 1 : team->size();
+    const auto share = [&](int number) {
+      const auto part = static_cast<std::size_t>(number);
+      const auto parts = static_cast<std::size_t>(shares);
+      pass_stretch(stretch_of(working_.big(), &GradientSet::big_host, part, parts), sets,
+                   rates.big);
+      pass_stretch(stretch_of(working_.small(), &GradientSet::small_host, part, parts), sets,
+                   rates.small);
+    };
+    if (team == nullptr) {
+      share(0);
+    } else {
+      team->run(share);
+    }
     merge_statistics();
   });
   const TimePoint done = clock.now();
@@ -105,15 +140,37 @@ Arena::PassTimes Arena::optimizer_pass(const Rates& rates) {
   return {seconds(got - asked), seconds(done - got)};
 }
 
-void Arena::pass_part(WorkingPart& part, const at::Tensor& gradients, const SgdStep& step) {
-  const auto parameters = floats_of(master_).subspan(part.begin, part.size);
-  const auto momenta = floats_of(momenta_).subspan(part.begin, part.size);
-  if (part.host.scalar_type() == at::kBFloat16) {
-    sgd_pass(SgdRange<Bf16>{parameters, bf16s_of(gradients), momenta, bf16s_of(part.host)}, step);
+Arena::Stretch Arena::stretch_of(const WorkingPart& part, at::Tensor GradientSet::* gradients,
+                                 std::size_t number, std::size_t shares) {
+  // Whole cache lines in every type, so that no two threads write to one.
+  constexpr std::size_t kLine = 64;
+  const auto from = [&](std::size_t share) {
+    return share == shares ? part.size : part.size / kLine * share / shares * kLine;
+  };
+  return {part, gradients, from(number), from(number + 1) - from(number)};
+}
+
+void Arena::pass_stretch(const Stretch& stretch, std::size_t sets, const SgdStep& step) {
+  if (stretch.part.host.scalar_type() == at::kBFloat16) {
+    pass_stretch_of<Bf16>(stretch, sets, step);
   } else {
-    sgd_pass(SgdRange<float>{parameters, floats_of(gradients), momenta, floats_of(part.host)},
-             step);
+    pass_stretch_of<float>(stretch, sets, step);
   }
+}
+
+template <class T>
+void Arena::pass_stretch_of(const Stretch& stretch, std::size_t sets, const SgdStep& step) {
+  std::vector<std::span<const T>> gradients;
+  for (std::size_t i = 0; i < sets; ++i) {
+    const at::Tensor& flat = gradients_.at(i).*stretch.gradients;
+    gradients.push_back(values_of<T>(flat).subspan(stretch.begin, stretch.size));
+  }
+  const std::size_t begin = stretch.part.begin + stretch.begin;
+  sgd_pass(SgdRange<T>{floats_of(master_).subspan(begin, stretch.size), gradients.front(),
+                       floats_of(momenta_).subspan(begin, stretch.size),
+                       values_of<T>(stretch.part.host).subspan(stretch.begin, stretch.size),
+                       std::span(gradients).subspan(1)},
+           step);
 }
 
 void Arena::merge_statistics() {

@@ -3,6 +3,7 @@
 // Includes torch: for this folder's .cc files and their tests only.
 #pragma once
 
+#include "training/cpu/team.h"
 #include "training/lease.h"
 #include "training/replica.h"
 #include "training/working_copy.h"
@@ -20,11 +21,12 @@ namespace starling::training {
 // Owned by the trainer. The train thread uses everything; other threads reach the master through
 // lease() alone. The network computes with the working copy; gradients are views too, so that the
 // optimizer pass is two ranges and no loop over tensors.
-// Cost: master, momenta, gradients and working copy: 16 bytes a parameter in fp32, 12 in bf16.
+// Cost: master, momenta, gradients and working copy: 16 bytes a parameter in fp32, 12 in bf16; 4
+// or 2 more for every further set of gradients.
 //
-// Traps, kept away from here: zero_grad() of torch drops the gradient views (we zero the memory
-// instead); backward with create_graph replaces them; autograd does not notice writes between
-// forward and backward (the optimizer pass comes after).
+// Traps of autograd, kept away from here: zero_grad() of torch drops the gradient views (we zero
+// the memory instead); backward with create_graph replaces them; autograd does not notice writes
+// between forward and backward (the optimizer pass comes after).
 class Arena {
  public:
   // `momenta` is empty (zero) or has the size of the parameters.
@@ -32,13 +34,21 @@ class Arena {
         std::span<const float> momenta);
 
   [[nodiscard]] MasterLease& lease() { return lease_; }
-  // What forward computes with. Every parameter wants gradients and has its view attached.
+  // What forward computes with.
   [[nodiscard]] const Weights& weights() const { return working_.weights(); }
   [[nodiscard]] at::Device device() const { return working_.device(); }
 
+  // One set of gradients for each slice of a batch: views in the order of Layout::tensors(). A set
+  // is made when it is first asked for, and stays.
+  [[nodiscard]] const std::vector<at::Tensor>& gradients(std::size_t set);
+  // Whether all values of a set are finite numbers. Any thread, for sets that exist.
+  [[nodiscard]] bool gradients_finite(std::size_t set) const;
+
+  // For autograd: every parameter wants gradients and has its view of the first set attached.
+  void attach_gradients();
   void zero_gradients();
-  // Brings the gradients to the host, and says whether all are finite numbers.
-  [[nodiscard]] bool collect_gradients();
+  // Brings the first set to the host.
+  void collect_gradients();
   // Whether every parameter's gradient is still the view it was given.
   [[nodiscard]] bool gradients_in_place() const;
 
@@ -50,14 +60,16 @@ class Arena {
     double wait_s = 0;  // for the lease
     double hold_s = 0;
   };
-  // The optimizer pass over the master, under the lease; then the working copy is that of the new
-  // master, and the statistics of the forward pass are in the master's.
+  // The optimizer pass over the master with the sum of the first `sets` gradients, under the lease;
+  // then the working copy is that of the new master, and the statistics of the forward pass are in
+  // the master's. The threads of `team`, if there is one, share the work.
   //
   // Rule:    statistics: with r before and r' after the forward pass and M the master's now (a
   // codec
   //          job may have pooled it meanwhile), M := r' + (1 - momentum) (M - r): what one update
   //          with this batch makes of M. Never below zero for a variance.
-  [[nodiscard]] PassTimes optimizer_pass(const Rates& rates);
+  [[nodiscard]] PassTimes optimizer_pass(const Rates& rates, std::size_t sets = 1,
+                                         Team* team = nullptr);
   // Undoes what a forward pass did to the statistics: a step that is skipped leaves no trace.
   void discard_statistics();
 
@@ -69,8 +81,28 @@ class Arena {
   [[nodiscard]] std::vector<float> momenta() const;
 
  private:
-  void attach_gradients(const Model& model);
-  void pass_part(WorkingPart& part, const at::Tensor& gradients, const SgdStep& step);
+  struct GradientSet {
+    at::Tensor big;  // on the device
+    at::Tensor small;
+    at::Tensor big_host;  // the same tensors on a CPU
+    at::Tensor small_host;
+    std::vector<at::Tensor> views;
+  };
+
+  [[nodiscard]] GradientSet make_set();
+  // The stretch of one part that one thread of the optimizer pass walks over.
+  struct Stretch {
+    const WorkingPart& part;
+    at::Tensor GradientSet::* gradients;
+    std::size_t begin;  // in the part
+    std::size_t size;
+  };
+  [[nodiscard]] static Stretch stretch_of(const WorkingPart& part,
+                                          at::Tensor GradientSet::* gradients, std::size_t number,
+                                          std::size_t shares);
+  void pass_stretch(const Stretch& stretch, std::size_t sets, const SgdStep& step);
+  template <class T>
+  void pass_stretch_of(const Stretch& stretch, std::size_t sets, const SgdStep& step);
   void merge_statistics();
 
   at::Tensor master_;  // host, fp32, Layout::size() values
@@ -82,11 +114,8 @@ class Arena {
   std::int64_t batches_tracked_ = 0;  // guarded by the lease, like the statistics
 
   WorkingCopy working_;
-  at::Tensor big_gradients_;  // on the device
-  at::Tensor small_gradients_;
-  at::Tensor big_host_gradients_;  // the same tensors on a CPU
-  at::Tensor small_host_gradients_;
-  std::vector<at::Tensor> gradient_views_;
+  std::vector<gossip::TensorPlace> places_;  // of the views
+  std::vector<GradientSet> gradients_;
   MasterLease lease_;
 };
 

@@ -21,8 +21,8 @@ struct DeviceOptions {
   // auto, cpu, cuda or cuda:N. auto is the first CUDA device if this build and machine have one.
   std::string device = "auto";
   Precision precision = Precision::automatic;
-  // Threads inside one operation on the CPU. More than one collapses when anything else keeps a
-  // core busy (they spin at barriers), so give them cores of their own.
+  // Threads that compute on the CPU, each its own slice of a batch (evaluating: inside the
+  // operations). More than cores makes every step slower.
   int threads = 1;
 };
 
@@ -31,6 +31,7 @@ struct ResolvedDevice {
   bool cuda = false;
   int index = 0;                          // of the CUDA device
   Precision precision = Precision::fp32;  // never automatic
+  int threads = 1;
 };
 
 // Rule:    automatic precision is bf16 on CUDA and on CPUs with bf16 instructions (on a Zen 5 core
@@ -39,6 +40,10 @@ struct ResolvedDevice {
 // Errors:  bad_config for an unknown device text or a thread count outside 1..1024; unsupported if
 //          CUDA is asked for and this build or machine has none.
 [[nodiscard]] Result<ResolvedDevice> resolve_device(const DeviceOptions& options);
+
+// The cores that this process may use: of those that it may run on, no more than its control group
+// pays for; 1 to 1,024.
+[[nodiscard]] int usable_cores();
 
 [[nodiscard]] std::string_view name_of(Precision precision);
 // auto, fp32 or bf16. Errors: bad_config.

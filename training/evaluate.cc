@@ -2,6 +2,7 @@
 
 #include "node/base/clock.h"
 #include "training/batch_tensors.h"
+#include "training/cpu/intra_op.h"
 #include "training/cpu/tensor_memory.h"
 #include "training/models/network.h"
 #include "training/torch_guard.h"
@@ -18,13 +19,18 @@ namespace starling::training {
 struct Evaluation::Impl {
   Impl(const Model& model, const ResolvedDevice& device, const Replica& replica,
        std::unique_ptr<BatchSource> batches)
-      : spec(model.plan.spec), network(model), working(model, device), source(std::move(batches)) {
+      : spec(model.plan.spec),
+        threads(device.threads),
+        network(model),
+        working(model, device),
+        source(std::move(batches)) {
     working.load(replica);
   }
 
   [[nodiscard]] Result<void> add(const Batch& batch);
 
   ModelSpec spec;
+  int threads;
   Network network;
   WorkingCopy working;
   std::unique_ptr<BatchSource> source;
@@ -34,6 +40,7 @@ struct Evaluation::Impl {
 Result<void> Evaluation::Impl::add(const Batch& batch) {
   TRY(const BatchTensors tensors, tensors_of(batch, spec, working.device(), Doing::evaluating));
   const torch::NoGradGuard no_grad;
+  use_intra_op_threads(threads);
   const at::Tensor logits = network.forward(working.weights(), tensors.images, Mode::evaluation);
   const at::Tensor loss = at::cross_entropy_loss(logits, tensors.labels, {}, at::Reduction::Sum);
   const auto best = std::get<1>(logits.topk(std::min<std::int64_t>(5, spec.classes), 1));
@@ -88,8 +95,6 @@ Result<EvaluationReport> evaluate(const Model& model, const Replica& replica,
                                   const DeviceOptions& device,
                                   std::unique_ptr<BatchSource> source) {
   TRY(Evaluation evaluation, Evaluation::create(model, replica, device, std::move(source)));
-  // On the caller's thread: LibTorch keeps the number for each thread.
-  at::set_num_threads(device.threads);
   while (true) {
     TRY(const Evaluation::Progress progress, evaluation.advance());
     if (progress == Evaluation::Progress::finished) return evaluation.report();

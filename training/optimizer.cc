@@ -4,34 +4,27 @@
 #include "node/base/wide_loops.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 namespace starling::training {
 namespace {
 
 // Restrict-qualified pointers tell the compiler that the ranges do not overlap.
-template <class T>
+template <class G, class W>
 struct Pointers {
   float* __restrict x;
-  const T* __restrict g;
+  const G* __restrict g;
   float* __restrict v;
-  T* __restrict w;
+  W* __restrict w;
 };
-
-template <class T>
-Pointers<T> pointers_of(const SgdRange<T>& range) {
-  STARLING_CHECK_OP(range.parameters.size(), ==, range.gradients.size());
-  STARLING_CHECK_OP(range.parameters.size(), ==, range.momenta.size());
-  STARLING_CHECK_OP(range.parameters.size(), ==, range.working.size());
-  return {range.parameters.data(), range.gradients.data(), range.momenta.data(),
-          range.working.data()};
-}
 
 constexpr std::uint32_t kFloatExponent = 0x7f80'0000U;
 constexpr std::uint16_t kBf16Exponent = 0x7f80U;
-constexpr std::size_t kFiniteStride = 4'096;
+// Values that are handled together, few enough for the first-level cache.
+constexpr std::size_t kStretch = 4'096;
 
-STARLING_WIDE void pass_float(const Pointers<float>& p, std::size_t n, const SgdStep& step) {
+STARLING_WIDE void pass(const Pointers<float, float>& p, std::size_t n, const SgdStep& step) {
   const auto [x, g, v, w] = p;
   const auto [rate, momentum, decay] = step;
   for (std::size_t i = 0; i < n; ++i) {
@@ -44,7 +37,7 @@ STARLING_WIDE void pass_float(const Pointers<float>& p, std::size_t n, const Sgd
   }
 }
 
-STARLING_WIDE void pass_bf16(const Pointers<Bf16>& p, std::size_t n, const SgdStep& step) {
+STARLING_WIDE void pass(const Pointers<Bf16, Bf16>& p, std::size_t n, const SgdStep& step) {
   const auto [x, g, v, w] = p;
   const auto [rate, momentum, decay] = step;
   for (std::size_t i = 0; i < n; ++i) {
@@ -55,6 +48,58 @@ STARLING_WIDE void pass_bf16(const Pointers<Bf16>& p, std::size_t n, const SgdSt
     x[i] = moved;
     w[i] = to_bf16(moved);
   }
+}
+
+STARLING_WIDE void pass(const Pointers<float, Bf16>& p, std::size_t n, const SgdStep& step) {
+  const auto [x, g, v, w] = p;
+  const auto [rate, momentum, decay] = step;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float d = g[i] + decay * x[i];
+    const float velocity = momentum * v[i] + d;
+    const float moved = x[i] - rate * (d + momentum * velocity);
+    v[i] = velocity;
+    x[i] = moved;
+    w[i] = to_bf16(moved);
+  }
+}
+
+STARLING_WIDE void add_to(const float* __restrict g, std::size_t n, float* __restrict sum) {
+  for (std::size_t i = 0; i < n; ++i) sum[i] += g[i];
+}
+
+STARLING_WIDE void add_to(const Bf16* __restrict g, std::size_t n, float* __restrict sum) {
+  for (std::size_t i = 0; i < n; ++i) sum[i] += to_float(g[i]);
+}
+
+// Sums the gradients of all slices stretch by stretch, in the first-level cache.
+template <class T>
+void pass_of_many(const SgdRange<T>& range, const SgdStep& step) {
+  std::array<float, kStretch> sum;
+  for (std::size_t at = 0; at < range.parameters.size(); at += kStretch) {
+    const std::size_t n = std::min(kStretch, range.parameters.size() - at);
+    std::fill_n(sum.data(), n, 0.0F);
+    add_to(range.gradients.data() + at, n, sum.data());
+    for (const std::span<const T>& more : range.more_gradients) {
+      add_to(more.data() + at, n, sum.data());
+    }
+    pass(Pointers<float, T>{range.parameters.data() + at, sum.data(), range.momenta.data() + at,
+                            range.working.data() + at},
+         n, step);
+  }
+}
+
+template <class T>
+void checked_pass(const SgdRange<T>& range, const SgdStep& step) {
+  STARLING_CHECK_OP(range.parameters.size(), ==, range.gradients.size());
+  STARLING_CHECK_OP(range.parameters.size(), ==, range.momenta.size());
+  STARLING_CHECK_OP(range.parameters.size(), ==, range.working.size());
+  for (const std::span<const T>& more : range.more_gradients) {
+    STARLING_CHECK_OP(range.parameters.size(), ==, more.size());
+  }
+  if (!range.more_gradients.empty()) return pass_of_many(range, step);
+  pass(Pointers<T, T>{range.parameters.data(), range.gradients.data(), range.momenta.data(),
+                      range.working.data()},
+       range.parameters.size(), step);
 }
 
 STARLING_WIDE bool finite_floats(const float* values, std::size_t n) {
@@ -78,8 +123,8 @@ STARLING_WIDE bool finite_bf16s(const Bf16* values, std::size_t n) {
 // Stops at the first stretch that holds a bad value.
 template <class T, class Test>
 bool all_stretches(std::span<const T> values, Test test) {
-  for (std::size_t at = 0; at < values.size(); at += kFiniteStride) {
-    const std::size_t length = std::min(kFiniteStride, values.size() - at);
+  for (std::size_t at = 0; at < values.size(); at += kStretch) {
+    const std::size_t length = std::min(kStretch, values.size() - at);
     if (!test(values.data() + at, length)) return false;
   }
   return true;
@@ -87,13 +132,9 @@ bool all_stretches(std::span<const T> values, Test test) {
 
 }  // namespace
 
-void sgd_pass(const SgdRange<float>& range, const SgdStep& step) {
-  pass_float(pointers_of(range), range.parameters.size(), step);
-}
+void sgd_pass(const SgdRange<float>& range, const SgdStep& step) { checked_pass(range, step); }
 
-void sgd_pass(const SgdRange<Bf16>& range, const SgdStep& step) {
-  pass_bf16(pointers_of(range), range.parameters.size(), step);
-}
+void sgd_pass(const SgdRange<Bf16>& range, const SgdStep& step) { checked_pass(range, step); }
 
 bool all_finite(std::span<const float> values) { return all_stretches(values, finite_floats); }
 bool all_finite(std::span<const Bf16> values) { return all_stretches(values, finite_bf16s); }

@@ -41,13 +41,15 @@ struct SgdStep {
   float weight_decay = 0;
 };
 
-// One range of the arenas; all four spans have the same length.
+// One range of the arenas; all spans have the same length.
 template <class T>
 struct SgdRange {
   std::span<float> parameters;
   std::span<const T> gradients;
   std::span<float> momenta;
   std::span<T> working;
+  // Gradients of further slices of the batch: they are added to the first, in this order, in fp32.
+  std::span<const std::span<const T>> more_gradients = {};
 };
 
 // One step of Nesterov SGD.
@@ -55,7 +57,7 @@ struct SgdRange {
 // Rule:    d = g + weight_decay * x;  v = momentum * v + d;  x -= learning_rate * (d + momentum *
 //          v);  w = x, rounded to its type. Every product and sum is rounded to fp32 once, so that
 //          all instruction sets give the same bits.
-// Cost:    one read of g, one read and write of x and v, one write of w; memory-bound.
+// Cost:    one read of every g, one read and write of x and v, one write of w; memory-bound.
 // Thread:  the holder of the master's lease.
 // Source:  Sutskever et al. 2013, "On the importance of initialization and momentum in deep
 //          learning", in the form of torch::optim::SGD.

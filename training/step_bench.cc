@@ -71,7 +71,6 @@ Result<StepBenchReport> bench_steps(const StepBenchOptions& options) {
   training.device = options.device;
   // Small, so that random labels cannot drive the parameters out of range.
   training.schedule = {.peak = 0.01, .warmup_share = 0, .floor_share = 0};
-  at::set_num_threads(options.device.threads);
   TRY(const auto stepper, guarded(Doing::building_model, [&]() -> Result<std::unique_ptr<Stepper>> {
         return std::make_unique<Stepper>(
             model, report.device, training,

@@ -19,22 +19,26 @@ Stepper::Stepper(const Model& model, const ResolvedDevice& device, const Trainer
       options_(options),
       network_(model),
       arena_(model, device, start.replica, start.momenta),
-      state_(start.state) {}
+      state_(start.state) {
+  if (device.cuda) {
+    arena_.attach_gradients();
+  } else {
+    slices_ = std::make_unique<Slices>(model, arena_, device.threads);
+  }
+}
 
 Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
   const SteadyClock clock;
   StepReport report;
   report.batch = batch.size;
   const TimePoint begin = clock.now();
-  TRY(report.loss, guarded(Doing::training, [&] { return forward_backward(batch); }));
+  TRY(const Slices::Outcome outcome, guarded(Doing::training, [&] { return compute(batch); }));
+  report.loss = outcome.loss;
   report.compute_s = seconds(clock.now() - begin);
 
   // A gradient can overflow while the loss is still finite; in the master it would poison this
   // replica and, through exchanges, others.
-  TRY(const bool finite, guarded(Doing::training, [&]() -> Result<bool> {
-        return arena_.collect_gradients() && std::isfinite(report.loss);
-      }));
-  if (finite) {
+  if (outcome.finite) {
     TRY_VOID(guarded(Doing::training, [&]() -> Result<void> {
       train(report, batch, progress_share);
       return {};
@@ -49,16 +53,23 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
   return report;
 }
 
-Result<double> Stepper::forward_backward(const Batch& batch) {
+Result<Slices::Outcome> Stepper::compute(const Batch& batch) {
   TRY(const BatchTensors tensors, tensors_of(batch, spec_, arena_.device(), Doing::training));
+  if (!slices_) return compute_with_autograd(tensors);
+  return slices_->run(tensors, options_.label_smoothing);
+}
+
+Slices::Outcome Stepper::compute_with_autograd(const BatchTensors& batch) {
   arena_.zero_gradients();
-  const at::Tensor logits = network_.forward(arena_.weights(), tensors.images, Mode::training);
+  const at::Tensor logits = network_.forward(arena_.weights(), batch.images, Mode::training);
   const at::Tensor loss =
-      at::cross_entropy_loss(logits, tensors.labels, /*weight=*/{}, at::Reduction::Mean,
+      at::cross_entropy_loss(logits, batch.labels, /*weight=*/{}, at::Reduction::Mean,
                              /*ignore_index=*/-100, options_.label_smoothing);
   loss.backward();
   STARLING_DCHECK(arena_.gradients_in_place());
-  return loss.item<double>();
+  arena_.collect_gradients();
+  const auto value = loss.item<double>();
+  return {value, std::isfinite(value) && arena_.gradients_finite(0)};
 }
 
 void Stepper::train(StepReport& report, const Batch& batch, double progress_share) {
@@ -70,7 +81,10 @@ void Stepper::train(StepReport& report, const Batch& batch, double progress_shar
   const SgdStep small{static_cast<float>(rate), options_.optimizer.momentum, 0.0F};
   SgdStep big = small;
   big.weight_decay = options_.optimizer.weight_decay;
-  const Arena::PassTimes times = arena_.optimizer_pass({big, small});
+  const std::size_t sets =
+      slices_ ? slice_count(batch.size, slices_->team().size()) : std::size_t{1};
+  const Arena::PassTimes times =
+      arena_.optimizer_pass({big, small}, sets, slices_ ? &slices_->team() : nullptr);
 
   ++state_.step;
   state_.samples += batch.size;

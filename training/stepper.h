@@ -4,6 +4,7 @@
 #pragma once
 
 #include "training/arena.h"
+#include "training/cpu/slices.h"
 #include "training/models/network.h"
 #include "training/trainer.h"
 
@@ -14,11 +15,11 @@ namespace starling::training {
 // Forward, backward, optimizer pass, and the counters that they move.
 //
 // Owned by the trainer; lives on the train thread, except that arena().lease() may be used by any.
-// Truth: this node's replica. The batch is computed as one slice; with several learners or slices
-// this is the class that holds them, and everything around it stays.
+// Truth: this node's replica. On a CPU the batch is computed in slices, one a thread, without
+// autograd; on CUDA as a whole, with it.
 class Stepper {
  public:
-  // Throws what LibTorch throws: call it inside guarded().
+  // Throws what LibTorch throws: call it inside guarded(). `model` must outlive it.
   Stepper(const Model& model, const ResolvedDevice& device, const TrainerOptions& options,
           const Trainer::Start& start);
 
@@ -38,7 +39,9 @@ class Stepper {
   [[nodiscard]] const TrainingState& state() const { return state_; }
 
  private:
-  [[nodiscard]] Result<double> forward_backward(const Batch& batch);
+  // The gradients of a batch, in the arena.
+  [[nodiscard]] Result<Slices::Outcome> compute(const Batch& batch);
+  [[nodiscard]] Slices::Outcome compute_with_autograd(const BatchTensors& batch);
   void train(StepReport& report, const Batch& batch, double progress_share);
   [[nodiscard]] Result<void> skip(StepReport& report);
 
@@ -46,6 +49,7 @@ class Stepper {
   TrainerOptions options_;
   Network network_;
   Arena arena_;
+  std::unique_ptr<Slices> slices_;  // on a CPU
   TrainingState state_;
   int bad_in_a_row_ = 0;
   std::uint64_t bad_steps_ = 0;

@@ -3,6 +3,7 @@
 #include "node/base/check.h"
 #include "node/base/mutex.h"
 #include "node/base/thread.h"
+#include "training/cpu/intra_op.h"
 #include "training/cpu/tensor_memory.h"
 #include "training/stepper.h"
 #include "training/torch_guard.h"
@@ -145,8 +146,6 @@ void Trainer::Impl::ask(Request request) {
 void Trainer::Impl::run() {
   assert_train_thread();
   name_this_thread("train");
-  // LibTorch keeps the number for each thread that calls it.
-  at::set_num_threads(options.device.threads);
   while (phase_now() != Phase::stopping) work_once();
   finish();
 }
@@ -370,7 +369,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Model model, TrainerOptions opt
   use_cached_tensor_memory();
   TRY(impl->device, resolve_device(impl->options.device));
   // The model is built on the caller's thread, with no more threads than training will have.
-  at::set_num_threads(impl->options.device.threads);
+  use_intra_op_threads(impl->options.device.threads);
   TRY(impl->stepper, guarded(Doing::building_model, [&]() -> Result<std::unique_ptr<Stepper>> {
         return std::make_unique<Stepper>(impl->model, impl->device, impl->options, start);
       }));

@@ -166,9 +166,9 @@ constexpr std::array kKeys{
         "auto: two words made from the key, because host names collide on cloned machines."),
     row<CountOrAuto<&C::node, &NodeConfig::threads, 1, 1'024>>(
         "node.threads", "--threads", "N",
-        "Threads inside one operation on the CPU. auto: 1. More only pay on cores that nothing "
-        "else "
-        "uses: they wait for each other, so one busy core slows every step."),
+        "Threads that compute on the CPU, each its own slice of a batch; a slice has 8 images at "
+        "least. auto: the cores that the process may use. Nodes that share a machine want their "
+        "share of its cores: more threads than cores gain nothing."),
     row<Choice<&C::node, &NodeConfig::ui, kUiWords>>(
         "node.ui", "--ui", "auto|tui|plain|json|none",
         "How progress is shown: plain is one line every 10 s, json the same as an object, none "

@@ -18,22 +18,55 @@ constexpr Arena::Rates kStill{{0.0F, 0.9F, 0.0F}, {0.0F, 0.9F, 0.0F}};
 }  // namespace
 
 TEST_SUITE("training/arena") {
-  TEST_CASE("gradients stay views of the arena through steps, in fp32 and bf16") {
+  TEST_CASE("with autograd gradients stay views of the arena through steps, in fp32 and bf16") {
     const Model model = tiny_model();
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
       CAPTURE(name_of(precision));
       ResolvedDevice device;
       device.precision = precision;
-      Stepper stepper(model, device, tiny_options(), start_of(model));
-      Rng rng(1);
+      Arena arena(model, device, start_of(model).replica, {});
+      arena.attach_gradients();
+      const Network network(model);
+      torch::manual_seed(1);
 
       for (int step = 0; step < 3; ++step) {
-        const auto report = stepper.step(quarter_batch(rng, 8, 12), 0.1);
-        REQUIRE(report.has_value());
-        CHECK(report->outcome == StepOutcome::trained);
-        CHECK(stepper.arena().gradients_in_place());
+        arena.zero_gradients();
+        network.forward(arena.weights(), at::randn({8, 1, 12, 12}), Mode::training)
+            .square()
+            .mean()
+            .backward();
+        CHECK(arena.gradients_in_place());
+        CHECK(arena.gradients_finite(0));
+        (void)arena.optimizer_pass({{0.01F, 0.9F, 0.0F}, {0.01F, 0.9F, 0.0F}});
       }
     }
+  }
+
+  TEST_CASE("the threads of a team share the optimizer pass and change no bit of it") {
+    const Model model = tiny_model();
+    const Trainer::Start start = start_of(model);
+    const Arena::Rates rates{{0.1F, 0.9F, 1e-2F}, {0.1F, 0.9F, 0.0F}};
+    const auto after_two_passes = [&](Team* team) {
+      Arena arena(model, {.precision = Precision::bf16}, start.replica, {});
+      torch::manual_seed(2);
+      for (const std::size_t set : {0U, 1U, 2U}) {
+        for (const at::Tensor& gradient : arena.gradients(set)) gradient.normal_();
+      }
+      (void)arena.optimizer_pass(rates, 3, team);
+      (void)arena.optimizer_pass(rates, 2, team);
+      Checkpoint after;
+      after.replica = arena.snapshot();
+      after.momenta = arena.momenta();
+      return after;
+    };
+    Team team(3, [] {});
+
+    const Checkpoint shared = after_two_passes(&team);
+    const Checkpoint alone = after_two_passes(nullptr);
+
+    CHECK(shared.replica == alone.replica);
+    CHECK(shared.momenta == alone.momenta);
+    CHECK(alone.replica != start.replica);
   }
 
   TEST_CASE("what a codec job adds between two steps is in what the next step computes with") {

@@ -17,14 +17,11 @@ using namespace starling::training;
 
 namespace {
 
-Hash hash_after(const Model& model, Precision precision, std::uint64_t seed, int steps) {
-  at::set_num_threads(1);
-  ResolvedDevice device;
-  device.precision = precision;
+Hash hash_after(const Model& model, const ResolvedDevice& device, std::uint64_t seed, int steps) {
   Stepper stepper(model, device, tiny_options(), start_of(model, seed));
   Rng rng(seed);
   for (int step = 0; step < steps; ++step) {
-    REQUIRE(stepper.step(quarter_batch(rng, 8, 12), 0.1).has_value());
+    REQUIRE(stepper.step(quarter_batch(rng, 24, 12), 0.1).has_value());
   }
   const Checkpoint checkpoint = stepper.checkpoint();
   return hash_of(std::as_bytes(std::span(checkpoint.replica.parameters)));
@@ -42,11 +39,15 @@ TEST_SUITE("training/stepper") {
   TEST_CASE("the same seed and batches give the same parameters, bit for bit") {
     const Model model = tiny_model();
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-      CAPTURE(name_of(precision));
-      const Hash first = hash_after(model, precision, 1, 5);
+      for (const int threads : {1, 3}) {
+        CAPTURE(name_of(precision));
+        CAPTURE(threads);
+        const ResolvedDevice device{.precision = precision, .threads = threads};
+        const Hash first = hash_after(model, device, 1, 5);
 
-      CHECK(hash_after(model, precision, 1, 5) == first);
-      CHECK(hash_after(model, precision, 2, 5) != first);
+        CHECK(hash_after(model, device, 1, 5) == first);
+        CHECK(hash_after(model, device, 2, 5) != first);
+      }
     }
   }
 
@@ -148,7 +149,6 @@ TEST_SUITE("training/stepper") {
 
   TEST_CASE("a step takes no page fault once the first ones are done") {
     use_cached_tensor_memory();
-    at::set_num_threads(1);
     const Model model = tiny_model();
     Stepper stepper(model, {}, tiny_options(), start_of(model));
     Rng rng(1);

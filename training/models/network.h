@@ -4,11 +4,11 @@
 #pragma once
 
 #include "training/models/tensor_table.h"
+#include "training/models/wiring.h"
 
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace starling::training {
@@ -24,11 +24,6 @@ enum class Mode : std::uint8_t {
   training,    // normalises with the batch's own statistics and moves the running ones
   evaluation,  // normalises with the running statistics; changes nothing
 };
-
-// What batch normalisation adds to the variance, and how far a step moves the running statistics:
-// torchvision's values.
-inline constexpr double kNormEpsilon = 1e-5;
-inline constexpr double kNormMomentum = 0.1;
 
 // Knows which tensor each layer uses. Owned by whoever computes; immutable, any number of weights
 // and threads may use one.
@@ -46,32 +41,12 @@ class Network {
                                    Mode mode) const;
 
  private:
-  // A convolution and its normalisation as indices into Weights.
-  struct Unit {
-    std::size_t conv = 0;
-    std::size_t norm_weight = 0;
-    std::size_t norm_bias = 0;
-    std::size_t norm = 0;
-    std::int64_t stride = 1;
-    std::int64_t padding = 0;
-  };
-  struct Block {
-    std::vector<Unit> units;
-    Shortcut shortcut = Shortcut::identity;
-    Unit projection;
-  };
-
-  [[nodiscard]] static Unit unit_of(const Model& model, const UnitPlan& plan);
-  [[nodiscard]] static at::Tensor normalised(const Weights& weights, const Unit& unit,
+  [[nodiscard]] static at::Tensor normalised(const Weights& weights, const UnitWiring& unit,
                                              const at::Tensor& x, Mode mode);
-  [[nodiscard]] static at::Tensor residual(const Weights& weights, const Block& block,
+  [[nodiscard]] static at::Tensor residual(const Weights& weights, const BlockWiring& block,
                                            const at::Tensor& x, Mode mode);
 
-  Stem stem_kind_;
-  Unit stem_;
-  std::vector<Block> blocks_;
-  std::size_t fc_weight_;
-  std::size_t fc_bias_;
+  Wiring wiring_;
 };
 
 }  // namespace starling::training

@@ -23,6 +23,11 @@ struct ModelSpec {
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
+// What batch normalisation adds to the variance, and how far a step moves the running statistics:
+// torchvision's values.
+inline constexpr double kNormEpsilon = 1e-5;
+inline constexpr double kNormMomentum = 0.1;
+
 // A convolution without bias; padding is kernel / 2.
 struct ConvPlan {
   std::string name;  // "layer1.0.conv2"

@@ -1,0 +1,33 @@
+#include "training/device.h"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+using namespace starling;
+using namespace starling::training;
+
+TEST_SUITE("training/device") {
+  TEST_CASE("a process may use at least one core and no more than the machine has") {
+    CHECK(usable_cores() >= 1);
+    CHECK(usable_cores() <= static_cast<int>(std::thread::hardware_concurrency()));
+  }
+
+  TEST_CASE("an unknown device, a device that is not there and a bad thread count are refused") {
+    CHECK(resolve_device({.device = "gpu"}).error().code == Errc::bad_config);
+    CHECK(resolve_device({.device = "cuda:x"}).error().code == Errc::bad_config);
+    CHECK(resolve_device({.device = "cuda:4096"}).error().code == Errc::unsupported);
+    CHECK(resolve_device({.device = "cpu", .threads = 0}).error().code == Errc::bad_config);
+    CHECK(resolve_device({.device = "cpu", .threads = 1'025}).error().code == Errc::bad_config);
+  }
+
+  TEST_CASE("what is asked for is what comes out, and automatic becomes something") {
+    const auto resolved =
+        resolve_device({.device = "cpu", .precision = Precision::fp32, .threads = 3});
+    REQUIRE(resolved.has_value());
+    CHECK_FALSE(resolved->cuda);
+    CHECK(resolved->precision == Precision::fp32);
+    CHECK(resolved->threads == 3);
+    CHECK(resolve_device({.device = "cpu"})->precision != Precision::automatic);
+  }
+}

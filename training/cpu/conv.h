@@ -1,0 +1,30 @@
+// Convolutions on the CPU without autograd: channels_last in, channels_last out.
+//
+// Includes torch: for this folder's .cc files only.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace starling::training {
+
+// A convolution without bias, and where the gradient of its weight goes.
+struct Conv {
+  at::Tensor weight;           // O,I,H,W with channels_last strides
+  at::Tensor weight_gradient;  // the same shape and strides; overwritten
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+};
+
+// Shapes:  x is N,I,H,W with channels_last strides, in the type of the weight; so is the result.
+[[nodiscard]] at::Tensor conv_forward(const Conv& conv, const at::Tensor& x);
+
+enum class InputGradient : std::uint8_t { wanted, unwanted };
+
+// Writes the weight's gradient and returns that of x (undefined if unwanted). `g` is the gradient
+// of what conv_forward(conv, x) returned.
+at::Tensor conv_backward(const Conv& conv, const at::Tensor& x, const at::Tensor& g,
+                         InputGradient input);
+
+}  // namespace starling::training

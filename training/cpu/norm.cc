@@ -1,0 +1,115 @@
+#include "training/cpu/norm.h"
+
+#include "node/base/check.h"
+#include "training/models/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace starling::training {
+namespace {
+
+template <class T>
+const NormKernels<T>& kernels_of(gossip::Isa isa) {
+#ifdef STARLING_X86_KERNELS
+  if (isa == gossip::Isa::avx512) return norm_kernels_avx512<T>();
+  if (isa == gossip::Isa::avx2) return norm_kernels_avx2<T>();
+#else
+  STARLING_CHECK(isa == gossip::Isa::scalar);
+#endif
+  return norm_kernels_scalar<T>();
+}
+
+float widened(float value) { return value; }
+float widened(Bf16 value) { return to_float(value); }
+
+}  // namespace
+
+gossip::Isa norm_isa() {
+#ifdef STARLING_X86_KERNELS
+  if (gossip::is_available(gossip::Isa::avx512) && __builtin_cpu_supports("avx512bf16") != 0) {
+    return gossip::Isa::avx512;
+  }
+#endif
+  return gossip::is_available(gossip::Isa::avx2) ? gossip::Isa::avx2 : gossip::Isa::scalar;
+}
+
+NormState::NormState(std::size_t channels)
+    : mean(channels), variance(channels), inverse(channels), scale(channels), shift(channels) {}
+
+template <class T>
+Norm<T>::Norm(std::size_t channels, gossip::Isa isa)
+    : kernels_(kernels_of<T>(isa)),
+      state_(channels),
+      sums_(2 * channels),
+      pivot_(channels),
+      a_(channels),
+      b_(channels),
+      c_(channels) {
+  STARLING_CHECK_OP(channels % 16, ==, 0U);
+}
+
+template <class T>
+void Norm<T>::measure(const T* x, std::size_t rows, const NormWeights& weights) {
+  const std::size_t channels = pivot_.size();
+  STARLING_CHECK_OP(rows, >, 0U);
+  STARLING_CHECK_OP(weights.weight.size(), ==, channels);
+  // Deviations from the first row, not from zero: a channel whose mean is far larger than its
+  // spread keeps its digits.
+  for (std::size_t c = 0; c < channels; ++c) pivot_[c] = widened(x[c]);
+  kernels_.sums(x, {rows, channels}, pivot_.data(), sums_.data());
+  const auto n = static_cast<double>(rows);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const double offset = sums_[c] / n;
+    const double squares = std::max(0.0, sums_[channels + c] - n * offset * offset);
+    const double mean = static_cast<double>(pivot_[c]) + offset;
+    const double inverse = 1 / std::sqrt(squares / n + kNormEpsilon);
+    const double scale = static_cast<double>(weights.weight[c]) * inverse;
+    state_.mean[c] = static_cast<float>(mean);
+    state_.variance[c] = static_cast<float>(squares / std::max(1.0, n - 1));
+    state_.inverse[c] = static_cast<float>(inverse);
+    state_.scale[c] = static_cast<float>(scale);
+    state_.shift[c] = static_cast<float>(static_cast<double>(weights.bias[c]) - mean * scale);
+  }
+}
+
+template <class T>
+void Norm<T>::apply(const Apply& args, std::size_t rows) const {
+  const Norm* beside = args.residual_norm;
+  kernels_.apply({args.x, args.residual, args.y, state_.scale.data(), state_.shift.data(),
+                  beside == nullptr ? nullptr : beside->state_.scale.data(),
+                  beside == nullptr ? nullptr : beside->state_.shift.data()},
+                 {rows, state_.scale.size()});
+}
+
+template <class T>
+void Norm<T>::backward(const Backward& args, std::size_t rows, const NormWeights& weights) {
+  const std::size_t channels = pivot_.size();
+  STARLING_DCHECK(args.more == nullptr || args.y != nullptr);
+  NormGate<T> gate{args.y, nullptr, nullptr};
+  if (args.y == nullptr && args.relu) gate = {nullptr, state_.scale.data(), state_.shift.data()};
+  kernels_.gradient_sums({args.x, args.g, args.more, state_.mean.data(), gate}, {rows, channels},
+                         sums_.data());
+  // With z = (x - mean) inverse: dx = weight inverse (g - mean(g) - z mean(g z)).
+  const auto n = static_cast<double>(rows);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const auto inverse = static_cast<double>(state_.inverse[c]);
+    const double sum = sums_[c];
+    const double with_z = sums_[channels + c] * inverse;
+    weights.bias_gradient[c] = static_cast<float>(sum);
+    weights.weight_gradient[c] = static_cast<float>(with_z);
+    const double a = static_cast<double>(weights.weight[c]) * inverse;
+    const double b = -a * with_z / n * inverse;
+    a_[c] = static_cast<float>(a);
+    b_[c] = static_cast<float>(b);
+    c_[c] = static_cast<float>(-a * sum / n - b * static_cast<double>(state_.mean[c]));
+  }
+  gate.y = nullptr;  // g is gated now
+  kernels_.gradient({args.x, args.g, args.dx, a_.data(), b_.data(), c_.data(), gate},
+                    {rows, channels});
+}
+
+template class Norm<float>;
+template class Norm<Bf16>;
+
+}  // namespace starling::training

@@ -1,0 +1,89 @@
+#include "training/cpu/slices.h"
+
+#include "training/cpu/intra_op.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+namespace starling::training {
+namespace {
+
+struct Part {
+  std::int64_t begin;
+  std::int64_t size;
+};
+
+// Part `number` of `images` in `count` parts that differ by one image at most.
+Part part_of(std::size_t images, std::size_t number, std::size_t count) {
+  const auto begin = static_cast<std::int64_t>(images * number / count);
+  const auto end = static_cast<std::int64_t>(images * (number + 1) / count);
+  return {begin, end - begin};
+}
+
+}  // namespace
+
+std::size_t slice_count(std::size_t images, int threads) {
+  return std::clamp<std::size_t>(images / kMinSliceImages, 1, static_cast<std::size_t>(threads));
+}
+
+Slices::Slices(const Model& model, Arena& arena, int threads)
+    : model_(model), arena_(arena), threads_(threads), team_(threads, [] {}) {}
+
+void Slices::grow(std::size_t count) {
+  while (slices_.size() < count) {
+    slices_.push_back(Slice::make(model_, arena_.weights(), arena_.gradients(slices_.size())));
+  }
+}
+
+Slices::Outcome Slices::run(const BatchTensors& batch, double label_smoothing) {
+  const auto images = static_cast<std::size_t>(batch.images.size(0));
+  const std::size_t count = slice_count(images, threads_);
+  const int intra_op = std::max(1, threads_ / static_cast<int>(count));
+  grow(count);
+  std::vector<Outcome> outcomes(count);
+  team_.run([&](int number) {
+    const auto slice = static_cast<std::size_t>(number);
+    if (slice >= count) return;
+    use_intra_op_threads(intra_op);
+    const Part part = part_of(images, slice, count);
+    const double loss =
+        slices_[slice]->forward_backward({batch.images.narrow(0, part.begin, part.size),
+                                          batch.labels.narrow(0, part.begin, part.size),
+                                          static_cast<std::int64_t>(images), label_smoothing});
+    outcomes[slice] = {loss, std::isfinite(loss) && arena_.gradients_finite(slice)};
+  });
+  Outcome whole{0, true};
+  for (const Outcome& one : outcomes) {
+    whole.loss += one.loss;
+    whole.finite = whole.finite && one.finite;
+  }
+  move_statistics(count, images);
+  return whole;
+}
+
+void Slices::move_statistics(std::size_t slices, std::size_t images) {
+  const Weights& weights = arena_.weights();
+  for (std::size_t norm = 0; norm < model_.norms.size(); ++norm) {
+    float* const mean = weights.means[norm].data_ptr<float>();
+    float* const variance = weights.variances[norm].data_ptr<float>();
+    const auto channels = static_cast<std::size_t>(model_.norms[norm].channels);
+    for (std::size_t c = 0; c < channels; ++c) {
+      // In evaluation these stand for what a slice's own statistics are on average.
+      double batch_mean = 0;
+      double batch_variance = 0;
+      for (std::size_t s = 0; s < slices; ++s) {
+        const NormState& found = slices_[s]->statistics(norm);
+        const double share =
+            static_cast<double>(part_of(images, s, slices).size) / static_cast<double>(images);
+        batch_mean += share * static_cast<double>(found.mean[c]);
+        batch_variance += share * static_cast<double>(found.variance[c]);
+      }
+      mean[c] += static_cast<float>(kNormMomentum * (batch_mean - static_cast<double>(mean[c])));
+      variance[c] +=
+          static_cast<float>(kNormMomentum * (batch_variance - static_cast<double>(variance[c])));
+    }
+  }
+}
+
+}  // namespace starling::training

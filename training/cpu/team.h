@@ -1,0 +1,49 @@
+// Team: a fixed number of threads that do the parts of one job together.
+#pragma once
+
+#include "node/base/mutex.h"
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace starling::training {
+
+// Runs job(0) on the caller's thread and job(1) to job(size - 1) on threads of its own, and returns
+// when all are done. Nobody spins: on a machine that has something else to do, a part that is
+// preempted costs its own delay and no other part's processor time.
+//
+// Owned by whoever computes on the train thread, which alone calls run(). The threads start with
+// the constructor and end with the destructor. Cost of a run: two wake-ups, about 20 us.
+class Team {
+ public:
+  // `begin` is called once on each new thread before its first job.
+  Team(int size, std::function<void()> begin);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  // Exceptions: after all parts have ended, that of the lowest part that threw is thrown again.
+  void run(const std::function<void(int)>& job);
+
+  [[nodiscard]] int size() const { return static_cast<int>(threads_.size()) + 1; }
+
+ private:
+  void serve(int part);
+  void do_part(const std::function<void(int)>& job, int part);
+
+  const std::function<void()> begin_;
+  Mutex mutex_;
+  CondVar called_;
+  CondVar done_;
+  const std::function<void(int)>* job_ STARLING_GUARDED_BY(mutex_) = nullptr;
+  std::uint64_t round_ STARLING_GUARDED_BY(mutex_) = 0;
+  int open_ STARLING_GUARDED_BY(mutex_) = 0;  // parts of this round that are not done
+  bool ending_ STARLING_GUARDED_BY(mutex_) = false;
+  std::vector<std::exception_ptr> thrown_ STARLING_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace starling::training
