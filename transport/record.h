@@ -53,8 +53,6 @@ class RecordSealer {
   // Thread:  any, one at a time; in the order in which the bytes go out.
   void seal(const Record& record, Bytes& out);
 
-  [[nodiscard]] std::uint64_t records() const { return records_; }
-
  private:
   noise::CipherState cipher_;
   std::uint64_t records_ = 0;

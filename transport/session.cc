@@ -148,7 +148,7 @@ SessionFigures Session::figures() const {
   figures.peer = info_.peer;
   figures.sent = sent_;
   figures.received = received_;
-  figures.records_sent = sealer_.records();
+  figures.records_sent = records_sent_;
   figures.records_received = opener_.records();
   figures.goodput = channel_.goodput();
   figures.queued_control_bytes = channel_.queued_control_bytes();
@@ -326,6 +326,7 @@ std::optional<Record> Session::seal_next() {
 }
 
 void Session::count_sent(const Record& record) {
+  ++records_sent_;
   auto& count = record.type == RecordType::bulk ? sent_.bulk : sent_.control;
   count += record.wire_size();
 }

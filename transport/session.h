@@ -160,6 +160,7 @@ class Session {
   bool held_ = false;
   ByteCount sent_;
   ByteCount received_;
+  std::uint64_t records_sent_ = 0;  // the sealer's own count belongs to the pool while it seals
   std::size_t lowat_ = 0;
   // Owners: the waiting coroutine of probe() and this session, which may each be gone first.
   std::vector<std::shared_ptr<Probe>> probes_;
