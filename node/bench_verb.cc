@@ -6,7 +6,7 @@
 namespace starling::node {
 
 int bench_verb(const Arguments& arguments, const Terminal& terminal) {
-  const std::array table{bench::kCodecBench, bench::kOptimBench};
+  const std::array table{bench::kOptimBench, bench::kCodecBench, bench::kDataBench};
   return bench::carry_out(table, arguments, terminal);
 }
 

@@ -45,8 +45,16 @@ struct CountFlag {
 // Parameters of ResNet-50: the size that every figure without --n is about.
 inline constexpr std::uint64_t kResnet50Parameters = 25'557'032;
 
+// Bytes that an optimizer pass over n parameters moves when gradients and working copy have values
+// of `type_bytes`: it reads x, g and v, and writes x, v and w.
+[[nodiscard]] constexpr std::uint64_t optimizer_pass_bytes(std::uint64_t n,
+                                                           std::size_t type_bytes) {
+  return n * (16 + 2 * type_bytes);
+}
+
 // The benches that need no LibTorch.
 extern const Bench kCodecBench;
 extern const Bench kOptimBench;
+extern const Bench kDataBench;
 
 }  // namespace starling::node::bench

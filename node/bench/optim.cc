@@ -39,8 +39,7 @@ Result<Json> measure_type(std::size_t n, std::uint64_t repeats) {
   for (float& value : x.values()) value = uniform(rng);
   for (T& value : g) set(value, uniform(rng));
 
-  // Reads x, g and v, writes x, v and w.
-  const double bytes = static_cast<double>(n) * (16 + 2 * sizeof(T));
+  const auto bytes = static_cast<double>(optimizer_pass_bytes(n, sizeof(T)));
   const training::SgdStep step{.learning_rate = 1e-3F, .momentum = 0.9F, .weight_decay = 5e-5F};
   Repeats pass_ms, pass_cpu_ms, floor_ms, over_floor;
   for (int i = -kWarmUps; i < static_cast<int>(repeats); ++i) {

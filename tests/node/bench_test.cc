@@ -1,58 +1,25 @@
 #include "node/bench/bench.h"
 
-#include "node/cli/verbs.h"
+#include "tests/node/bench_support.h"
 
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 #include <array>
-#include <sstream>
 #include <string>
 #include <vector>
 
 using namespace starling::node;
+using namespace starling::node::testing;
 
 namespace {
 
-struct Said {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
 int measure(const Arguments& arguments, const Terminal& terminal) {
-  const std::array table{bench::kCodecBench, bench::kOptimBench};
+  const std::array table{bench::kCodecBench, bench::kOptimBench, bench::kDataBench};
   return bench::carry_out(table, arguments, terminal);
 }
 
-Said say(const std::vector<std::string>& words) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const Surroundings surroundings{{}, Terminal{out, err}, VerbHooks{.bench = &measure}};
-  const int code = run_command_line(words, surroundings);
-  return {code, out.str(), err.str()};
-}
-
-nlohmann::json figures_of(const std::vector<std::string>& words) {
-  const auto said = say(words);
-  CAPTURE(said.err);
-  REQUIRE(said.code == 0);
-  const auto json = nlohmann::json::parse(said.out);
-  CHECK(json.at("schema") == 1);
-  CHECK(json.at("bench") == words.at(1));
-  CHECK(json.at("machine").at("cores") >= 1);
-  CHECK_FALSE(json.at("machine").at("cpu").get<std::string>().empty());
-  return json;
-}
-
-// A spread is whole and in order, and its median is not zero.
-void check_spread(const nlohmann::json& spread) {
-  CHECK(spread.at("min") <= spread.at("q1"));
-  CHECK(spread.at("q1") <= spread.at("median"));
-  CHECK(spread.at("median") <= spread.at("q3"));
-  CHECK(spread.at("q3") <= spread.at("max"));
-  CHECK(spread.at("median") > 0);
-}
+Said say(const Words& words) { return testing::say(&measure, words); }
+nlohmann::json figures_of(const Words& words) { return testing::figures_of(&measure, words); }
 
 }  // namespace
 
@@ -100,6 +67,24 @@ TEST_SUITE("node/bench") {
     CHECK(json.at("fp32").at("bytes") == 200'000 * 24);
   }
 
+  TEST_CASE("an optimizer pass reads three vectors and writes three") {
+    CHECK(bench::optimizer_pass_bytes(1'000, 4) == 24'000);
+    CHECK(bench::optimizer_pass_bytes(1'000, 2) == 20'000);
+  }
+
+  TEST_CASE("data counts whole batches of the threads and the size that were asked for") {
+    const auto json = figures_of(
+        {"bench", "data", "--data", "synthetic:classes=3,size=12,channels=1,train=50", "--set",
+         "data.threads=2", "--batch", "8", "--steps", "2", "--repeats", "3", "--json"});
+    CHECK(json.at("params").at("threads") == 2);
+    CHECK(json.at("params").at("samples") == 50);
+    CHECK(json.at("params").at("img") == 12);
+    CHECK(json.at("batch_bytes") == 8 * 12 * 12 * 4);
+    CHECK(json.at("bad_samples") == 0);
+    for (const auto* figure : {"images_per_s", "images_per_cpu_s", "image_cpu_ms"})
+      check_spread(json.at(figure));
+  }
+
   TEST_CASE("without --json a bench prints a table") {
     const auto said = say({"bench", "codec", "--n", "8192", "--repeats", "1", "--level", "L3"});
     CHECK(said.code == 0);
@@ -110,20 +95,19 @@ TEST_SUITE("node/bench") {
 
   TEST_CASE("a flag that a bench does not look at is exit 2 and names those that it takes") {
     for (const auto& words :
-         std::vector<std::vector<std::string>>{{"bench", "optim", "--level", "L2"},
-                                               {"bench", "codec", "--batch", "16"},
-                                               {"bench", "codec", "--level", "L7"},
-                                               {"bench", "codec", "--isa", "neon"},
-                                               {"bench", "codec", "--n", "0"},
-                                               {"bench", "optim", "--repeats", "none"},
-                                               {"bench", "quantum"},
-                                               {"bench"}}) {
-      const auto said = say(words);
-      CAPTURE(said.err);
-      CHECK(said.code == 2);
-      CHECK(said.out.empty());
-      CHECK_FALSE(said.err.empty());
-    }
+         std::vector<Words>{{"bench", "optim", "--level", "L2"},
+                            {"bench", "codec", "--batch", "16"},
+                            {"bench", "codec", "--level", "L7"},
+                            {"bench", "codec", "--isa", "neon"},
+                            {"bench", "codec", "--n", "0"},
+                            {"bench", "optim", "--repeats", "none"},
+                            {"bench", "data"},
+                            {"bench", "data", "--data", "synthetic:size=0"},
+                            {"bench", "data", "--data", "synthetic", "--n", "9"},
+                            {"bench", "data", "--data", "synthetic", "--steps", "0"},
+                            {"bench", "quantum"},
+                            {"bench"}})
+      (void)refusal_of(&measure, words);
     CHECK(say({"bench", "optim", "--level", "L2"}).err.find("--n") != std::string::npos);
     CHECK(say({"bench", "quantum"}).err.find("codec") != std::string::npos);
   }
