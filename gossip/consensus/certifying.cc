@@ -163,7 +163,7 @@ void FinalConsensus::handle(const CertificateMessage& message) {
     const bool own = std::ranges::binary_search(certificate_->participants, self_);
     const bool larger = theirs.participants.size() > certificate_->participants.size();
     // Followers take the larger one while they still can; what is finished stays.
-    if (own || !larger || phase_ != Phase::fetching) return;
+    if (own || phase_ != Phase::fetching || !(larger || is_stranded())) return;
   }
   accept(message);
 }
@@ -190,6 +190,13 @@ void FinalConsensus::advance_fetching() {
     end_failed({Errc::timed_out, Doing::transferring_state,
                 "nobody sends the " + std::to_string(fetch_.missing()) +
                     " missing chunks of the certified model"});
+}
+
+// Nobody here has the certified model, and none of it came for long: those who had it are gone.
+// This node keeps others from an end of their own no longer.
+bool FinalConsensus::is_stranded() const {
+  return phase_ == Phase::fetching && !fetch_.has_holders() &&
+         now_ >= last_progress_ + options_.stall_limit;
 }
 
 void FinalConsensus::advance_following() {
@@ -223,6 +230,9 @@ void FinalConsensus::finish() {
   phase_ = Phase::lingering;
   finished_at_ = now_;
   out_.finished = Finished{*certificate_, own ? Role::participant : Role::follower};
+  // Those who came while this node was stranded know of nothing.
+  for (const auto& peer : sessions_)
+    if (!own && shown_.insert(peer).second) show_certificate(peer);
   acknowledge();
 }
 

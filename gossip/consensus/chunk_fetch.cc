@@ -8,6 +8,9 @@ namespace starling::gossip::consensus {
 void ChunkFetch::begin(std::vector<Hash> hashes) {
   hashes_ = std::move(hashes);
   requests_.clear();
+  sources_.clear();
+  holders_.clear();
+  proven_.clear();
 }
 
 bool ChunkFetch::complete() const { return missing() == 0; }

@@ -52,7 +52,7 @@ class ChunkFetch {
   FetchEffects on_job_done(TimePoint now, const JobOutcome& outcome);
   FetchEffects on_tick(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
-  [[nodiscard]] bool has_sources() const { return !sources_.empty(); }
+  [[nodiscard]] bool has_holders() const { return !holders_.empty(); }
 
  private:
   struct Request {

@@ -98,7 +98,10 @@ ConsensusEffects FinalConsensus::on_session_up(TimePoint now, const NodeId& peer
     shown_.erase(peer);
     considered_ = false;
     if (phase_ == Phase::idle || phase_ == Phase::failed) return;
-    if (certificate_) return show_certificate(peer);
+    if (certificate_) {
+      if (!is_stranded()) show_certificate(peer);
+      return;
+    }
     // Whoever may order a finish is heard first: the others' statements mean nothing before.
     for (const auto& id : options_.commanders)
       if (const auto at = ledger_.finishes().find(id); at != ledger_.finishes().end())
@@ -198,7 +201,7 @@ void FinalConsensus::handle(const Finish& message) {
   if (message.fingerprint != options_.fingerprint || phase_ == Phase::failed) return;
   if (certificate_) {
     // Followers that fetch are known by their statement; the others do not know of the end yet.
-    if (shown_.insert(from_).second) show_certificate(from_);
+    if (!is_stranded() && shown_.insert(from_).second) show_certificate(from_);
     return;
   }
   if (over()) return;

@@ -22,6 +22,8 @@
 //   any         Finish(E' > E)                         collecting  Finish(E')
 //   any         a valid certificate                    fetching    ChunkRequests where needed
 //   fetching    every chunk has its certified hash     lingering   finished, Acknowledge
+//   fetching    nobody has the model, nothing came     fetching    another certificate is taken,
+//               for stall_limit                                    the own one shown to nobody
 //   following   in epoch 1 all are followers           collecting  all take part (a short run)
 //   following   nothing heard for three minutes        idle        failed where already frozen,
 //                                                                  or without a replica
@@ -262,6 +264,7 @@ class FinalConsensus {
   void acknowledge();
   void accept(const CertificateMessage& message);
   void advance_fetching();
+  [[nodiscard]] bool is_stranded() const;
   void advance_following();
   void finish();
   [[nodiscard]] Duration following_limit() const;

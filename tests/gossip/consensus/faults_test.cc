@@ -121,6 +121,35 @@ TEST_SUITE("gossip/consensus/faults") {
     }
   }
 
+  TEST_CASE("a certificate whose model left with its holders holds up nobody who comes later") {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 4, .seed = seed});
+      swarm.command(0);
+      swarm.run(1min);
+      REQUIRE(swarm.node(0).may_exit);
+      // The others see the certificate, and no chunk of the model.
+      swarm.on_deliver = [&](std::size_t from, std::size_t, const ConsensusMessage& message) {
+        return from != 0 || !std::holds_alternative<Chunk>(message);
+      };
+      swarm.connect(1, 2);
+      swarm.connect(0, 1);
+      swarm.run(1s);
+      swarm.kill(0);
+      swarm.run(90s);
+
+      swarm.connect(3, 1);
+      swarm.command(3);
+      swarm.run(30s);
+
+      for (std::size_t k = 1; k < 4; ++k) {
+        REQUIRE(swarm.node(k).finished);
+        CHECK(swarm.node(k).finished->certificate.participants ==
+              std::vector<NodeId>{swarm.node(3).id});
+      }
+    }
+  }
+
   TEST_CASE("a member that can read no certificate keeps the others no longer than the linger") {
     Swarm swarm({.nodes = 4, .seed = 6});
     swarm.connect_all();
