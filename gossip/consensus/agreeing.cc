@@ -82,6 +82,7 @@ void FinalConsensus::enter_epoch(Epoch epoch, std::string why) {
   reduction_.reset();
   own_hash_.reset();
   away_.clear();
+  lost_.clear();
   entered_ = last_heard_ = last_progress_ = now_;
   revision_ = 0;
   dialled_ = considered_ = false;
@@ -255,7 +256,9 @@ void FinalConsensus::check_members() {
     if (now_ >= since + options_.reconnect_grace && reduction_->uses(peer))
       return enter_epoch(epoch_.next(), "the session with " + short_form(peer) + " is gone");
   for (const auto& member : agreed_->members) {
-    if (gone_.contains(member.id) && !sessions_.contains(member.id))
+    // Who made a statement in this epoch was there, whatever membership still holds: an epoch for
+    // each look at an old belief would soon leave none.
+    if (lost_.contains(member.id) && !sessions_.contains(member.id))
       return enter_epoch(epoch_.next(), short_form(member.id) + " is gone");
     if (ledger_.is_excluded(member.id))
       return enter_epoch(epoch_.next(), short_form(member.id) + " is excluded");

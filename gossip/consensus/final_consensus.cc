@@ -95,6 +95,7 @@ ConsensusEffects FinalConsensus::on_session_up(TimePoint now, const NodeId& peer
     sessions_.insert(peer);
     away_.erase(peer);
     gone_.erase(peer);
+    lost_.erase(peer);
     shown_.erase(peer);
     considered_ = false;
     if (phase_ == Phase::idle || phase_ == Phase::failed) return;
@@ -126,6 +127,7 @@ ConsensusEffects FinalConsensus::on_member_gone(TimePoint now, const NodeId& mem
   return on_event(now, [&] {
     if (sessions_.contains(member)) return;
     gone_.insert(member);
+    lost_.insert(member);
     considered_ = false;
   });
 }
@@ -133,6 +135,7 @@ ConsensusEffects FinalConsensus::on_member_gone(TimePoint now, const NodeId& mem
 ConsensusEffects FinalConsensus::on_member_back(TimePoint now, const NodeId& member) {
   return on_event(now, [&] {
     gone_.erase(member);
+    lost_.erase(member);
     considered_ = false;
   });
 }
@@ -222,6 +225,7 @@ void FinalConsensus::handle(const Finish& message) {
   }
   if (!admit(message)) return;
   if (message.round.epoch != epoch_) return;
+  lost_.erase(message.signer);
   last_heard_ = now_;
   considered_ = false;
   // This node said so itself, in an earlier life: its frozen contribution is lost, it follows.

@@ -305,6 +305,7 @@ class FinalConsensus {
   std::set<NodeId> sessions_;
   std::map<NodeId, TimePoint> away_;  // sessions that went down in this epoch
   std::set<NodeId> gone_;             // dead or left, says membership
+  std::set<NodeId> lost_;             // of them those of whom it said so in this epoch
   Ledger ledger_;
   TimePoint entered_{};        // this epoch
   TimePoint closed_{};         // the set of this epoch

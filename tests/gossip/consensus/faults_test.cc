@@ -83,6 +83,25 @@ TEST_SUITE("gossip/consensus/faults") {
     CHECK(epoch_of(swarm, 0) == 1);
   }
 
+  TEST_CASE("a member that wrongly holds another one for dead costs one epoch at most") {
+    for (const bool before : {true, false}) {
+      CAPTURE(before);
+      Swarm swarm({.nodes = 6, .seed = 7});
+      swarm.connect_ring();
+      swarm.run(1s);
+      // Node 0 has no session with 3, and does not hear of its refutation.
+      if (before) swarm.gone(0, 3);
+
+      swarm.command(0);
+      while (!before && swarm.node(0).consensus->state().phase < Phase::freezing) swarm.run(1ms);
+      if (!before) swarm.gone(0, 3);
+      swarm.run(10min);
+
+      check_result(swarm, all_of(swarm), all_of(swarm));
+      CHECK(epoch_of(swarm, 0) == (before ? 1 : 2));
+    }
+  }
+
   TEST_CASE("nobody exits while a follower that nobody knew of still fetches") {
     Swarm swarm({.nodes = 4, .seed = 5});
     swarm.connect_all();
