@@ -113,6 +113,8 @@ bool Gossip::admits(const NodeId& from, std::uint16_t type, std::size_t attachme
 GossipEffects Gossip::on_refused(TimePoint now, const NodeId& peer,
                                  const transport::Message& message) {
   GossipEffects out;
+  if (consensus_ && message.type == static_cast<std::uint16_t>(consensus::MessageType::certificate))
+    consensus_->on_certificate_refused(peer);
   if (message.room() != transport::Room::exchange || !mixer_) return out;
   deliver(
       peer, decode_refused(message.type, message.body),

@@ -189,6 +189,8 @@ class FinalConsensus {
   // It is not: it refuted, or came back.
   ConsensusEffects on_member_back(TimePoint now, const NodeId& member);
   ConsensusEffects on_message(TimePoint now, const NodeId& from, const ConsensusMessage& message);
+  // `peer` saw none of a certificate that was sent to it: it had no room, or no model yet.
+  void on_certificate_refused(const NodeId& peer) { shown_.erase(peer); }
   ConsensusEffects on_frozen(TimePoint now);
   ConsensusEffects on_job_done(TimePoint now, const JobOutcome& outcome);
   ConsensusEffects on_tick(TimePoint now);

@@ -169,6 +169,29 @@ TEST_SUITE("gossip/consensus/faults") {
     }
   }
 
+  TEST_CASE("a certificate that a joining node could not take is shown again when it asks") {
+    Swarm swarm({.nodes = 3, .seed = 5});
+    swarm.connect_all();
+    swarm.run(1s);
+    bool joining = true;
+    swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+      if (!joining || to != 2) return true;
+      if (std::holds_alternative<CertificateMessage>(message))
+        swarm.node(from).consensus->on_certificate_refused(swarm.node(2).id);
+      return false;
+    };
+    swarm.command(0);
+    while (!swarm.node(0).finished || !swarm.node(1).finished) swarm.run(10ms);
+    swarm.run(100ms);
+
+    joining = false;
+    swarm.command(2);
+    const Duration began = swarm.elapsed();
+    while (swarm.elapsed() < began + 2s) swarm.run(10ms);
+
+    CHECK(swarm.node(2).finished);
+  }
+
   TEST_CASE("a member that can read no certificate keeps the others no longer than the linger") {
     Swarm swarm({.nodes = 4, .seed = 6});
     swarm.connect_all();
