@@ -123,8 +123,11 @@ void Demo::choose_words(std::uint64_t count) {
   if (!config.forced("train.model")) {
     set("train.model", "small");
     // Four passes over easy images: no smoothing, and steps small enough that four nodes that share
-    // the budget still take many (batches of 64 end half a point lower).
-    if (!config.forced("train.batch")) set("train.batch", "32");
+    // the budget still take many, each with its exchange (batches of 64 end a point lower).
+    if (!config.forced("train.batch")) {
+      set("train.batch", "16");
+      if (!config.forced("train.lr")) set("train.lr", "0.05");
+    }
     if (!config.forced("train.label_smoothing")) set("train.label_smoothing", "0");
   }
   if (!config.forced("train.until")) set("train.until", kDefaultUntil);
