@@ -1,12 +1,13 @@
 // `starling bench`: the table of what can be measured.
-#include "node/bench/bench.h"
+#include "node/bench/torch_bench.h"
 
 #include <array>
 
 namespace starling::node {
 
 int bench_verb(const Arguments& arguments, const Terminal& terminal) {
-  const std::array table{bench::kOptimBench, bench::kCodecBench, bench::kDataBench};
+  const std::array table{bench::kStepBench, bench::kOptimBench, bench::kCodecBench,
+                         bench::kDataBench};
   return bench::carry_out(table, arguments, terminal);
 }
 

@@ -2,6 +2,7 @@
 
 #include "node/base/clock.h"
 #include "node/base/random.h"
+#include "training/cpu/slices.h"
 #include "training/cpu/tensor_memory.h"
 #include "training/genesis.h"
 #include "training/stepper.h"
@@ -67,6 +68,7 @@ Result<StepBenchReport> bench_steps(const StepBenchOptions& options) {
   use_cached_tensor_memory();
   StepBenchReport report;
   TRY(report.device, resolve_device(options.device));
+  if (!report.device.cuda) report.slices = slice_count(options.batch, report.device.threads);
   TrainerOptions training;
   training.device = options.device;
   // Small, so that random labels cannot drive the parameters out of range.

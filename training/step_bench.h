@@ -29,6 +29,7 @@ struct StepBlock {
 
 struct StepBenchReport {
   ResolvedDevice device;
+  std::size_t slices = 1;  // that a batch is computed in, with gradients of their own
   std::vector<StepBlock> blocks;
   double first_step_seconds = 0;  // the first of the warm-up
   double loss = 0;                // of the last step: finite, or the figures are worth nothing

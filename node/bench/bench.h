@@ -46,10 +46,11 @@ struct CountFlag {
 inline constexpr std::uint64_t kResnet50Parameters = 25'557'032;
 
 // Bytes that an optimizer pass over n parameters moves when gradients and working copy have values
-// of `type_bytes`: it reads x, g and v, and writes x, v and w.
-[[nodiscard]] constexpr std::uint64_t optimizer_pass_bytes(std::uint64_t n,
-                                                           std::size_t type_bytes) {
-  return n * (16 + 2 * type_bytes);
+// of `type_bytes`: it reads x, v and the gradients of every slice of the batch, and writes x, v and
+// w.
+[[nodiscard]] constexpr std::uint64_t optimizer_pass_bytes(std::uint64_t n, std::size_t type_bytes,
+                                                           std::size_t slices = 1) {
+  return n * (16 + (slices + 1) * type_bytes);
 }
 
 // The benches that need no LibTorch.

@@ -67,9 +67,10 @@ TEST_SUITE("node/bench") {
     CHECK(json.at("fp32").at("bytes") == 200'000 * 24);
   }
 
-  TEST_CASE("an optimizer pass reads three vectors and writes three") {
+  TEST_CASE("an optimizer pass reads x, v and every slice of g, and writes x, v and w") {
     CHECK(bench::optimizer_pass_bytes(1'000, 4) == 24'000);
     CHECK(bench::optimizer_pass_bytes(1'000, 2) == 20'000);
+    CHECK(bench::optimizer_pass_bytes(1'000, 2, 3) == 24'000);
   }
 
   TEST_CASE("data counts whole batches of the threads and the size that were asked for") {
