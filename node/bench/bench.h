@@ -57,5 +57,6 @@ inline constexpr std::uint64_t kResnet50Parameters = 25'557'032;
 extern const Bench kCodecBench;
 extern const Bench kOptimBench;
 extern const Bench kDataBench;
+extern const Bench kWireBench;
 
 }  // namespace starling::node::bench

@@ -27,11 +27,12 @@ constexpr std::array<VerbFlag, 2> kLeaveFlags{
 constexpr std::array<VerbFlag, 1> kConfigFlags{
     {{"--origin", "", "Show where each value comes from, and what it shadows."}}};
 
-constexpr std::array<VerbFlag, 7> kBenchFlags{
+constexpr std::array<VerbFlag, 8> kBenchFlags{
     {kJson,
      {"--n", "N", "Values of the vector (codec, optim); without it ResNet-50's."},
      {"--level", "L", "One level of the ladder, L0 to L6 (codec); without it all."},
      {"--isa", "ISA", "scalar, avx2 or avx512 (codec); without it the widest."},
+     {"--bytes", "N", "Bytes of the attachment each way (wire); without it ResNet-50's in fp32."},
      {"--classes", "N", "Classes of the model (step); without it 1,000."},
      {"--steps", "N", "Steps (step) or batches (data) of one repeat; without it 3 or 16."},
      {"--repeats", "N", "How often each figure is measured; medians and quartiles are shown."}}};
@@ -59,7 +60,7 @@ constexpr std::array kVerbs{
     Verb{"eval", "[MODEL.safetensors]",
          "Evaluate a model file on --data; without one, the running node's replica.", KeyFlags::all,
          kJsonOnly, 0, 1, &verbs::eval},
-    Verb{"bench", "step|optim|codec|data", "Measure one part of the program on this machine.",
+    Verb{"bench", "step|optim|codec|wire|data", "Measure one part of the program on this machine.",
          KeyFlags::all, kBenchFlags, 1, 1, &verbs::bench},
     Verb{"log-level",
          "LEVEL",

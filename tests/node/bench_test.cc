@@ -1,6 +1,7 @@
 #include "node/bench/bench.h"
 
 #include "tests/node/bench_support.h"
+#include "transport/limits.h"
 
 #include <doctest/doctest.h>
 
@@ -14,7 +15,8 @@ using namespace starling::node::testing;
 namespace {
 
 int measure(const Arguments& arguments, const Terminal& terminal) {
-  const std::array table{bench::kCodecBench, bench::kOptimBench, bench::kDataBench};
+  const std::array table{bench::kCodecBench, bench::kOptimBench, bench::kDataBench,
+                         bench::kWireBench};
   return bench::carry_out(table, arguments, terminal);
 }
 
@@ -86,6 +88,23 @@ TEST_SUITE("node/bench") {
       check_spread(json.at(figure));
   }
 
+  TEST_CASE("wire sends every byte both ways, and a small message waits for few records") {
+    const auto json =
+        figures_of({"bench", "wire", "--bytes", "3000000", "--repeats", "3", "--json"});
+    CHECK(json.at("params").at("bytes") == 3'000'000);
+    CHECK(json.at("wire_bytes") > 3'000'000);
+    CHECK(json.at("wire_bytes") < 3'100'000);
+    for (const auto* figure : {"mb_per_s", "cpu_s_per_gb"}) check_spread(json.at(figure));
+    for (const auto* tail : {"idle_round_trip_us", "busy_round_trip_us"}) {
+      CHECK(json.at(tail).at("p50") > 0);
+      CHECK(json.at(tail).at("p50") <= json.at(tail).at("p99"));
+      CHECK(json.at(tail).at("p99") <= json.at(tail).at("max"));
+    }
+    // No more than the one bulk record that was being sealed.
+    CHECK(json.at("busy_bulk_before_bytes").at("max") <=
+          starling::transport::limits::kLengthPrefix + starling::transport::limits::kMaxCiphertext);
+  }
+
   TEST_CASE("without --json a bench prints a table") {
     const auto said = say({"bench", "codec", "--n", "8192", "--repeats", "1", "--level", "L3"});
     CHECK(said.code == 0);
@@ -106,6 +125,9 @@ TEST_SUITE("node/bench") {
                             {"bench", "data", "--data", "synthetic:size=0"},
                             {"bench", "data", "--data", "synthetic", "--n", "9"},
                             {"bench", "data", "--data", "synthetic", "--steps", "0"},
+                            {"bench", "wire", "--bytes", "0"},
+                            {"bench", "wire", "--bytes", "300000000"},
+                            {"bench", "wire", "--level", "L2"},
                             {"bench", "quantum"},
                             {"bench"}})
       (void)refusal_of(&measure, words);

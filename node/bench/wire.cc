@@ -1,0 +1,246 @@
+// `starling bench wire`: two nodes' transports, one encrypted session over 127.0.0.1.
+//
+// A repeat sends one attachment each way at the same time. Small messages go there and back all the
+// while, one every two milliseconds, and before that over the idle session, one after the other.
+// CPU time is that of both ends, all threads: sealing, opening, system calls. Every small message
+// carries how much bulk its sender had sealed when it was queued, so its receiver knows how much of
+// it went before the message all the same.
+#include "node/bench/bench.h"
+#include "node/bench/loopback.h"
+
+#include <asio/steady_timer.hpp>
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace starling::node::bench {
+
+namespace {
+
+using transport::Message;
+
+enum class Kind : std::uint16_t { bulk = 0x0271, ping = 0x0272, pong = 0x0273, whole = 0x0274 };
+
+constexpr std::size_t kSmallBody = 256;
+constexpr std::uint64_t kIdlePings = 2'000;
+constexpr Duration kPace = std::chrono::milliseconds(2);
+constexpr int kWarmUps = 1;
+
+// What the 256 bytes of a small message begin with.
+struct Small {
+  std::uint64_t sealed = 0;  // bytes of bulk records, when this message was queued
+  std::uint64_t before = 0;  // of a pong: what of them went before the ping
+};
+
+Message message_of(Kind kind, const Small& small) {
+  Bytes body(kSmallBody);
+  std::memcpy(body.data(), &small, sizeof small);
+  return {.type = static_cast<std::uint16_t>(kind), .body = std::move(body), .attachment = nullptr};
+}
+
+Small small_of(const Message& message) {
+  Small small;
+  if (message.body.size() == kSmallBody) std::memcpy(&small, message.body.data(), sizeof small);
+  return small;
+}
+
+// One end: takes everything, answers pings, says when an attachment came whole.
+class WireEnd final : public transport::SessionEvents {
+ public:
+  explicit WireEnd(LoopbackEnd& end) : end_(end) {}
+
+  void on_session_up(const transport::SessionInfo&) override {}
+  void on_session_down(const NodeId&, const Error&) override {}
+  bool admit(const NodeId&, std::uint16_t, ByteView, std::size_t) override { return true; }
+  void on_refused(const NodeId&, std::uint16_t, ByteView) override {}
+  void on_dial_failed(const transport::Endpoint&, const Error&) override {}
+
+  void on_message(const NodeId& peer, Message message) ON_IO_THREAD override {
+    switch (static_cast<Kind>(message.type)) {
+      case Kind::bulk:
+        ++taken_;
+        send(peer, Kind::whole, 0);
+        break;
+      case Kind::whole:
+        ++delivered_;
+        break;
+      case Kind::ping:
+        send(peer, Kind::pong, bulk_before(message));
+        break;
+      case Kind::pong:
+        on_pong(message);
+        break;
+    }
+  }
+
+  void send_bulk(const NodeId& peer, SharedBytes bytes) ON_IO_THREAD {
+    const Small small{};
+    auto message = message_of(Kind::bulk, small);
+    message.attachment = std::move(bytes);
+    (void)end_.transport->send(peer, std::move(message));
+  }
+  void ping(const NodeId& peer) ON_IO_THREAD {
+    waiting_ = true;
+    sent_at_ = clock_.now();
+    send(peer, Kind::ping, 0);
+  }
+
+  [[nodiscard]] bool waiting() const { return waiting_; }
+  // Attachments that came whole, and own ones that the peer said it has.
+  [[nodiscard]] std::uint64_t taken() const { return taken_; }
+  [[nodiscard]] std::uint64_t delivered() const { return delivered_; }
+  // What was measured since the last call.
+  struct Measured {
+    Repeats round_trip_us;
+    Repeats bulk_before;
+  };
+  [[nodiscard]] Measured measured() { return std::exchange(measured_, {}); }
+
+ private:
+  [[nodiscard]] transport::SessionFigures figures() ON_IO_THREAD {
+    const auto all = end_.transport->figures();
+    return all.empty() ? transport::SessionFigures{} : all.front();
+  }
+  void send(const NodeId& peer, Kind kind, std::uint64_t before) ON_IO_THREAD {
+    const Small small{figures().sent.bulk, before};
+    (void)end_.transport->send(peer, message_of(kind, small));
+  }
+  // Bytes of bulk records that were sealed after this message was queued, and before it.
+  [[nodiscard]] std::uint64_t bulk_before(const Message& message) ON_IO_THREAD {
+    return figures().received.bulk - small_of(message).sealed;
+  }
+  void on_pong(const Message& message) ON_IO_THREAD {
+    waiting_ = false;
+    measured_.round_trip_us.add(1e6 * seconds(clock_.now() - sent_at_));
+    measured_.bulk_before.add(static_cast<double>(small_of(message).before));
+    measured_.bulk_before.add(static_cast<double>(bulk_before(message)));
+  }
+
+  const SteadyClock clock_;
+  LoopbackEnd& end_;
+  std::uint64_t taken_ = 0;
+  std::uint64_t delivered_ = 0;
+  bool waiting_ = false;
+  TimePoint sent_at_{};
+  Measured measured_;
+};
+
+Json tail_of(const Repeats& values) {
+  return {{"p50", rounded(values.quantile(0.5))},
+          {"p99", rounded(values.quantile(0.99))},
+          {"max", rounded(values.quantile(1))}};
+}
+
+class WireBench {
+ public:
+  explicit WireBench(std::uint64_t bytes) : bytes_(share(Bytes(bytes))) {}
+  ~WireBench() {
+    assert_io_thread();
+    loopback_.close();
+  }
+  WireBench(const WireBench&) = delete;
+  WireBench& operator=(const WireBench&) = delete;
+
+  Result<void> connect() ON_IO_THREAD {
+    loopback_.attach(own_, their_);
+    return loopback_.connect();
+  }
+
+  Result<WireEnd::Measured> measure_idle() ON_IO_THREAD {
+    for (std::uint64_t i = 0; i < kIdlePings; ++i) {
+      own_.ping(loopback_.their().id());
+      TRY_VOID(loopback_.run_until([this] { return !own_.waiting(); }));
+    }
+    return own_.measured();
+  }
+
+  Result<Cost> repeat() ON_IO_THREAD {
+    ++rounds_;
+    const Cost before = process_cost();
+    own_.send_bulk(loopback_.their().id(), bytes_);
+    (void)loopback_.run_there([this] {
+      assert_io_thread();
+      their_.send_bulk(loopback_.own().id(), bytes_);
+      return true;
+    });
+    keep_pinging();
+    const auto done = loopback_.run_until(
+        [this] { return own_.taken() == rounds_ && own_.delivered() == rounds_; });
+    timer_.cancel();
+    if (!done) return fail(done.error());
+    const Cost after = process_cost();
+    TRY_VOID(loopback_.run_until([this] { return !own_.waiting(); }));
+    return Cost{after.wall_s - before.wall_s, after.cpu_s - before.cpu_s, 0};
+  }
+
+  [[nodiscard]] WireEnd& own() { return own_; }
+  // Bytes of records that the own end has sent so far.
+  [[nodiscard]] transport::ByteCount sent() ON_IO_THREAD {
+    return loopback_.own().transport->totals().sent;
+  }
+
+ private:
+  void keep_pinging() ON_IO_THREAD {
+    if (!own_.waiting()) own_.ping(loopback_.their().id());
+    timer_.expires_after(kPace);
+    timer_.async_wait([this](const std::error_code& error) {
+      if (error) return;
+      assert_io_thread();
+      keep_pinging();
+    });
+  }
+
+  SharedBytes bytes_;
+  Loopback loopback_;
+  WireEnd own_{loopback_.own()};
+  WireEnd their_{loopback_.their()};
+  asio::steady_timer timer_{loopback_.own().io};
+  std::uint64_t rounds_ = 0;
+};
+
+Result<Json> measure(const Arguments& arguments) {
+  assert_io_thread();
+  TRY(const auto bytes, count_of(arguments, {"--bytes", 4 * kResnet50Parameters, 1,
+                                             transport::limits::kMaxAttachment}));
+  TRY(const auto repeats, count_of(arguments, {"--repeats", 7, 1, 100}));
+  WireBench bench(bytes);
+  TRY_VOID(bench.connect());
+  TRY(const auto idle, bench.measure_idle());
+
+  Repeats mb_per_s, cpu_s_per_gb;
+  const double both_ways = 2 * static_cast<double>(bytes);
+  std::uint64_t sent = 0;
+  for (int i = -kWarmUps; i < static_cast<int>(repeats); ++i) {
+    if (i == 0) (void)bench.own().measured();
+    const auto before = bench.sent().total();
+    TRY(const Cost cost, bench.repeat());
+    if (i < 0) continue;
+    sent = bench.sent().total() - before;
+    mb_per_s.add(both_ways / (1e6 * cost.wall_s));
+    cpu_s_per_gb.add(1e9 * cost.cpu_s / both_ways);
+  }
+  const auto busy = bench.own().measured();
+  return Json{
+      {"params",
+       {{"bytes", bytes}, {"repeats", repeats}, {"cipher", "chacha20poly1305"}, {"threads", 4}}},
+      {"mb_per_s", mb_per_s.json()},
+      {"cpu_s_per_gb", cpu_s_per_gb.json()},
+      {"wire_bytes", sent},
+      {"idle_round_trip_us", tail_of(idle.round_trip_us)},
+      {"busy_round_trip_us", tail_of(busy.round_trip_us)},
+      {"busy_bulk_before_bytes", tail_of(busy.bulk_before)}};
+}
+
+constexpr std::array<std::string_view, 2> kFlags{"--bytes", "--repeats"};
+
+}  // namespace
+
+constinit const Bench kWireBench{
+    "wire",
+    "Encrypted bytes both ways over 127.0.0.1, small messages between them.",
+    kFlags,
+    {},
+    &measure};
+
+}  // namespace starling::node::bench
