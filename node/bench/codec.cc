@@ -11,9 +11,9 @@
 #include "gossip/delta/flat_vector.h"
 #include "node/base/random.h"
 #include "node/bench/bench.h"
+#include "node/bench/vectors.h"
 #include "node/config/values.h"
 #include "node/printable.h"
-#include "training/models/tensor_table.h"
 
 #include <fmt/format.h>
 
@@ -36,25 +36,6 @@ using gossip::Layout;
 using gossip::Level;
 
 constexpr int kWarmUps = 3;
-// What a replica moves before a repeat, against what it was apart at the start.
-constexpr float kDrift = 0.25F;
-constexpr float kScale = 1e-3F;
-
-// Adds about normal noise to the real values: sums of four 16-bit numbers, two multiplications a
-// value, because 25 million of them are drawn again for every repeat.
-void add_noise(const Layout& layout, Rng& rng, float sigma, std::span<float> values) {
-  // A sum of four has the deviation 65,536 / sqrt(3).
-  const float unit = sigma * 1.7320508F / 65'536.0F;
-  for (const auto& tensor : layout.tensors()) {
-    for (float& value : values.subspan(tensor.offset, tensor.count)) {
-      const std::uint64_t bits = rng();
-      const auto sum = static_cast<std::int32_t>((bits & 0xffff) + (bits >> 16 & 0xffff) +
-                                                 (bits >> 32 & 0xffff) + (bits >> 48)) -
-                       2 * 65'535;
-      value += unit * static_cast<float>(sum);
-    }
-  }
-}
 
 // One end of the edge. The neighbour's end has a reference of its own, which stays equal.
 struct End {
@@ -240,27 +221,14 @@ class CodecBench {
   float unused_ = 0;
 };
 
-// One tensor of `n` values, or ResNet-50.
-Result<Layout> layout_of(const Arguments& arguments) {
-  TRY(const auto n, count_of(arguments, {"--n", 0, 1, std::uint64_t{1} << 30}));
-  if (n == 0) {
-    TRY(const auto model, training::make_model({}));
-    return model.layout;
-  }
-  return Layout::make({{"weight", {1, static_cast<std::int64_t>(n)}}}, 0);
-}
-
 Result<std::vector<Level>> levels_of(const Arguments& arguments) {
-  const auto given = arguments.given.find("--level");
-  std::vector<Level> levels;
-  for (int i = 0; i <= static_cast<int>(Level::l6); ++i) {
-    const auto level = static_cast<Level>(i);
-    if (given == arguments.given.end() || given->second == name_of(level)) levels.push_back(level);
+  if (arguments.given.contains("--level")) {
+    TRY(const Level level, level_of(arguments, Level::l2));
+    return std::vector{level};
   }
-  if (!levels.empty()) return levels;
-  return fail(
-      Errc::bad_argument, Doing::parsing_arguments,
-      fmt::format("--level {} is none of L0 to L6", escape_value(given->second.substr(0, 80))));
+  std::vector<Level> levels;
+  for (int i = 0; i <= static_cast<int>(Level::l6); ++i) levels.push_back(static_cast<Level>(i));
+  return levels;
 }
 
 Result<Isa> isa_of(const Arguments& arguments) {
