@@ -58,5 +58,6 @@ extern const Bench kCodecBench;
 extern const Bench kOptimBench;
 extern const Bench kDataBench;
 extern const Bench kWireBench;
+extern const Bench kRoundBench;
 
 }  // namespace starling::node::bench

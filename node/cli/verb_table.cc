@@ -29,8 +29,8 @@ constexpr std::array<VerbFlag, 1> kConfigFlags{
 
 constexpr std::array<VerbFlag, 8> kBenchFlags{
     {kJson,
-     {"--n", "N", "Values of the vector (codec, optim); without it ResNet-50's."},
-     {"--level", "L", "One level of the ladder, L0 to L6 (codec); without it all."},
+     {"--n", "N", "Values of the vector (codec, optim, round); without it ResNet-50's."},
+     {"--level", "L", "One level of the ladder, L0 to L6 (codec, round); without it all, or L2."},
      {"--isa", "ISA", "scalar, avx2 or avx512 (codec); without it the widest."},
      {"--bytes", "N", "Bytes of the attachment each way (wire); without it ResNet-50's in fp32."},
      {"--classes", "N", "Classes of the model (step); without it 1,000."},
@@ -60,8 +60,9 @@ constexpr std::array kVerbs{
     Verb{"eval", "[MODEL.safetensors]",
          "Evaluate a model file on --data; without one, the running node's replica.", KeyFlags::all,
          kJsonOnly, 0, 1, &verbs::eval},
-    Verb{"bench", "step|optim|codec|wire|data", "Measure one part of the program on this machine.",
-         KeyFlags::all, kBenchFlags, 1, 1, &verbs::bench},
+    Verb{"bench", "step|optim|codec|wire|round|data",
+         "Measure one part of the program on this machine.", KeyFlags::all, kBenchFlags, 1, 1,
+         &verbs::bench},
     Verb{"log-level",
          "LEVEL",
          "Change how much the running node logs.",

@@ -16,7 +16,7 @@ namespace {
 
 int measure(const Arguments& arguments, const Terminal& terminal) {
   const std::array table{bench::kCodecBench, bench::kOptimBench, bench::kDataBench,
-                         bench::kWireBench};
+                         bench::kWireBench, bench::kRoundBench};
   return bench::carry_out(table, arguments, terminal);
 }
 
@@ -105,6 +105,23 @@ TEST_SUITE("node/bench") {
           starling::transport::limits::kLengthPrefix + starling::transport::limits::kMaxCiphertext);
   }
 
+  TEST_CASE("round carries out whole exchanges of the level and size that were asked for") {
+    const auto json = figures_of(
+        {"bench", "round", "--n", "400000", "--level", "L3", "--repeats", "4", "--json"});
+    CHECK(json.at("params").at("n") == 400'000);
+    CHECK(json.at("params").at("level") == "L3");
+    for (const auto* figure :
+         {"exchange_ms", "own_cpu_ms", "their_cpu_ms", "own_codec_cpu_ms", "their_codec_cpu_ms"})
+      check_spread(json.at(figure));
+    // 1.01 bits a value each way, and records of the session around them.
+    for (const auto* way : {"bytes_sent", "bytes_received"}) {
+      CHECK(json.at(way) > 400'000 / 8);
+      CHECK(json.at(way) < 400'000 / 8 * 1.03);
+    }
+    CHECK(json.at("wire_bytes_sent") > json.at("bytes_sent"));
+    CHECK(json.at("wire_bytes_received") > json.at("bytes_received"));
+  }
+
   TEST_CASE("without --json a bench prints a table") {
     const auto said = say({"bench", "codec", "--n", "8192", "--repeats", "1", "--level", "L3"});
     CHECK(said.code == 0);
@@ -128,6 +145,10 @@ TEST_SUITE("node/bench") {
                             {"bench", "wire", "--bytes", "0"},
                             {"bench", "wire", "--bytes", "300000000"},
                             {"bench", "wire", "--level", "L2"},
+                            {"bench", "round", "--level", "L9"},
+                            {"bench", "round", "--n", "0"},
+                            {"bench", "round", "--repeats", "501"},
+                            {"bench", "round", "--bytes", "5"},
                             {"bench", "quantum"},
                             {"bench"}})
       (void)refusal_of(&measure, words);
