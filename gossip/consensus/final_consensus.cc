@@ -204,7 +204,9 @@ void FinalConsensus::handle(const Finish& message) {
   if (message.fingerprint != options_.fingerprint || phase_ == Phase::failed) return;
   if (certificate_) {
     // Followers that fetch are known by their statement; the others do not know of the end yet.
-    if (!is_stranded() && shown_.insert(from_).second) show_certificate(from_);
+    if (is_stranded()) return;
+    const bool unseen = refused_.erase(from_) > 0;
+    if (shown_.insert(from_).second || unseen) show_certificate(from_);
     return;
   }
   if (over()) return;

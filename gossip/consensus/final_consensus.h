@@ -190,7 +190,7 @@ class FinalConsensus {
   ConsensusEffects on_member_back(TimePoint now, const NodeId& member);
   ConsensusEffects on_message(TimePoint now, const NodeId& from, const ConsensusMessage& message);
   // `peer` saw none of a certificate that was sent to it: it had no room, or no model yet.
-  void on_certificate_refused(const NodeId& peer) { shown_.erase(peer); }
+  void on_certificate_refused(const NodeId& peer) { refused_.insert(peer); }
   ConsensusEffects on_frozen(TimePoint now);
   ConsensusEffects on_job_done(TimePoint now, const JobOutcome& outcome);
   ConsensusEffects on_tick(TimePoint now);
@@ -325,6 +325,7 @@ class FinalConsensus {
   std::optional<Certificate> certificate_;
   std::vector<Hash> certified_;  // chunk hashes behind the certificate
   std::set<NodeId> shown_;       // sessions over which it was shown
+  std::set<NodeId> refused_;     // of them those that could not take it then
   TimePoint finished_at_{};
   std::optional<TimePoint> settled_at_;  // nobody is waited for any more
 };
