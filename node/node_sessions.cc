@@ -178,7 +178,9 @@ void Node::note(const gossip::ExchangeEvent& event) {
 void Node::note(gossip::Notice notice) {
   switch (notice) {
     case gossip::Notice::isolated:
-      log_.warn("node.isolated", {{"did", "trains on alone and looks for the swarm again"}});
+      // After the end the others are gone because they are done.
+      if (!finished_)
+        log_.warn("node.isolated", {{"did", "trains on alone and looks for the swarm again"}});
       bootstrap_driver_.carry_out(join_.on_isolated(clock_.now()));
       break;
     case gossip::Notice::connected:

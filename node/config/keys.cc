@@ -297,7 +297,7 @@ constexpr std::array kKeys{
         "and named once. One in a million is normal, a thousand is a broken disk."),
     row<CountOrAuto<&C::data, &DataConfig::threads, 1, 256>>(
         "data.threads", "", "N",
-        "Threads that read and decode; one decodes about 250 photographs of 224 pixels a second. "
+        "Threads that read and decode; one decodes about 1,400 photographs of 224 pixels a second. "
         "auto: half the cores that this process may use, from 1 to 4. More than cores takes time "
         "from training."),
 
