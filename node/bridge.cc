@@ -45,7 +45,7 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
   bridge->data_members_ = loader.members;
   auto trainer =
       training::Trainer::create(std::move(model), bridge->options_.trainer, std::move(*begin),
-                                std::move(source), bridge->make_hooks(), log);
+                                {std::move(source), bridge->make_hooks(), log});
   if (!trainer) return fail(std::move(trainer).error());
   bridge->trainer_ = std::move(*trainer);
 

@@ -362,10 +362,9 @@ Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Trainer::~Trainer() { stop(); }
 
 Result<std::unique_ptr<Trainer>> Trainer::create(Model model, TrainerOptions options, Start start,
-                                                 std::unique_ptr<BatchSource> source,
-                                                 TrainerHooks hooks, Log& log) {
-  auto impl = std::make_unique<Impl>(std::move(model), std::move(options), std::move(source),
-                                     std::move(hooks), log);
+                                                 Surroundings around) {
+  auto impl = std::make_unique<Impl>(std::move(model), std::move(options), std::move(around.source),
+                                     std::move(around.hooks), around.log);
   use_cached_tensor_memory();
   TRY(impl->device, resolve_device(impl->options.device));
   // The model is built on the caller's thread, with no more threads than training will have.
@@ -403,7 +402,7 @@ void Trainer::stop() {
   }
 }
 
-void Trainer::pause(OnDone on_paused) {
+void Trainer::pause(const OnDone& on_paused) {
   bool stopped = false;
   {
     const MutexLock lock(impl_->mutex);

@@ -114,11 +114,16 @@ class Trainer final : public gossip::MasterPort {
     TrainingState state;
   };
 
+  // Where its images come from, and whom it tells. `log` outlives the trainer.
+  struct Surroundings {
+    std::unique_ptr<BatchSource> source;
+    TrainerHooks hooks;
+    Log& log;
+  };
+
   // Errors:  those of resolve_device(); no_memory, device_failed.
   [[nodiscard]] static Result<std::unique_ptr<Trainer>> create(Model model, TrainerOptions options,
-                                                               Start start,
-                                                               std::unique_ptr<BatchSource> source,
-                                                               TrainerHooks hooks, Log& log);
+                                                               Start start, Surroundings around);
   ~Trainer() override;
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -130,7 +135,7 @@ class Trainer final : public gossip::MasterPort {
 
   // Asks for a pause; `on_paused` is called on the train thread once no step is running (at once if
   // paused already).
-  void pause(OnDone on_paused);
+  void pause(const OnDone& on_paused);
   void resume();
 
   // The swarm's share of the budget, 0 to 1: sets the learning rate from the next step on. Quick.

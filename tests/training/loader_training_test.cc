@@ -45,7 +45,7 @@ TEST_SUITE("training/trainer") {
     };
     auto trainer =
         Trainer::create(*model, tiny_options(), start_of(*model),
-                        source_of(*data->train, Pass::training, log), std::move(hooks), log);
+                        {source_of(*data->train, Pass::training, log), std::move(hooks), log});
     REQUIRE(trainer.has_value());
     const MakeSource make_source = [&] { return source_of(*data->val, Pass::evaluation, log); };
 

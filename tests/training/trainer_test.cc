@@ -29,7 +29,7 @@ struct Fixture {
     };
     hooks.on_failed = [this](const Error& error) { failed.set(error); };
     auto made = Trainer::create(model, options, start ? *std::move(start) : start_of(model),
-                                quarters(data), std::move(hooks), log);
+                                {quarters(data), std::move(hooks), log});
     REQUIRE(made.has_value());
     trainer = *std::move(made);
   }
@@ -204,7 +204,7 @@ TEST_SUITE("training/trainer") {
     hooks.on_failed = [&](const Error& error) { ended.set(error); };
     auto second = Trainer::create(
         first.model, tiny_options(), {checkpoint->replica, checkpoint->momenta, checkpoint->state},
-        std::make_unique<Later>(checkpoint->state.cursor.position), std::move(hooks), log);
+        {std::make_unique<Later>(checkpoint->state.cursor.position), std::move(hooks), log});
     REQUIRE(second.has_value());
     (*second)->start();
     (void)ended.wait();
