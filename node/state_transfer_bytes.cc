@@ -127,8 +127,8 @@ SavedProgress parse_progress(std::string_view text) {
       progress.age = whole_number<double>(value).value_or(0);
       if (!std::isfinite(progress.age)) progress.age = 0;
     } else if (key == "run_age_ms") {
-      constexpr std::uint64_t kMost_ms = std::uint64_t{1} << 42;  // 139 years
-      const auto run_age_ms = std::min(whole_number<std::uint64_t>(value).value_or(0), kMost_ms);
+      constexpr std::uint64_t kMostMs = std::uint64_t{1} << 42;  // 139 years
+      const auto run_age_ms = std::min(whole_number<std::uint64_t>(value).value_or(0), kMostMs);
       progress.run_age = std::chrono::milliseconds(static_cast<std::int64_t>(run_age_ms));
     } else {
       const auto raw = from_hex(key);

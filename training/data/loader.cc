@@ -53,7 +53,7 @@ LoaderOptions loader_options_for(const Dataset& dataset, Pass pass, std::uint32_
 
 Loader::Loader(const Dataset& dataset, LoaderOptions options, Log& log)
     : dataset_(dataset),
-      options_(options),
+      options_(std::move(options)),
       log_(log),
       floats_per_image_(std::size_t{options_.target} * options_.target * options_.channels) {
   STARLING_CHECK(dataset_.size() > 0);
