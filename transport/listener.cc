@@ -41,14 +41,19 @@ Result<Endpoint> Listener::listen(const Endpoint& endpoint) {
                     "' is no IP address: one of this machine's is needed, or "
                     "0.0.0.0, or ::");
   tcp::acceptor acceptor(executor_);
-  const tcp::endpoint local(address, endpoint.port);
+  tcp::endpoint local(address, endpoint.port);
   acceptor.open(local.protocol(), error);
+  const bool every_address = address.is_v6() && address.is_unspecified();
+  if (error == asio::error::address_family_not_supported && every_address) {
+    local = {asio::ip::address_v4::any(), endpoint.port};  // a machine without IPv6
+    acceptor.open(local.protocol(), error);
+  }
   if (error) return refuse(error);
   acceptor.set_option(asio::socket_base::reuse_address(true), error);
   if (error) return refuse(error);
-  if (address.is_v6()) {
-    // "::" means IPv6 alone, whatever the machine's default, so that both can be listened on.
-    acceptor.set_option(asio::ip::v6_only(true), error);
+  if (local.protocol() == tcp::v6()) {
+    // "::" is every address, IPv4's too, whatever the machine's default.
+    acceptor.set_option(asio::ip::v6_only(!every_address), error);
     if (error) return refuse(error);
   }
   acceptor.bind(local, error);

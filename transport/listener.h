@@ -29,7 +29,8 @@ class Listener {
 
   Listener(asio::any_io_executor executor, Log& log, OnSocket on_socket);
 
-  // The endpoint that is listened on from now on; port 0 lets the kernel choose.
+  // The endpoint that is listened on from now on; port 0 lets the kernel choose. "::" is every
+  // address of this machine, IPv4's too; without IPv6 it is IPv4's alone.
   //
   // Errors:  listen_failed, with the system's reason.
   [[nodiscard]] Result<Endpoint> listen(const Endpoint& endpoint);

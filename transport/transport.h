@@ -99,8 +99,8 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  // The endpoint that is listened on from now on; with port 0 the kernel chose the port. May be
-  // called several times (IPv4 and IPv6).
+  // The endpoint that is listened on from now on; with port 0 the kernel chose the port. "::" is
+  // every address, IPv4's too. May be called several times.
   //
   // Errors:  listen_failed, with the address and the system's reason; resolve_failed for a host
   //          that is no address.

@@ -13,6 +13,7 @@
 #include <array>
 #include <functional>
 #include <list>
+#include <string>
 #include <vector>
 
 namespace starling::transport {
@@ -59,9 +60,10 @@ struct Place {
   std::vector<tcp::socket> accepted;
   Listener listener{io.get_executor(), log,
                     [this](tcp::socket socket) { accepted.push_back(std::move(socket)); }};
-  const Endpoint bound = listener.listen({"127.0.0.1", 0}).value();
+  const Endpoint bound;
 
-  Place() = default;
+  explicit Place(const std::string& host = "127.0.0.1")
+      : bound(listener.listen({host, 0}).value()) {}
   ~Place() {
     asio::co_spawn(io, [this] { return listener.stop(); }, [](std::exception_ptr) {});
     io.run();
@@ -85,6 +87,15 @@ struct Place {
 };
 
 TEST_SUITE("transport/listener") {
+  TEST_CASE("a listener on every address is reached over IPv4") {
+    Place place("::");
+    tcp::socket caller(place.io, tcp::v4());
+
+    caller.connect(tcp::endpoint(asio::ip::address_v4::loopback(), place.bound.port));
+
+    CHECK(place.run_until([&] { return place.accepted.size() == 1; }));
+  }
+
   TEST_CASE("without descriptors connections are turned away in turn, with pauses between them") {
     std::size_t ended = 0;
     std::array<std::byte, 1> byte{};
