@@ -164,9 +164,11 @@ class WireBench {
       their_.send_bulk(loopback_.own().id(), bytes_);
       return true;
     });
+    pinging_ = true;
     keep_pinging();
     const auto done = loopback_.run_until(
         [this] { return own_.taken() == rounds_ && own_.delivered() == rounds_; });
+    pinging_ = false;
     timer_.cancel();
     if (!done) return fail(done.error());
     const Cost after = process_cost();
@@ -185,7 +187,8 @@ class WireBench {
     if (!own_.waiting()) own_.ping(loopback_.their().id());
     timer_.expires_after(kPace);
     timer_.async_wait([this](const std::error_code& error) {
-      if (error) return;
+      // A wait that has ended already is not cancelled any more: its handler comes without error.
+      if (error || !pinging_) return;
       assert_io_thread();
       keep_pinging();
     });
@@ -196,6 +199,7 @@ class WireBench {
   WireEnd own_{loopback_.own()};
   WireEnd their_{loopback_.their()};
   asio::steady_timer timer_{loopback_.own().io};
+  bool pinging_ = false;
   std::uint64_t rounds_ = 0;
 };
 
