@@ -91,6 +91,14 @@ bool AddressBook::on_told(const NodeId& id, const transport::Endpoint& endpoint)
   return true;
 }
 
+bool AddressBook::on_told(const gossip::MemberRecord& record) {
+  bool changed = false;
+  for (const auto& address : record.addresses)
+    if (const auto endpoint = transport::parse_endpoint(address); endpoint && endpoint->port != 0)
+      changed = on_told(record.id, *endpoint) || changed;
+  return changed;
+}
+
 void AddressBook::forget(const transport::Endpoint& endpoint) {
   std::erase_if(peers_, [&](const KnownPeer& peer) { return peer.endpoint == endpoint; });
 }

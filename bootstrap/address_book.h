@@ -2,6 +2,7 @@
 // swarm without its seeds.
 #pragma once
 
+#include "gossip/membership/member_record.h"
 #include "node/base/ids.h"
 #include "node/base/result.h"
 #include "transport/endpoint.h"
@@ -37,6 +38,8 @@ class AddressBook {
   //
   // Returns: whether the book has changed.
   bool on_told(const NodeId& id, const transport::Endpoint& endpoint);
+  // The same for every address in its record.
+  bool on_told(const gossip::MemberRecord& record);
   // Another identity answers there now, or the member left for good.
   void forget(const transport::Endpoint& endpoint);
 

@@ -160,7 +160,6 @@ class Node final : private transport::SessionEvents,
   void persist_incarnation(Incarnation ceiling) ON_IO_THREAD;
   transport::Task<> write_incarnation(Incarnation ceiling);
   void note(const gossip::MemberChange& change) ON_IO_THREAD;
-  void remember_addresses(const gossip::MemberRecord& record) ON_IO_THREAD;
   void note(const gossip::ExchangeEvent& event) ON_IO_THREAD;
   void note(gossip::Notice notice) ON_IO_THREAD;
 

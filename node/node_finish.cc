@@ -11,22 +11,6 @@ namespace starling::node {
 
 namespace consensus = gossip::consensus;
 
-namespace {
-
-consensus::RunKind run_kind_of(const consensus::ConsensusJob& job) {
-  return std::visit(
-      [](const auto& one) {
-        if constexpr (requires { one.target; }) {
-          return one.target.round.run.kind;
-        } else {
-          return one.sum.target.round.run.kind;
-        }
-      },
-      job);
-}
-
-}  // namespace
-
 void Node::pause_training() {
   set_phase(Phase::finishing);
   if (!bridge_) return;
@@ -58,7 +42,7 @@ void Node::take_contribution(consensus::RunKind kind) {
 }
 
 void Node::run_consensus_job(consensus::ConsensusJob job) {
-  auto memory = consensus_memory(run_kind_of(job));
+  auto memory = consensus_memory(consensus::target_of(job).round.run.kind);
   tasks_.spawn("consensus",
                [this, memory, job = std::move(job)] { return run_consensus(memory, job); });
 }

@@ -135,7 +135,9 @@ void Node::note(const gossip::MemberChange& change) {
       change.after ? std::string(gossip::name_of(*change.after)) : "forgotten";
   const auto member = gossip_.membership().find(clock_.now(), change.id);
   const std::string name = member ? member->record.name : std::string();
-  if (member && change.after == gossip::MemberState::alive) remember_addresses(member->record);
+  // A node that was only ever dialled finds the swarm again after a restart too.
+  if (member && change.after == gossip::MemberState::alive)
+    book_changed_ = parts_.address_book.on_told(member->record) || book_changed_;
   if (change.after == gossip::MemberState::suspect || change.after == gossip::MemberState::dead)
     figures_.member_reasons[change.id] = text;
   else
@@ -144,13 +146,6 @@ void Node::note(const gossip::MemberChange& change) {
   parts_.events.append(
       "member",
       {{"id", to_hex(change.id.view())}, {"name", name}, {"state", after}, {"how", text}});
-}
-
-// A node that was only ever dialled finds the swarm again after a restart too.
-void Node::remember_addresses(const gossip::MemberRecord& record) {
-  for (const auto& address : record.addresses)
-    if (const auto endpoint = transport::parse_endpoint(address); endpoint && endpoint->port != 0)
-      book_changed_ = parts_.address_book.on_told(record.id, *endpoint) || book_changed_;
 }
 
 void Node::note(const gossip::ExchangeEvent& event) {

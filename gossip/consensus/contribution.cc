@@ -276,18 +276,6 @@ class Runner {
   std::optional<NodeId> culprit_;
 };
 
-const JobTarget& target_of(const ConsensusJob& job) {
-  return std::visit(
-      [](const auto& j) -> const JobTarget& {
-        if constexpr (requires { j.target; }) {
-          return j.target;
-        } else {
-          return j.sum.target;
-        }
-      },
-      job);
-}
-
 }  // namespace
 
 JobOutcome run_job(const ConsensusJob& job, const ChunkPlan& plan, const JobMemory& memory) {

@@ -133,6 +133,19 @@ struct CheckJob {
 using ConsensusJob =
     std::variant<ExponentsJob, SumJob, DivideJob, PackJob, MedianJob, StoreJob, LoadJob, CheckJob>;
 
+// What a job works for.
+[[nodiscard]] inline const JobTarget& target_of(const ConsensusJob& job) {
+  return std::visit(
+      [](const auto& one) -> const JobTarget& {
+        if constexpr (requires { one.target; }) {
+          return one.target;
+        } else {
+          return one.sum.target;
+        }
+      },
+      job);
+}
+
 struct ExponentsFound {
   SharedBytes values;
 };

@@ -103,6 +103,18 @@ struct DropJob {
 using CodecJob =
     std::variant<OfferJob, AnswerJob, ApplyJob, GenesisJob, SnapshotJob, InstallJob, DropJob>;
 
+// The edge whose reference a job works on.
+[[nodiscard]] inline const EdgeEnds& edge_of(const CodecJob& job) {
+  return std::visit(
+      [](const auto& one) -> const EdgeEnds& {
+        if constexpr (requires { one.terms; })
+          return one.terms.edge;
+        else
+          return one.edge;
+      },
+      job);
+}
+
 // What an encode measured, for the level controller (algorithm 6.3).
 struct EncodeFigures {
   double difference_energy = 0;  // |x - r|^2

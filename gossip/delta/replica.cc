@@ -16,17 +16,6 @@ Hash hash_of_reference(const FlatVector& reference) {
   return hash_of(std::as_bytes(reference.values()));
 }
 
-const EdgeEnds& edge_of(const CodecJob& job) {
-  return std::visit(
-      [](const auto& one) -> const EdgeEnds& {
-        if constexpr (requires { one.terms; })
-          return one.terms.edge;
-        else
-          return one.edge;
-      },
-      job);
-}
-
 std::string text_of(const EdgeEnds& edge) {
   return "edge " + short_form(edge.lower) + " - " + short_form(edge.higher);
 }

@@ -196,7 +196,6 @@ class Process final : private SessionShell, private gossip::MasterPort {
   void dial_next(Dialling dialling);
   void run_codec(gossip::CodecJob job);
   void persist(Incarnation ceiling);
-  void remember_addresses(const gossip::MemberChange& change);
   void note(gossip::Notice notice);
   void on_session_up(const transport::SessionInfo& info) override;
   void on_session_down(const NodeId& peer, const Error& why) override;

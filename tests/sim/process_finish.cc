@@ -11,22 +11,7 @@ using bootstrap::RunPhase;
 using gossip::consensus::RunKind;
 namespace consensus = gossip::consensus;
 
-namespace {
-
-RunKind run_kind_of(const consensus::ConsensusJob& job) {
-  return std::visit(
-      [](const auto& one) {
-        if constexpr (requires { one.target; }) {
-          return one.target.round.run.kind;
-        } else {
-          return one.sum.target.round.run.kind;
-        }
-      },
-      job);
-}
-
-}  // namespace
-
+// Owners: this process and the jobs that are on its lane.
 const std::shared_ptr<Process::ConsensusMemory>& Process::memory(RunKind kind) {
   auto& held = kind == RunKind::finish ? finish_memory_ : merge_memory_;
   if (!held) {
@@ -54,7 +39,7 @@ void Process::take_contribution(RunKind kind) {
 }
 
 void Process::run_consensus_job(consensus::ConsensusJob job) {
-  const RunKind kind = run_kind_of(job);
+  const RunKind kind = consensus::target_of(job).round.run.kind;
   on_lane(pool_, job_time(), [this, held = memory(kind), job = std::move(job)] {
     const consensus::ChunkPlan plan(services_.problem.facts(join_->settings().fingerprint()).shape);
     const consensus::JobMemory spans{.parameters = held->contribution.parameters,

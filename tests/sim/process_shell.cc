@@ -180,7 +180,8 @@ void Process::do_effect(gossip::GossipEffect& effect) {
   } else if (const auto* change = std::get_if<gossip::MemberChange>(&effect)) {
     if (services_.trace.wanted())
       services_.trace.line(services_.schedule.now(), name(), gossip::describe(*change));
-    remember_addresses(*change);
+    const auto member = gossip_->membership().find(local(), change->id);
+    if (member && change->after == gossip::MemberState::alive) disk_.book.on_told(member->record);
     services_.watch.on_member_change(*this, *change);
   } else if (const auto* event = std::get_if<gossip::ExchangeEvent>(&effect)) {
     if (services_.trace.wanted() && !std::holds_alternative<gossip::Exchanged>(*event))
@@ -191,14 +192,6 @@ void Process::do_effect(gossip::GossipEffect& effect) {
   }
 }
 
-void Process::remember_addresses(const gossip::MemberChange& change) {
-  const auto member = gossip_->membership().find(local(), change.id);
-  if (!member || change.after != gossip::MemberState::alive) return;
-  for (const auto& address : member->record.addresses)
-    if (const auto endpoint = transport::parse_endpoint(address); endpoint && endpoint->port != 0)
-      disk_.book.on_told(member->record.id, *endpoint);
-}
-
 void Process::note(gossip::Notice notice) {
   if (notice == gossip::Notice::isolated) carry_out(join_->on_isolated(local()));
 }
@@ -207,16 +200,7 @@ void Process::run_codec(gossip::CodecJob job) {
   on_lane(codec_lane_, job_time(), [this, bridge = bridge_, job = std::move(job)] {
     if (bridge != bridge_) return;
     const Weights before = weights_;
-    const EdgeEnds edge = std::visit(
-        [](const auto& one) {
-          if constexpr (requires { one.edge; }) {
-            return one.edge;
-          } else {
-            return one.terms.edge;
-          }
-        },
-        job);
-    const auto held = references_->reference(edge);
+    const auto held = references_->reference(gossip::edge_of(job));
     const std::vector<float> reference(held.begin(), held.end());
     auto outcome = references_->run(job);
     services_.watch.on_codec_run(*this, {job, before, reference, outcome});
