@@ -129,8 +129,9 @@ transport::Task<> Node::drop_bridge() {
 }
 
 void Node::tell_run(double value) {
-  metrics_.set(Metric::run_info, value,
-               {bridge_->model().plan.spec.name, figures_.mode, device_name(bridge_->device())});
+  metrics_.set(
+      Metric::run_info, value,
+      {bridge_->model().plan.spec.name, figures_.mode, training::name_of(bridge_->device())});
 }
 
 void Node::save_checkpoint(std::function<void()> done) {

@@ -177,15 +177,11 @@ void fill_training(const StatusSources& sources, StatusSnapshot& status) {
   status.model.img = static_cast<std::uint32_t>(model.plan.spec.image_size);
   if (sources.bridge == nullptr) return;
   const auto device = sources.bridge->device();
-  t.device = device_name(device);
+  t.device = training::name_of(device);
   t.precision = training::name_of(device.precision);
 }
 
 }  // namespace
-
-std::string device_name(const training::ResolvedDevice& device) {
-  return device.cuda ? "cuda:" + std::to_string(device.index) : "cpu";
-}
 
 StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
   const NodeFigures& figures = sources.figures;

@@ -55,9 +55,6 @@ struct StatusSources {
   const Bridge* bridge;
 };
 
-// "cpu", "cuda:0".
-[[nodiscard]] std::string device_name(const training::ResolvedDevice& device);
-
 // Cost: O(members). Thread: io.
 [[nodiscard]] StatusSnapshot build_status(TimePoint now, const StatusSources& sources) ON_IO_THREAD;
 

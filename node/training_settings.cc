@@ -103,9 +103,8 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
   made.model.name = config.train.model;
   made.model.classes = train.classes();
   made.model.channels = train.channels();
-  const auto uniform = train.uniform_size();
-  const bool small = uniform && uniform->height <= 64 && uniform->height == uniform->width;
-  made.model.image_size = config.train.img.value_or(small ? uniform->height : 224);
+  made.model.image_size =
+      config.train.img.value_or(training::default_image_size(train.uniform_size()));
   const auto batch = batch_of(config, made.model);
   made.schedule.peak = config.train.lr.value_or(0.1 * std::min(1.0, batch / 64.0));
   made.schedule.warmup_share = config.train.warmup;

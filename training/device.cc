@@ -108,6 +108,10 @@ std::string_view name_of(Precision precision) {
   return "?";
 }
 
+std::string name_of(const ResolvedDevice& device) {
+  return device.cuda ? "cuda:" + std::to_string(device.index) : "cpu";
+}
+
 Result<Precision> parse_precision(std::string_view text) {
   for (const Precision precision : {Precision::automatic, Precision::fp32, Precision::bf16}) {
     if (text == name_of(precision)) return precision;

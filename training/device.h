@@ -46,6 +46,8 @@ struct ResolvedDevice {
 [[nodiscard]] int usable_cores();
 
 [[nodiscard]] std::string_view name_of(Precision precision);
+// "cpu", "cuda:0".
+[[nodiscard]] std::string name_of(const ResolvedDevice& device);
 // auto, fp32 or bf16. Errors: bad_config.
 [[nodiscard]] Result<Precision> parse_precision(std::string_view text);
 

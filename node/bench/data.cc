@@ -31,9 +31,8 @@ Result<Plan> plan_of(const Arguments& arguments, const training::Dataset& data) 
   TRY(const auto steps, count_of(arguments, {"--steps", 16, 1, 100'000}));
   TRY(const auto repeats, count_of(arguments, {"--repeats", 7, 1, 10'000}));
   const Config& config = arguments.config;
-  const auto size = data.uniform_size();
-  const bool small = size && size->height <= 64 && size->height == size->width;
-  const std::uint32_t target = config.train.img.value_or(small ? size->height : 224);
+  const std::uint32_t target =
+      config.train.img.value_or(training::default_image_size(data.uniform_size()));
   auto loader =
       training::loader_options_for(data, training::Pass::training, target, data.channels());
   loader.batch = config.train.batch.value_or(64);

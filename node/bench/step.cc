@@ -30,10 +30,6 @@ Result<training::StepBenchOptions> options_of(const Arguments& arguments) {
   return options;
 }
 
-std::string device_name(const training::ResolvedDevice& device) {
-  return device.cuda ? "cuda:" + std::to_string(device.index) : "cpu";
-}
-
 Result<Json> measure(const Arguments& arguments) {
   TRY(const auto options, options_of(arguments));
   TRY(const auto model, training::make_model(options.model));
@@ -56,7 +52,7 @@ Result<Json> measure(const Arguments& arguments) {
                 {"img", options.model.image_size},
                 {"classes", options.model.classes},
                 {"batch", options.batch},
-                {"device", device_name(report.device)},
+                {"device", training::name_of(report.device)},
                 {"precision", training::name_of(precision)},
                 {"threads", report.device.threads},
                 {"slices", report.slices},

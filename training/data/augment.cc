@@ -56,6 +56,11 @@ CropBox random_part(double min_area, ImageSize size, Rng& rng) {
 
 }  // namespace
 
+std::uint32_t default_image_size(std::optional<ImageSize> uniform_size) {
+  const bool kept = is_small(uniform_size) && uniform_size->height == uniform_size->width;
+  return kept ? uniform_size->height : 224;
+}
+
 AugmentOptions training_augmentation(std::optional<ImageSize> uniform_size,
                                      std::uint32_t stored_channels) {
   AugmentOptions options;

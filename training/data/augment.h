@@ -39,6 +39,9 @@ struct AugmentOptions {
   double border = 0.125;
 };
 
+// Side of the images that a model takes by default: small square ones as they are stored, else 224.
+[[nodiscard]] std::uint32_t default_image_size(std::optional<ImageSize> uniform_size);
+
 // What a training pass does by default with images of this kind: photographs get random resized
 // crops, small colour images shifts and mirroring; small gray ones (digits, clothes) are centred
 // already and are seen a few times only, so they stay as they are.
