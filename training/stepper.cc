@@ -40,7 +40,7 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
   // replica and, through exchanges, others.
   if (outcome.finite) {
     TRY_VOID(guarded(Doing::training, [&]() -> Result<void> {
-      train(report, batch, progress_share);
+      train(report, batch, progress_share, outcome.sets);
       return {};
     }));
   } else {
@@ -69,10 +69,11 @@ Slices::Outcome Stepper::compute_with_autograd(const BatchTensors& batch) {
   STARLING_DCHECK(arena_.gradients_in_place());
   arena_.collect_gradients();
   const auto value = loss.item<double>();
-  return {value, std::isfinite(value) && arena_.gradients_finite(0)};
+  return {value, std::isfinite(value) && arena_.gradients_finite(0), 1};
 }
 
-void Stepper::train(StepReport& report, const Batch& batch, double progress_share) {
+void Stepper::train(StepReport& report, const Batch& batch, double progress_share,
+                    std::size_t sets) {
   state_.progress_share = progress_share;
   double rate = learning_rate(options_.schedule, progress_share);
   if (state_.steps_since_adoption < kAdoptionWarmupSteps) {
@@ -81,8 +82,6 @@ void Stepper::train(StepReport& report, const Batch& batch, double progress_shar
   const SgdStep small{static_cast<float>(rate), options_.optimizer.momentum, 0.0F};
   SgdStep big = small;
   big.weight_decay = options_.optimizer.weight_decay;
-  const std::size_t sets =
-      slices_ ? slice_count(batch.size, slices_->team().size()) : std::size_t{1};
   const Arena::PassTimes times =
       arena_.optimizer_pass({big, small}, sets, slices_ ? &slices_->team() : nullptr);
 

@@ -8,6 +8,7 @@
 #include "training/models/network.h"
 #include "training/trainer.h"
 
+#include <cstddef>
 #include <memory>
 
 namespace starling::training {
@@ -42,7 +43,7 @@ class Stepper {
   // The gradients of a batch, in the arena.
   [[nodiscard]] Result<Slices::Outcome> compute(const Batch& batch);
   [[nodiscard]] Slices::Outcome compute_with_autograd(const BatchTensors& batch);
-  void train(StepReport& report, const Batch& batch, double progress_share);
+  void train(StepReport& report, const Batch& batch, double progress_share, std::size_t sets);
   [[nodiscard]] Result<void> skip(StepReport& report);
 
   ModelSpec spec_;

@@ -2,6 +2,7 @@
 
 #include "node/base/check.h"
 #include "training/cpu/conv.h"
+#include "training/working_copy.h"
 
 #include <span>
 #include <tuple>
@@ -15,10 +16,6 @@ T* values_of(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.data_ptr());
 }
 
-std::span<float> floats(const at::Tensor& tensor) {
-  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
-}
-
 std::size_t rows_of(const at::Tensor& x) {
   STARLING_DCHECK(x.is_contiguous(at::MemoryFormat::ChannelsLast));
   return static_cast<std::size_t>(x.numel() / x.size(1));
@@ -30,9 +27,9 @@ struct Layer {
   Layer(const UnitWiring& wires, const Weights& weights, const std::vector<at::Tensor>& gradients)
       : conv{weights.parameters[wires.conv], gradients[wires.conv], wires.stride, wires.padding},
         norm(static_cast<std::size_t>(conv.weight.size(0)), norm_isa()),
-        learned{floats(weights.parameters[wires.norm_weight]),
-                floats(weights.parameters[wires.norm_bias]), floats(gradients[wires.norm_weight]),
-                floats(gradients[wires.norm_bias])},
+        learned{floats_of(weights.parameters[wires.norm_weight]),
+                floats_of(weights.parameters[wires.norm_bias]),
+                floats_of(gradients[wires.norm_weight]), floats_of(gradients[wires.norm_bias])},
         number(wires.norm) {}
 
   // Up to the statistics: z is what is to be normalised.

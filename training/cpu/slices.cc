@@ -51,9 +51,9 @@ Slices::Outcome Slices::run(const BatchTensors& batch, double label_smoothing) {
         slices_[slice]->forward_backward({batch.images.narrow(0, part.begin, part.size),
                                           batch.labels.narrow(0, part.begin, part.size),
                                           static_cast<std::int64_t>(images), label_smoothing});
-    outcomes[slice] = {loss, std::isfinite(loss) && arena_.gradients_finite(slice)};
+    outcomes[slice] = {loss, std::isfinite(loss) && arena_.gradients_finite(slice), 1};
   });
-  Outcome whole{0, true};
+  Outcome whole{0, true, count};
   for (const Outcome& one : outcomes) {
     whole.loss += one.loss;
     whole.finite = whole.finite && one.finite;
@@ -64,6 +64,10 @@ Slices::Outcome Slices::run(const BatchTensors& batch, double label_smoothing) {
 
 void Slices::move_statistics(std::size_t slices, std::size_t images) {
   const Weights& weights = arena_.weights();
+  std::vector<double> shares;
+  for (std::size_t s = 0; s < slices; ++s)
+    shares.push_back(static_cast<double>(part_of(images, s, slices).size) /
+                     static_cast<double>(images));
   for (std::size_t norm = 0; norm < model_.norms.size(); ++norm) {
     float* const mean = weights.means[norm].data_ptr<float>();
     float* const variance = weights.variances[norm].data_ptr<float>();
@@ -74,10 +78,8 @@ void Slices::move_statistics(std::size_t slices, std::size_t images) {
       double batch_variance = 0;
       for (std::size_t s = 0; s < slices; ++s) {
         const NormState& found = slices_[s]->statistics(norm);
-        const double share =
-            static_cast<double>(part_of(images, s, slices).size) / static_cast<double>(images);
-        batch_mean += share * static_cast<double>(found.mean[c]);
-        batch_variance += share * static_cast<double>(found.variance[c]);
+        batch_mean += shares[s] * static_cast<double>(found.mean[c]);
+        batch_variance += shares[s] * static_cast<double>(found.variance[c]);
       }
       mean[c] += static_cast<float>(kNormMomentum * (batch_mean - static_cast<double>(mean[c])));
       variance[c] +=

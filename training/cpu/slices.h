@@ -34,11 +34,12 @@ class Slices {
   Slices(const Model& model, Arena& arena, int threads);
 
   struct Outcome {
-    double loss = 0;      // mean over the batch
-    bool finite = false;  // the loss and all gradients
+    double loss = 0;       // mean over the batch
+    bool finite = false;   // the loss and all gradients
+    std::size_t sets = 1;  // of gradients in the arena, the first ones
   };
-  // Leaves gradients in the arena's first slice_count() sets, and moves the running statistics of
-  // its weights by the mean of what the slices found. Throws what LibTorch throws.
+  // Leaves gradients in as many sets of the arena as there were slices, and moves the running
+  // statistics of its weights by the mean of what the slices found. Throws what LibTorch throws.
   [[nodiscard]] Outcome run(const BatchTensors& batch, double label_smoothing);
 
   // The threads, for other work of the same step.
