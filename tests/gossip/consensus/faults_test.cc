@@ -8,6 +8,15 @@ namespace starling::gossip::consensus::testing {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+// Until node k may exit, in small steps: what the others hold at that moment counts. At most 200 s.
+void run_until_exit(Swarm& swarm, std::size_t k) {
+  for (int step = 0; step < 20'000 && !swarm.node(k).may_exit; ++step) swarm.run(10ms);
+}
+
+}  // namespace
+
 TEST_SUITE("gossip/consensus/faults") {
   TEST_CASE("a death in any phase costs exactly one epoch and the survivors end identical") {
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
@@ -114,7 +123,7 @@ TEST_SUITE("gossip/consensus/faults") {
     };
 
     swarm.command(0);
-    for (int step = 0; step < 20'000 && !swarm.node(0).may_exit; ++step) swarm.run(10ms);
+    run_until_exit(swarm, 0);
 
     REQUIRE(swarm.node(0).may_exit);
     CHECK(swarm.node(3).finished);
@@ -133,7 +142,7 @@ TEST_SUITE("gossip/consensus/faults") {
       swarm.run(1s);
 
       swarm.command(0);
-      for (int step = 0; step < 20'000 && !swarm.node(2).may_exit; ++step) swarm.run(10ms);
+      run_until_exit(swarm, 2);
 
       REQUIRE(swarm.node(2).may_exit);
       CHECK(swarm.node(3).finished);
@@ -201,7 +210,7 @@ TEST_SUITE("gossip/consensus/faults") {
     };
 
     swarm.command(0);
-    for (int step = 0; step < 20'000 && !swarm.node(0).may_exit; ++step) swarm.run(10ms);
+    run_until_exit(swarm, 0);
 
     REQUIRE(swarm.node(0).may_exit);
     CHECK(swarm.elapsed() <= 1min);
