@@ -13,6 +13,9 @@ constexpr std::array<std::string_view, kFaultKinds> kNames{
     "crash",    "power", "pause",   "stutter",   "isolate", "partition", "one_way", "clog",  "cut",
     "bad_line", "slow",  "no_room", "disk_full", "jump",    "leave",     "merge",   "finish"};
 
+// What a cut leaves behind: retransmission timers, silent sessions, suspicions.
+constexpr Duration kReconnect = 45s;
+
 class Drawer {
  public:
   explicit Drawer(std::uint64_t seed) : rng_(seed * 0x1000'0001ULL + 7) {}
@@ -133,6 +136,10 @@ Fault draw_fault(Drawer& draw, FaultKind kind, std::size_t count) {
   return fault;
 }
 
+bool cuts_off(FaultKind kind) {
+  return kind == FaultKind::isolate || kind == FaultKind::partition || kind == FaultKind::one_way;
+}
+
 void draw_faults(Drawer& draw, std::size_t count, Plan& plan) {
   // Each run has its own few kinds, so that each of them gets runs in which it rules.
   std::vector<FaultKind> kinds;
@@ -203,6 +210,10 @@ Plan draw_plan(std::uint64_t seed, const PlanLimits& limits) {
   if (draw.chance(0.3)) plan.gossip.exchange.lag_steps = 40;
   plan.gossip.linger = draw.time(2s, 30s);
   if (!limits.calm) draw_faults(draw, count, plan);
+  // Who is cut off for longer than the others linger is promised nothing.
+  for (const auto& fault : plan.faults)
+    if (cuts_off(fault.kind))
+      plan.gossip.linger = std::max(plan.gossip.linger, fault.lasts + kReconnect);
   return plan;
 }
 

@@ -3,6 +3,8 @@
 #include "node/base/check.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 #include <utility>
 
 namespace starling::sim {
@@ -218,19 +220,49 @@ bool World::run_until(Duration limit, const std::function<bool()>& done) {
   return checkers_.violations().empty() && done();
 }
 
-// Every process that runs knows exactly the processes that run.
+bool World::is_there(Host host) const {
+  const auto& process = machines_[host].process;
+  return process && !process->ending();
+}
+
+// For each machine the number of its island. Two are in one island if they can hear of each other:
+// an operator or a file tells one of them where the other one, or one that both know, takes calls.
+std::vector<Host> World::islands() const {
+  std::vector<Host> island(machines_.size());
+  std::iota(island.begin(), island.end(), Host{0});
+  for (Host host = 0; host < machines_.size(); ++host) {
+    if (!is_there(host)) continue;
+    const auto& machine = machines_[host];
+    const auto meet = [&](const transport::Endpoint& endpoint) {
+      const auto other = find(endpoint);
+      if (!other || !is_there(*other) || !is_dialable(*other)) return;
+      std::ranges::replace(island, Host{island[*other]}, Host{island[host]});
+    };
+    for (const auto& endpoint : machine.process->setup().seeds) meet(endpoint);
+    for (const auto& peer : machine.disk.book.peers()) meet(peer.endpoint);
+  }
+  return island;
+}
+
+// Every process that runs knows exactly the processes that run, as far as it can hear of them.
 bool World::one_view() {
   apart_.clear();
-  for (const auto& observer : machines_) {
-    if (!observer.process || observer.process->ending()) continue;
-    for (const auto& subject : machines_) {
-      if (&observer == &subject) continue;
-      const auto state = observer.process->gossip().membership().state_of(subject.signer->id());
-      const bool there = subject.process && !subject.process->ending() &&
-                         subject.process->phase() != bootstrap::RunPhase::leaving;
+  const auto island = islands();
+  for (Host observer = 0; observer < machines_.size(); ++observer) {
+    if (!is_there(observer)) continue;
+    const auto& process = *machines_[observer].process;
+    if (process.phase() == bootstrap::RunPhase::starting && apart_.empty())
+      apart_ = process.name() + " still joins";
+    for (Host subject = 0; subject < machines_.size(); ++subject) {
+      if (observer == subject) continue;
+      const auto& machine = machines_[subject];
+      const auto state = process.gossip().membership().state_of(machine.signer->id());
+      const bool there =
+          is_there(subject) && machine.process->phase() != bootstrap::RunPhase::leaving;
       if (there == (state == gossip::MemberState::alive)) continue;
+      if (there && island[observer] != island[subject]) continue;
       if (apart_.empty())
-        apart_ = observer.process->name() + " holds " + short_form(subject.signer->id()) +
+        apart_ = process.name() + " holds " + short_form(machine.signer->id()) +
                  (there ? " (running)" : " (gone)") + " for " +
                  std::string(state ? gossip::name_of(*state) : "unknown");
     }
@@ -243,6 +275,15 @@ bool World::all_finished() {
     if (!machine.wanted || machine.departed) return true;
     return machine.process && (machine.process->finished() || machine.process->ending());
   });
+}
+
+// One machine of each island is told.
+void World::order_the_end() {
+  const auto island = islands();
+  std::set<Host> told;
+  for (Host host = 0; host < machines_.size(); ++host)
+    if (is_there(host) && !machines_[host].process->finished() && told.insert(island[host]).second)
+      machines_[host].process->finish();
 }
 
 Outcome World::run() {
@@ -261,11 +302,7 @@ Outcome World::run() {
   }
   const TimePoint ordered = schedule_.now();
   if (checkers_.violations().empty()) {
-    for (auto& machine : machines_)
-      if (machine.process && !machine.process->finished() && !machine.process->ending()) {
-        machine.process->finish();
-        break;
-      }
+    order_the_end();
     const bool done = run_until(plan_.to_the_end, [this] { return all_finished(); });
     outcome.end_seconds = seconds(schedule_.now() - ordered);
     if (!done)

@@ -79,7 +79,10 @@ class World final : private Hosts, private Census {
   void reap();
   void every_second();
   bool run_until(Duration limit, const std::function<bool()>& done);
+  [[nodiscard]] bool is_there(Host host) const;
+  [[nodiscard]] std::vector<Host> islands() const;
   [[nodiscard]] bool one_view();
+  void order_the_end();
   [[nodiscard]] bool all_finished();
 
   // world_faults.cc
