@@ -78,6 +78,11 @@ class Compare(unittest.TestCase):
         rows = self.figures(["warming up\n" + json.dumps({"ms": 2})], [json.dumps({"ms": 4}, indent=1)], "--figure", "ms")
         self.assertEqual(rows["ms"]["ratio"]["median"], 2)
 
+    def test_a_row_of_a_list_goes_by_its_number_where_it_has_no_text(self):
+        report = {"pair": [3, {"ms": 4}], "ms": 1}
+        rows = self.figures([report], [report], "--figure", "pair.0", "--figure", "pair.1.ms")
+        self.assertEqual([row["a"]["median"] for row in rows.values()], [3, 4])
+
     def test_a_zero_has_no_ratio(self):
         rows = self.figures([{"ms": 0}, {"ms": 1}], [{"ms": 1}, {"ms": 1}], "--figure", "ms")
         self.assertIsNone(rows["ms"]["ratio"])

@@ -1,0 +1,105 @@
+"""Figures that a command prints as JSON: reading them, running the command, and the spread of many.
+
+A command prints one JSON object, alone or on its last line, as `starling bench ... --json` does. A figure is a number in it, or an object with
+a "median", which is taken. Its name is the way to it, a row of a list going by its first text: levels.L2.encode_cpu_ms.
+"""
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+
+
+class Failed(Exception):
+    """What a user has to know when nothing can be compared."""
+
+
+def quantile(values, share):
+    """Quantile of the values, interpolated between the two nearest, as `starling bench` does it."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def spread(values):
+    """Median, quartiles and extremes, with five significant digits."""
+    points = {"median": 0.5, "q1": 0.25, "q3": 0.75, "min": 0.0, "max": 1.0}
+    return {name: float(f"{quantile(values, share):.5g}") for name, share in points.items()}
+
+
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def row_name(row, index):
+    values = row.values() if isinstance(row, dict) else ()
+    return next((value for value in values if isinstance(value, str)), str(index))
+
+
+def figures_of(value, path=""):
+    """All figures below a value of JSON, in its order: (name, number, whether it is the median of a spread)."""
+    if is_number(value):
+        yield path, float(value), False
+    elif isinstance(value, dict) and is_number(value.get("median")):
+        yield path, float(value["median"]), True
+    elif isinstance(value, (dict, list)):
+        rows = value.items() if isinstance(value, dict) else ((row_name(row, index), row) for index, row in enumerate(value))
+        for name, row in rows:
+            yield from figures_of(row, f"{path}.{name}" if path else name)
+
+
+def numbers_of(report):
+    return {name: number for name, number, _ in figures_of(report)}
+
+
+def spread_names(report):
+    """What a command itself takes for its result."""
+    return [name for name, _, is_spread in figures_of(report) if is_spread]
+
+
+def parse_output(command, text):
+    for part in (text, text.strip().rpartition("\n")[2]):
+        try:
+            report = json.loads(part)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(report, dict):
+            return report
+    raise Failed(f"`{command}` printed no JSON object, but {text.strip()[-200:]!r}")
+
+
+def run(command, environment=None, timeout_s=None):
+    """What the command printed. `environment` is added to that of this process."""
+    try:
+        done = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=timeout_s,
+                              env={**os.environ, **(environment or {})})
+    except OSError as error:
+        raise Failed(f"`{command}` did not start: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"`{command}` did not end within {timeout_s} s and was killed") from error
+    if done.returncode != 0:
+        raise Failed(f"`{command}` ended with status {done.returncode}: {done.stderr.strip()[-400:]}")
+    return parse_output(command, done.stdout)
+
+
+def values_of(side, reports, name):
+    """The figure of that name in each of the reports of a side."""
+    values = [numbers_of(report).get(name) for report in reports]
+    if None in values:
+        there = ", ".join(numbers_of(reports[values.index(None)]))
+        raise Failed(f"{side} has no figure {name}; it has {there}")
+    return values
+
+
+def machine():
+    """What a figure depends on, as far as Linux says it."""
+    cpu = platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
+    except OSError:
+        pass
+    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}
