@@ -1,0 +1,64 @@
+"""What is compared with what. The peers get the settings that are best for them: a malloc that keeps its pages, and huge pages behind tensors."""
+
+from pairs import Comparison, Figure
+
+TUNED = (("LD_PRELOAD", "libtcmalloc_minimal.so.4"), ("THP_MEM_ALLOC_ENABLE", "1"))
+
+
+def step(name, what, flags, peer_flags, bar=None, goal=None, environment=TUNED):
+    return Comparison(
+        f"{{starling}} bench step {flags} --repeats 3 --json",
+        f"{{python}} {{peers}}/torch_step.py {flags} {peer_flags} --repeats 3",
+        (Figure(name, what, "img/s", "images_per_s", "images_per_s", more_is_better=True, bar=bar, goal=goal),
+         Figure(f"{name}.cpu", "the same, CPU time of a step", "ms", "cpu_ms", "cpu_ms")),
+        ("torch", "torchvision"), environment)
+
+
+# L1 keeps 64 of 4,096 values (1.6 %) and codes their places; the peer keeps 1 % as pairs of place and value. Ours parses both deltas, too.
+def sparse(name, peer, flags, kept, bar, goal):
+    return Comparison(
+        "{starling} bench codec --level L1 --json",
+        f"{{python}} {{peers}}/torch_codec.py {flags}",
+        (Figure(name, f"sparse delta, L1, against {peer}: encode, CPU, one thread", "ms", "levels.L1.encode_cpu_ms", "encode.cpu_ms", bar=bar, goal=goal),
+         Figure(f"{name}.exchange", "the same with an answer's arithmetic on x and r", "ms", "levels.L1.exchange_cpu_ms", "exchange.cpu_ms"),
+         kept),
+        environment=TUNED)
+
+
+def averaging(name, level, where, bars, megabits=None):
+    prefix = "ip netns exec {namespace} " if megabits else ""
+    repeats = 15 if not megabits else 5 if megabits >= 1000 else 1
+    line = f" --namespaces {{namespaces}} --address {{address}} --interface {{interface}} --repeats {repeats}" if megabits else ""
+    (bar, goal), bytes_bar = bars
+    return Comparison(
+        f"{prefix}{{starling}} bench round --level {level} --json --repeats {repeats}",
+        f"{{python}} {{peers}}/gloo_round.py{line}",
+        (Figure(name, f"one exchange at {level} against gloo's all-reduce, {where}", "ms", "exchange_ms", "round_ms", bar=bar, goal=goal),
+         Figure(f"{name}.cpu", "the same, CPU time of a node", "ms", "own_cpu_ms", "cpu_ms", bar=None if megabits else 1),
+         Figure(f"{name}.bytes", "the same, bytes sent by a node", "B", "wire_bytes_sent", "bytes_sent", bar=bytes_bar)),
+        megabits=megabits)
+
+
+COMPARISONS = (
+    sparse("C4", "top-k per 4,096", "--select block",
+           Figure("C4.kept", "energy of what is kept, of the largest as many", "", "levels.L1.kept_energy", "kept_energy", more_is_better=True), 10, 20),
+    sparse("C4.all", "top-k of all", "--select all",
+           Figure("C4x", "energy of what is kept, against exact selection", "", "levels.L1.kept_energy", "kept_energy", True, 0.98, 0.995), 30, 60),
+    Comparison(
+        "{starling} bench optim --json",
+        "{python} {peers}/torch_optim.py",
+        (Figure("C3", "optimizer pass with bf16 working copy against fused SGD on one flat tensor: CPU, one thread", "ms",
+                "bf16.cpu_ms", "step.cpu_ms", bar=1.0, goal=1.2),
+         Figure("C3.fp32", "the same with fp32 gradients and working copy", "ms", "fp32.cpu_ms", "step.cpu_ms")),
+        environment=TUNED),
+    step("C1", "ResNet-50, 224 px, batch 16, bf16, 2 threads, against tuned eager", "--model resnet50 --img 224 --batch 16 --precision bf16 --threads 2",
+         "--loop tuned", 1.3, 1.6),
+    step("C1.one", "the same, one thread each", "--model resnet50 --img 224 --batch 16 --precision bf16 --threads 1", "--loop tuned"),
+    step("C2", "ResNet-18, 32 px, batch 64, fp32, 2 threads, against tuned eager", "--model resnet18 --img 32 --batch 64 --precision fp32 --threads 2 --steps 10",
+         "--loop tuned", 1.1, 1.4),
+    averaging("C7", "L2", "loopback", ((2, 4), 65)),
+    averaging("C7.L3", "L3", "loopback", ((1.3, 2), 30)),
+    averaging("C7.L1", "L1", "loopback", ((None, None), 190)),
+    averaging("C7.1g", "L2", "1 Gbit/s", ((10, 15), None), 1000),
+    averaging("C7.100m", "L2", "100 Mbit/s", ((20, 50), None), 100),
+)

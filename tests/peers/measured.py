@@ -1,0 +1,45 @@
+"""How the peers' programs measure, and the way to what they share with tests/bench."""
+
+import json
+import os
+import pathlib
+import resource
+import sys
+import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
+from figures import spread  # noqa: E402  (found through the line above)
+
+# Parameters of ResNet-50, as `starling bench` counts them.
+RESNET50_PARAMETERS = 25_557_032
+
+
+def cpu_seconds():
+    """User and system time of this process, all threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+class Repeats:
+    """Milliseconds of one piece of work, wall and CPU, of each of its repeats."""
+
+    def __init__(self):
+        self.wall_ms = []
+        self.cpu_ms = []
+
+    def time(self, work, times=1):
+        """Carries out `work` so many times and adds the mean; the last return value."""
+        cpu, wall = cpu_seconds(), time.perf_counter()
+        for _ in range(times):
+            result = work()
+        self.wall_ms.append(1e3 * (time.perf_counter() - wall) / times)
+        self.cpu_ms.append(1e3 * (cpu_seconds() - cpu) / times)
+        return result
+
+    def figures(self):
+        return {"ms": spread(self.wall_ms), "cpu_ms": spread(self.cpu_ms)}
+
+
+def print_report(peer, version, options, figures):
+    preload = os.environ.get("LD_PRELOAD")
+    print(json.dumps({"peer": peer, "peer_version": version, "params": {**vars(options), "preload": preload}, **figures}))

@@ -1,0 +1,170 @@
+"""Pairs of runs, ours and a peer's by turns, and what is said about them: one JSON line a figure, or a table of such lines."""
+
+import dataclasses
+import datetime
+import os
+import re
+import resource
+import time
+
+import measured  # noqa: F401  (the way to tests/bench)
+from figures import Failed, machine, run, spread, values_of
+
+COMMAND_S = 600
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """One figure of both sides. A ratio above 1 says that ours is better: ours / peer where more is better, peer / ours where less is."""
+
+    id: str
+    what: str
+    unit: str
+    ours: str  # the name of the figure in what our command prints
+    peer: str
+    more_is_better: bool = False
+    bar: float | None = None
+    goal: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two commands and the figures that they have in common. Commands name places in braces: {starling}, {python}, {peers} and those of a line."""
+
+    ours: str
+    peer: str
+    figures: tuple[Figure, ...]
+    needs: tuple[str, ...] = ("torch",)  # Python modules of the peer
+    environment: tuple[tuple[str, str], ...] = ()  # of the peer
+    megabits: int | None = None  # both run on a line of this rate
+
+
+def busy_seconds():
+    """CPU seconds that this machine has spent on anything at all."""
+    with open("/proc/stat", encoding="utf-8") as lines:
+        user, nice, system, _idle, _waiting, irq, softirq = (int(word) for word in lines.readline().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds():
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        total += usage.ru_utime + usage.ru_stime
+    return total
+
+
+class Others:
+    """Cores that other programs kept busy meanwhile."""
+
+    def __init__(self):
+        self.begin = self.reading()
+
+    @staticmethod
+    def reading():
+        return busy_seconds() - own_seconds(), time.monotonic()
+
+    def cores(self):
+        (busy, now), (busy_before, before) = self.reading(), self.begin
+        return max(0.0, busy - busy_before) / (now - before)
+
+
+def run_pairs(ours, peer, environment, pairs, may_go_on):
+    """Reports of both sides and the load by other programs, of that many pairs: A B A B. `may_go_on(seconds)` is asked after the first pair
+    whether there is time for the others."""
+    reports, loads = ([], []), []
+    for number in range(pairs):
+        others, begin = Others(), time.monotonic()
+        reports[0].append(run(ours, timeout_s=COMMAND_S))
+        reports[1].append(run(peer, environment, timeout_s=COMMAND_S))
+        loads.append(others.cores())
+        if number == 0:
+            may_go_on((time.monotonic() - begin) * (pairs - 1))
+    return reports, loads
+
+
+def line_of(figure, reports):
+    """The line of one figure: medians of both sides, median and extremes of the ratios of pairs."""
+    ours = values_of("ours", reports[0], figure.ours)
+    peer = values_of("the peer", reports[1], figure.peer)
+    if not all(value > 0 for value in ours + peer):
+        raise Failed(f"{figure.id}: no ratio of figures that are not above zero: ours {ours}, peer {peer}")
+    ratio = spread([a / b if figure.more_is_better else b / a for a, b in zip(ours, peer)])
+    return {
+        "id": figure.id,
+        "what": figure.what,
+        "unit": figure.unit,
+        "ours": spread(ours)["median"],
+        "peer": spread(peer)["median"],
+        "ratio": ratio["median"],
+        "min": ratio["min"],
+        "max": ratio["max"],
+        "bar": figure.bar,
+        "goal": figure.goal,
+    }
+
+
+def lines_of(comparison, commands, reports, loads):
+    """One line for each figure of a comparison that ran."""
+    for figure in comparison.figures:
+        yield {
+            **line_of(figure, reports),
+            "pairs": len(loads),
+            "others_cores": round(spread(loads)["median"], 2),
+            "machine": machine(),
+            "date": datetime.date.today().isoformat(),
+            "version": reports[0][0].get("version"),
+            "peer_version": reports[1][0].get("peer_version"),
+            "ours_command": commands[0],
+            "peer_command": commands[1],
+            "peer_environment": dict(comparison.environment),
+        }
+
+
+def skipped(comparison, reason):
+    """The lines of a comparison that could not run here: nothing but why."""
+    for figure in comparison.figures:
+        yield {"id": figure.id, "what": figure.what, "skipped": reason}
+
+
+def selected(comparisons, ids):
+    """Those with a figure of one of these names, or of a name that begins with one and a dot: C7 takes C7.L3, too. All without names.
+
+    Errors: Failed naming what there is.
+    """
+    names = [figure.id for comparison in comparisons for figure in comparison.figures]
+
+    def is_meant(name, wanted):
+        return name == wanted or name.startswith(f"{wanted}.")
+
+    for wanted in ids:
+        if not any(is_meant(name, wanted) for name in names):
+            raise Failed(f"there is no comparison {wanted}; there are {', '.join(names)}")
+    return [comparison for comparison in comparisons
+            if not ids or any(is_meant(figure.id, wanted) for figure in comparison.figures for wanted in ids)]
+
+
+def short(value):
+    return "-" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+HEAD = ("id", "what", "ours", "peer", "ratio (range)", "bar", "goal", "others")
+
+
+def cells(line):
+    if "skipped" in line:
+        return [line["id"], line["what"], "-", "-", "not measured: " + line["skipped"], "-", "-", "-"]
+    missed = line["bar"] is not None and line["ratio"] < line["bar"]
+    ratio = f"{'**' if missed else ''}{short(line['ratio'])}{'**' if missed else ''} ({short(line['min'])} to {short(line['max'])})"
+    return [line["id"], line["what"], f"{short(line['ours'])} {line['unit']}".strip(), f"{short(line['peer'])} {line['unit']}".strip(), ratio,
+            short(line["bar"]), short(line["goal"]), f"{line['others_cores']:.1f}"]
+
+
+def natural(text):
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
+
+
+def table_of(lines):
+    """Lines as a page of the tree shows them, in the order of their names; of two with one name the later one counts."""
+    rows = sorted({line["id"]: line for line in lines}.values(), key=lambda line: natural(line["id"]))
+    return [f"| {' | '.join(row)} |" for row in (HEAD, ["---"] * len(HEAD), *map(cells, rows))]

@@ -1,0 +1,154 @@
+"""Checks how pairs of runs are read, ordered and said, with commands whose figures are known. Nothing is timed, no peer is needed."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+import goals  # noqa: E402
+import pairs  # noqa: E402
+from figures import Failed  # noqa: E402
+
+RUN = pathlib.Path(__file__).with_name("run")
+
+TIME = pairs.Figure("X1", "a pass", "ms", "ms", "pass.ms", bar=2, goal=3)
+RATE = pairs.Figure("X1.rate", "the same", "img/s", "rate", "rate", more_is_better=True)
+
+
+def no_limit(_seconds):
+    pass
+
+
+class Pairs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def command(self, side, reports):
+        """A command that prints these reports one after the other, and writes down that it ran and what it was told."""
+        for number, report in enumerate(reports, start=1):
+            (self.folder / f"{side}.{number}").write_text(json.dumps(report), encoding="utf-8")
+        turn = f'cd {shlex.quote(str(self.folder))}; printf %s "$1$TOLD" >> turns; cat "$1.$(tr -cd "$1" < turns | wc -c)"'
+        return shlex.join(["sh", "-c", turn, "turn", side])
+
+    def run_pairs(self, ours, peers, may_go_on=no_limit):
+        comparison = pairs.Comparison("ours", "theirs", (TIME, RATE))
+        reports, loads = pairs.run_pairs(self.command("o", ours), self.command("p", peers), {"TOLD": "!"}, len(ours), may_go_on)
+        return list(pairs.lines_of(comparison, ("ours", "theirs"), reports, loads))
+
+    def test_a_ratio_is_the_median_of_pairs_and_above_one_where_ours_is_better(self):
+        ours = [{"ms": ms, "rate": 8, "version": "1"} for ms in (10, 20, 40)]
+        peers = [{"pass": {"ms": {"median": ms, "max": 999}}, "rate": 2, "peer_version": "2"} for ms in (20, 30, 160)]
+
+        time, rate = self.run_pairs(ours, peers)
+
+        self.assertEqual([time[name] for name in ("id", "ours", "peer", "ratio", "min", "max", "bar", "goal")], ["X1", 20, 30, 2, 1.5, 4, 2, 3])
+        self.assertEqual([rate[name] for name in ("id", "ours", "peer", "ratio", "min", "max", "bar", "goal")], ["X1.rate", 8, 2, 4, 4, 4, None, None])
+        self.assertEqual((time["pairs"], time["version"], time["peer_version"]), (3, "1", "2"))
+        self.assertGreaterEqual(time["others_cores"], 0)
+        self.assertEqual((self.folder / "turns").read_text(), "op!op!op!")
+
+    def test_the_first_pair_tells_whether_there_is_time_for_the_others(self):
+        asked = []
+
+        def refuse(seconds):
+            asked.append(seconds)
+            raise Failed("no time")
+
+        with self.assertRaisesRegex(Failed, "no time"):
+            self.run_pairs([{"ms": 1, "rate": 1}] * 4, [{"pass": {"ms": 1}, "rate": 1}] * 4, refuse)
+        self.assertEqual((self.folder / "turns").read_text(), "op!")
+        self.assertEqual(len(asked), 1)
+
+    def test_what_cannot_be_compared_is_said(self):
+        with self.assertRaisesRegex(Failed, "the peer has no figure pass.ms; it has rate"):
+            self.run_pairs([{"ms": 1, "rate": 1}], [{"rate": 1}])
+        (self.folder / "turns").unlink()
+        with self.assertRaisesRegex(Failed, "X1: no ratio of figures that are not above zero"):
+            self.run_pairs([{"ms": 0, "rate": 1}], [{"pass": {"ms": 1}, "rate": 1}])
+
+    def test_load_by_others_leaves_out_what_the_pair_itself_used(self):
+        others = pairs.Others()
+        others.begin = (100.0, 10.0)
+        others.reading = lambda: (106.0, 14.0)
+        self.assertEqual(others.cores(), 1.5)
+        before = pairs.own_seconds()
+        subprocess.run([sys.executable, "-c", "sum(range(1_000_000))"], check=True)
+        self.assertGreater(pairs.own_seconds(), before)
+
+
+class Table(unittest.TestCase):
+    LINE = {"id": "X2", "what": "a pass", "unit": "ms", "ours": 2, "peer": 3, "ratio": 1.5, "min": 1.2, "max": 1.61, "bar": 2, "goal": None, "others_cores": 0.04}
+
+    def rows(self, *lines):
+        return pairs.table_of(lines)[2:]
+
+    def test_a_figure_below_its_bar_is_in_bold(self):
+        self.assertEqual(self.rows(self.LINE), ["| X2 | a pass | 2 ms | 3 ms | **1.5** (1.2 to 1.61) | 2 | - | 0.0 |"])
+        self.assertEqual(self.rows({**self.LINE, "bar": 1.5}), ["| X2 | a pass | 2 ms | 3 ms | 1.5 (1.2 to 1.61) | 1.5 | - | 0.0 |"])
+
+    def test_lines_are_in_the_order_of_their_numbers_and_the_later_of_two_counts(self):
+        rows = self.rows({**self.LINE, "id": "X10"}, {**self.LINE, "ours": 7}, self.LINE)
+        self.assertEqual([row.split(" | ")[0] for row in rows], ["| X2", "| X10"])
+        self.assertIn("| 2 ms |", rows[0])
+
+    def test_what_was_skipped_says_why_and_has_no_figure(self):
+        comparison = pairs.Comparison("ours", "theirs", (TIME,))
+        self.assertEqual(self.rows(*pairs.skipped(comparison, "not installed: torch")), ["| X1 | a pass | - | - | not measured: not installed: torch | - | - | - |"])
+
+
+class Goals(unittest.TestCase):
+    def test_every_figure_has_a_name_of_its_own(self):
+        names = [figure.id for comparison in goals.COMPARISONS for figure in comparison.figures]
+        self.assertEqual(len(names), len(set(names)))
+        for figure in (figure for comparison in goals.COMPARISONS for figure in comparison.figures if figure.bar and figure.goal):
+            self.assertLess(figure.bar, figure.goal, figure.id)
+
+    def test_commands_name_programs_that_are_there(self):
+        places = dict.fromkeys(("starling", "python", "namespace", "namespaces", "address", "interface"), "place")
+        for comparison in goals.COMPARISONS:
+            program = comparison.peer.format(peers=RUN.parent, **places).split()[1]
+            self.assertTrue(pathlib.Path(program).is_file(), program)
+            self.assertIn("place bench ", comparison.ours.format(peers=RUN.parent, **places))
+
+    def test_a_name_takes_those_below_it(self):
+        first = pairs.Comparison("", "", (TIME, RATE))
+        other = pairs.Comparison("", "", (dataclasses.replace(TIME, id="X10"),))
+        self.assertEqual(pairs.selected((first, other), []), [first, other])
+        self.assertEqual(pairs.selected((first, other), ["X1"]), [first])
+        self.assertEqual(pairs.selected((first, other), ["X1.rate", "X10"]), [first, other])
+        with self.assertRaisesRegex(Failed, "no comparison X2; there are X1, X1.rate, X10"):
+            pairs.selected((first, other), ["X2"])
+
+
+class Run(unittest.TestCase):
+    def run_it(self, *words, **environment):
+        return subprocess.run([sys.executable, str(RUN), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                              env={**os.environ, **environment})
+
+    def test_a_peer_that_is_not_installed_is_a_line_with_the_reason_and_no_error(self):
+        done = self.run_it("C3", STARLING_PEERS_VENV="/nowhere", STARLING_BINARY=sys.executable)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([line["id"] for line in lines], ["C3", "C3.fp32"])
+        for line in lines:
+            self.assertIn("no Python at /nowhere/bin/python", line["skipped"])
+            self.assertNotIn("ratio", line)
+
+    def test_wrong_words_are_refused(self):
+        self.assertEqual(self.run_it("C999").returncode, 2)
+        self.assertEqual(self.run_it("--pairs", "0").returncode, 2)
+        nothing = self.run_it("C3", STARLING_BINARY="/nowhere")
+        self.assertEqual(nothing.returncode, 1)
+        self.assertIn("no program at /nowhere", nothing.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
