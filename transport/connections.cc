@@ -126,7 +126,9 @@ Task<> Transport::Impl::decide(Connection connection) {
     decision = table_.decide(clock_.now(), candidate);
   }
   Error refusal = std::move(decision.why);
-  if (decision.decision == Decision::probe)
+  if (auto why = rules_.refusal(candidate.peer))
+    refusal = std::move(*why);
+  else if (decision.decision == Decision::probe)
     refusal = {Errc::too_many, Doing::handshaking, "too many connections at once"};
   else if (decision.decision == Decision::accept && table_.size() >= options_.max_sessions)
     refusal = {Errc::too_many, Doing::handshaking, "no session is free here"};
@@ -261,6 +263,7 @@ Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connec
   setup.check_peer = [this, purpose, &exists](const Hello& peer) -> Result<void> {
     exists = purpose == Purpose::fresh && find(peer.identity) != nullptr;
     if (exists) return fail(Errc::already_exists, Doing::handshaking, "a session exists");
+    if (auto why = rules_.refusal(peer.identity)) return fail(std::move(*why));
     if (table_.banned(clock_.now(), peer.identity))
       return fail(Errc::refused, Doing::handshaking, short_form(peer.identity) + " is banned here");
     return {};
@@ -275,6 +278,8 @@ Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connec
     co_return fail(std::move(done).error());
   }
   Connection connection{std::move(*socket), handshake.take_outcome(), purpose};
+  // The rules may have changed while message 3 was written.
+  if (auto why = rules_.refusal(connection.outcome.peer.identity)) co_return fail(std::move(*why));
   remember_peer_address(connection.socket);
   ++totals_.handshakes_ok;
   co_return std::optional<Connection>(std::move(connection));

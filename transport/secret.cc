@@ -8,7 +8,9 @@
 #include <sodium.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <set>
 #include <utility>
 
 namespace starling::transport {
@@ -22,6 +24,8 @@ constexpr char kPskContext[] = "strlpsk1";
 static_assert(sizeof(kPskContext) == crypto_kdf_CONTEXTBYTES + 1);
 static_assert(crypto_kdf_KEYBYTES == 32);
 constexpr std::size_t kMaxFile = 512;
+constexpr std::size_t kMinPassphrase = 12;
+constexpr std::size_t kMinDifferent = 5;
 constexpr std::size_t kMaxBareText = 64;  // 44 characters, and white space after them
 
 SwarmId swarm_of(std::string_view domain, ByteView seed) {
@@ -78,6 +82,40 @@ SwarmSecret SwarmSecret::rotated() const {
   next.swarm_ = swarm_;
   next.epoch_ = epoch_ + 1;
   return next;
+}
+
+Result<SwarmSecret> SwarmSecret::from_passphrase(std::string_view passphrase,
+                                                 std::string_view swarm_name) {
+  const auto weak = [](std::string what) {
+    return fail(Errc::bad_argument, Doing::parsing_arguments,
+                "the passphrase has " + std::move(what) +
+                    ": take several words that nobody would guess, or no passphrase at all, which "
+                    "makes a secret of 32 random bytes");
+  };
+  // Code points: whoever types Greek must not need fewer of them.
+  const auto characters = std::ranges::count_if(
+      passphrase, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; });
+  if (characters < static_cast<std::ptrdiff_t>(kMinPassphrase))
+    return weak("only " + std::to_string(characters) + " characters, of at least " +
+                std::to_string(kMinPassphrase));
+  const std::set<char> different(passphrase.begin(), passphrase.end());
+  if (different.size() < kMinDifferent)
+    return weak("only " + std::to_string(different.size()) + " different characters, of at least " +
+                std::to_string(kMinDifferent));
+  std::array<unsigned char, crypto_pwhash_SALTBYTES> salt{};
+  crypto_generichash(salt.data(), salt.size(),
+                     reinterpret_cast<const unsigned char*>(swarm_name.data()), swarm_name.size(),
+                     nullptr, 0);
+  SwarmSecret secret;
+  const int bad = crypto_pwhash(reinterpret_cast<unsigned char*>(secret.bytes_.span().data()),
+                                secret.bytes_.span().size(), passphrase.data(), passphrase.size(),
+                                salt.data(), crypto_pwhash_OPSLIMIT_INTERACTIVE,
+                                crypto_pwhash_MEMLIMIT_INTERACTIVE, crypto_pwhash_ALG_ARGON2ID13);
+  if (bad != 0)
+    return fail(Errc::no_memory, Doing::parsing_arguments,
+                "64 MiB for hashing the passphrase are not there");
+  secret.swarm_ = swarm_of(kSwarmDomain, secret.bytes());
+  return secret;
 }
 
 Result<SwarmSecret> SwarmSecret::parse(std::string_view text) {
@@ -154,17 +192,16 @@ SwarmKey SwarmKey::of(const SwarmSecret& current) {
   return key;
 }
 
-SwarmKey SwarmKey::of(const SwarmSecret& current, const SwarmSecret& previous) {
-  STARLING_CHECK(current.swarm() == previous.swarm());
-  auto key = of(current);
-  key.previous_ = key_of(previous);
-  return key;
+void SwarmKey::also_accept(const SwarmSecret& other) {
+  STARLING_CHECK(current_.has_value() && other.swarm() == swarm_);
+  STARLING_CHECK_OP(others_.size(), <, 2U);
+  others_.push_back(key_of(other));
 }
 
 const HandshakeKey* SwarmKey::find(const KeyId& id) const {
   if (current_ && current_->id == id) return &*current_;
-  if (previous_ && previous_->id == id) return &*previous_;
-  return nullptr;
+  const auto found = std::ranges::find(others_, id, &HandshakeKey::id);
+  return found == others_.end() ? nullptr : &*found;
 }
 
 }  // namespace starling::transport

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace starling::transport {
 
@@ -35,6 +36,15 @@ class SwarmSecret {
   [[nodiscard]] static SwarmSecret generate();
   // Fresh random bytes for the same swarm, one epoch later.
   [[nodiscard]] SwarmSecret rotated() const;
+
+  // The secret that everybody gets from the same passphrase and swarm name, epoch 0, by Argon2id;
+  // the name is the salt, so that one dictionary does not open all swarms.
+  //
+  // Errors:  bad_argument for a passphrase that is too short or too uniform, with the remedy;
+  //          no_memory.
+  // Cost:    about 0.1 s and 64 MiB, on purpose.
+  [[nodiscard]] static Result<SwarmSecret> from_passphrase(std::string_view passphrase,
+                                                           std::string_view swarm_name);
 
   // The secret in a text: either the bare base64 of 32 bytes (epoch 0) or the four lines that
   // print() writes.
@@ -70,15 +80,18 @@ struct HandshakeKey {
 
 // What transport needs to know about the swarm: its mode, its id and the keys it accepts.
 //
-// Rule:    dials use current(), accepted connections may name any key in keys(): {current,
-//          previous} while a rotation is under way. An open swarm has none.
+// Rule:    dials use current(), accepted connections may name any of {next, current, previous}: a
+//          rotation reaches the nodes one after the other. An open swarm has none.
 class SwarmKey {
  public:
   // A swarm that anyone may join: its id is the hash of its name.
   [[nodiscard]] static SwarmKey open(std::string_view swarm_name);
   [[nodiscard]] static SwarmKey of(const SwarmSecret& current);
-  // While a rotation is under way. Both belong to the same swarm (a caller's bug otherwise).
-  [[nodiscard]] static SwarmKey of(const SwarmSecret& current, const SwarmSecret& previous);
+
+  // While a rotation is under way: accepted connections may name this secret too. It belongs to the
+  // same swarm, and there are two at most: the next one and the previous one (a caller's bug
+  // otherwise).
+  void also_accept(const SwarmSecret& other);
 
   [[nodiscard]] Mode mode() const { return mode_; }
   [[nodiscard]] const SwarmId& swarm() const { return swarm_; }
@@ -93,7 +106,7 @@ class SwarmKey {
   Mode mode_ = Mode::open;
   SwarmId swarm_;
   std::optional<HandshakeKey> current_;
-  std::optional<HandshakeKey> previous_;
+  std::vector<HandshakeKey> others_;
 };
 
 }  // namespace starling::transport

@@ -337,7 +337,7 @@ bool Session::worn(TimePoint now) const {
   if (sent_.total() + received_.total() > limits::kRenewAfterBytes) return true;
   // Between two attachments it costs nothing; later it has to be now, before the session is too
   // old.
-  return age > services_.renew_after &&
+  return (worn_out_ || age > services_.renew_after) &&
          (!channel_.has_transfers() || age > services_.renew_after + limits::kRenewPatience);
 }
 

@@ -91,6 +91,8 @@ class Session {
   // what is queued, the other side waits for that; both go on delivering until the end. Attachments
   // that are under way then are reported as refused.
   void retire(Direction successor) ON_IO_THREAD;
+  // A session that we dialled is replaced by a fresh handshake as soon as that costs nothing.
+  void wear_out() { worn_out_ = true; }
   // Until release(), nothing after the welcome is read: the session that this one replaces delivers
   // its last messages first.
   void hold() { held_ = true; }
@@ -158,6 +160,7 @@ class Session {
   bool retired_ = false;
   TimePoint retired_since_{};
   bool held_ = false;
+  bool worn_out_ = false;
   ByteCount sent_;
   ByteCount received_;
   std::uint64_t records_sent_ = 0;  // the sealer's own count belongs to the pool while it seals

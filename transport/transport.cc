@@ -122,7 +122,19 @@ bool Transport::Impl::is_heard(const Session& session) const {
 
 void Transport::Impl::set_key(SwarmKey key) {
   STARLING_CHECK(key.swarm() == swarm_.swarm() && key.mode() == swarm_.mode());
+  const auto* before = swarm_.current();
+  const bool rotated = before != nullptr && before->id != key.current()->id;
   swarm_ = std::move(key);
+  if (!rotated) return;
+  for (const auto& [peer, entry] : table_.all()) entry.session->wear_out();
+}
+
+void Transport::Impl::set_peer_rules(PeerRules rules) {
+  rules_ = std::move(rules);
+  // Also those that are not in the table yet, or not any more.
+  for (auto* session : live_)
+    if (auto why = rules_.refusal(session->info().peer))
+      session->close(std::move(*why), Leave::at_once);
 }
 
 void Transport::Impl::on_worn(Session& session) {
@@ -187,6 +199,8 @@ void Transport::set_incarnation(Incarnation incarnation) {
 }
 
 void Transport::set_key(SwarmKey key) { impl_->set_key(std::move(key)); }
+
+void Transport::set_peer_rules(PeerRules rules) { impl_->set_peer_rules(std::move(rules)); }
 
 Result<void> Transport::send(const NodeId& peer, Message message) {
   return impl_->send(peer, std::move(message));

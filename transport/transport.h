@@ -13,6 +13,7 @@
 #include "transport/identity.h"
 #include "transport/limits.h"
 #include "transport/message.h"
+#include "transport/peer_rules.h"
 #include "transport/secret.h"
 #include "transport/session_info.h"
 #include "transport/task.h"
@@ -114,8 +115,12 @@ class Transport {
   void set_advertised(std::vector<Endpoint> advertised) ON_IO_THREAD;
   void set_incarnation(Incarnation incarnation) ON_IO_THREAD;
 
-  // The keys for handshakes from now on, of the same swarm: a rotation. Sessions stay.
+  // The keys for handshakes from now on, of the same swarm: a rotation. Sessions stay; where the
+  // current key is another one, those that we dialled are soon replaced by a fresh handshake.
   void set_key(SwarmKey key) ON_IO_THREAD;
+
+  // Who may have a session from now on. Sessions with others are closed at once, with the reason.
+  void set_peer_rules(PeerRules rules) ON_IO_THREAD;
 
   // Queues a message.
   //

@@ -29,6 +29,7 @@ class Transport::Impl final : public SessionHost {
   Task<> stop();
 
   void set_key(SwarmKey key) ON_IO_THREAD;
+  void set_peer_rules(PeerRules rules) ON_IO_THREAD;
   [[nodiscard]] TransportOptions& options() { return options_; }
   [[nodiscard]] const SessionTable& table() const { return table_; }
   [[nodiscard]] TransportTotals totals() const ON_IO_THREAD;
@@ -76,6 +77,7 @@ class Transport::Impl final : public SessionHost {
   asio::thread_pool& pool_;
   const Identity& identity_;
   SwarmKey swarm_;
+  PeerRules rules_;
   TransportOptions options_;
   SessionEvents& events_;
   Log& log_;

@@ -71,7 +71,8 @@ TEST_SUITE("transport/secret") {
     const auto next = secret.rotated();
     const auto key = SwarmKey::of(secret);
     const auto same = SwarmKey::of(secret);
-    const auto both = SwarmKey::of(next, secret);
+    auto both = SwarmKey::of(next);
+    both.also_accept(secret);
     CHECK(key.current()->id == same.current()->id);
     CHECK(key.current()->id != both.current()->id);
     CHECK(both.find(key.current()->id) != nullptr);
@@ -80,6 +81,28 @@ TEST_SUITE("transport/secret") {
     CHECK(key.swarm() == both.swarm());
     CHECK(SwarmKey::open("a").swarm() != SwarmKey::open("b").swarm());
     CHECK(SwarmKey::open("a").current() == nullptr);
+  }
+
+  TEST_CASE("a passphrase makes the same secret everywhere, and another one in another swarm") {
+    const auto here = SwarmSecret::from_passphrase("correct horse battery", "barn").value();
+    const auto there = SwarmSecret::from_passphrase("correct horse battery", "barn").value();
+    const auto other = SwarmSecret::from_passphrase("correct horse battery", "farm").value();
+    CHECK(std::ranges::equal(here.bytes(), there.bytes()));
+    CHECK(here.swarm() == there.swarm());
+    CHECK(here.swarm() != other.swarm());
+    CHECK(here.epoch() == 0);
+    CHECK(SwarmSecret::parse(here.print()).value().swarm() == here.swarm());
+  }
+
+  TEST_CASE("a weak passphrase is refused with the remedy") {
+    for (const std::string weak : {"", "hunter2", "elevenchars", "aaaaaaaaaaaaaaaa", "abababababab",
+                                   "\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9abcdi"}) {
+      CAPTURE(weak);
+      const auto refused = SwarmSecret::from_passphrase(weak, "barn");
+      REQUIRE_FALSE(refused);
+      CHECK(refused.error().code == Errc::bad_argument);
+      CHECK(refused.error().detail.find("random") != std::string::npos);
+    }
   }
 
   TEST_CASE("the key of a fixed secret never changes") {

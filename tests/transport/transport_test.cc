@@ -155,7 +155,9 @@ TEST_SUITE("transport/transport") {
     assert_io_thread();
     TestWorld world;
     const auto next = world.secret().rotated();
-    auto& rotated = world.add(SwarmKey::of(next, world.secret()));
+    auto key = SwarmKey::of(next);
+    key.also_accept(world.secret());
+    auto& rotated = world.add(std::move(key));
     auto& behind = world.add();
     const auto port = rotated.transport->listen(kAnyPort).value();
     behind.transport->dial({port, {}});
@@ -392,9 +394,75 @@ TEST_SUITE("transport/transport") {
     const auto port = node.transport->listen(kAnyPort).value();
     early.transport->dial({port, {}});
     REQUIRE(world.run_until([&] { return !early.events.dial_failed.empty(); }));
-    node.transport->set_key(SwarmKey::of(next, world.secret()));
+    auto key = SwarmKey::of(world.secret());
+    key.also_accept(next);
+    node.transport->set_key(std::move(key));
     early.transport->dial({port, {}});
     CHECK(world.run_until([&] { return !early.events.up.empty(); }));
+  }
+
+  TEST_CASE("a promoted secret renews the sessions, and the layer above notices nothing") {
+    assert_io_thread();
+    Pair pair;
+    const auto next = pair.world.secret().rotated();
+    auto accepting = SwarmKey::of(pair.world.secret());
+    accepting.also_accept(next);
+    pair.right.transport->set_key(std::move(accepting));
+    REQUIRE(pair.left.transport->send(pair.right.id(), control_message(0x0201, "before")));
+
+    auto promoted = SwarmKey::of(next);
+    promoted.also_accept(pair.world.secret());
+    pair.left.transport->set_key(std::move(promoted));
+    REQUIRE(pair.left.transport->send(pair.right.id(), control_message(0x0201, "after")));
+
+    REQUIRE(pair.world.run_until([&] {
+      assert_io_thread();
+      return pair.right.transport->totals().sessions_opened == 2 &&
+             pair.right.transport->totals().sessions_closed == 1;
+    }));
+    CHECK(pair.right.events.messages.size() == 2);
+    CHECK(pair.right.events.up.size() == 1);
+    CHECK(pair.right.events.down.empty());
+    CHECK(pair.left.events.down.empty());
+  }
+
+  TEST_CASE("a node that is denied loses its session and gets no other, and is told why") {
+    assert_io_thread();
+    Pair pair;
+    PeerRules rules;
+    rules.denied.insert(pair.left.id());
+    pair.right.transport->set_peer_rules(rules);
+    REQUIRE(pair.world.run_until(
+        [&] { return !pair.left.events.down.empty() && !pair.right.events.down.empty(); }));
+    CHECK(pair.left.events.down[0].second.code == Errc::refused);
+    CHECK(pair.left.events.down[0].second.detail.find("denied") != std::string::npos);
+    const auto port = pair.right.transport->listen(kAnyPort).value();
+    pair.left.transport->dial({port, {}});
+    REQUIRE(pair.world.run_until([&] { return !pair.left.events.dial_failed.empty(); }));
+    CHECK(pair.left.events.dial_failed[0].code == Errc::refused);
+    CHECK(pair.right.transport->totals().handshakes_failed.refused == 1);
+
+    pair.right.transport->set_peer_rules({});
+    pair.left.transport->dial({port, {}});
+    CHECK(pair.world.run_until([&] { return pair.left.events.up.size() == 2; }));
+  }
+
+  TEST_CASE("a dialler shows nothing of itself to a node that its own rules refuse") {
+    assert_io_thread();
+    TestWorld world;
+    auto& left = world.add();
+    auto& right = world.add();
+    PeerRules rules;
+    rules.allowed.emplace().insert(left.id());
+    left.transport->set_peer_rules(rules);
+    left.transport->dial({right.transport->listen(kAnyPort).value(), {}});
+    REQUIRE(world.run_until([&] {
+      assert_io_thread();
+      return !left.events.dial_failed.empty() && right.transport->totals().unauthenticated == 0;
+    }));
+    CHECK(left.events.dial_failed[0].code == Errc::refused);
+    CHECK(right.events.up.empty());
+    CHECK(right.transport->totals().handshakes_ok == 0);
   }
 
   TEST_CASE("an address that opens nine connections at once has one turned away") {
