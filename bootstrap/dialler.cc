@@ -167,7 +167,8 @@ void Dialler::on_failed(TimePoint now, const transport::Endpoint& endpoint, cons
   const DialEnd end = dial_end_of(why);
   address.report.last_end = end;
   address.report.detail = why.detail;
-  address.report.silent_closes += end == DialEnd::closed_silently ? 1 : 0;
+  const bool away = end == DialEnd::closed_silently || end == DialEnd::refused_by_name;
+  address.report.turned_away += away ? 1 : 0;
   address.out_until = TimePoint{};
   address.not_before = now + backoff(++address.failures);
   // Our own address may become another node's one day, when machines are moved.
@@ -253,19 +254,19 @@ bool Dialler::has_seeds() const {
   });
 }
 
-bool Dialler::all_closed_silently(std::uint32_t times) const {
+bool Dialler::all_turned_away(std::uint32_t times) const {
   bool any = false;
-  const auto silent = settled_names([&](const Address& address) {
-    return address.report.silent_closes >= times && !address.report.peer;
+  const auto closed = settled_names([&](const Address& address) {
+    return address.report.turned_away >= times && !address.report.peer;
   });
   for (const auto& [endpoint, address] : addresses_) {
     if (address.source != Source::seed || address.report.last_end == DialEnd::ourselves) continue;
-    // Of a name with several addresses one that is closed silently is enough.
-    if (!address.report.peer && address.name && silent.contains(*address.name)) {
+    // Of a name with several addresses one that turns us away is enough.
+    if (!address.report.peer && address.name && closed.contains(*address.name)) {
       any = true;
       continue;
     }
-    if (address.report.peer || address.report.silent_closes < times) return false;
+    if (address.report.peer || address.report.turned_away < times) return false;
     any = true;
   }
   return any;

@@ -57,7 +57,7 @@ struct AddressReport {
   transport::Endpoint endpoint;
   std::string origin;
   std::uint32_t attempts = 0;
-  std::uint32_t silent_closes = 0;
+  std::uint32_t turned_away = 0;    // closed without a reply, or refused by name
   std::optional<DialEnd> last_end;  // nothing: it worked, or was never tried
   std::string detail;
   std::optional<NodeId> peer;  // who answered there
@@ -117,8 +117,9 @@ class Dialler {
   [[nodiscard]] bool has_seeds() const;
   // There is something to try, seeds or book.
   [[nodiscard]] bool has_addresses() const { return !addresses_.empty() || !names_.empty(); }
-  // Every seed address closed silently at least `times` times and none ever worked.
-  [[nodiscard]] bool all_closed_silently(std::uint32_t times) const;
+  // Every seed address closed silently, or refused by name, at least `times` times, and none ever
+  // worked.
+  [[nodiscard]] bool all_turned_away(std::uint32_t times) const;
   [[nodiscard]] std::vector<AddressReport> report() const;
 
  private:

@@ -32,6 +32,13 @@ std::string name_list(const std::vector<AddressReport>& reports) {
   return text;
 }
 
+// What a node said that refused by name; empty if none did.
+std::string reason_by_name(const std::vector<AddressReport>& reports) {
+  for (const auto& report : reports)
+    if (report.last_end == DialEnd::refused_by_name) return report.detail;
+  return {};
+}
+
 }  // namespace
 
 // ---- hello
@@ -326,15 +333,18 @@ void Join::enforce_requirement(TimePoint now, JoinEffects& out) {
   if (!last_refusal_.empty() && met_.empty()) {
     error.code = Errc::settings_mismatch;
     error.detail = last_refusal_;
-  } else if (dialler_.all_closed_silently(options_.silent_closes)) {
-    error.code = Errc::wrong_swarm;
-    error.detail = "every address closed without a reply: wrong secret, another swarm, or busy (" +
-                   addresses + ")";
-  } else {
+  } else if (!dialler_.all_turned_away(options_.silent_closes)) {
     error.detail = std::to_string(met_.size()) + " of " + std::to_string(options_.require_peers) +
                    " required peers within " +
                    std::to_string(static_cast<std::int64_t>(seconds(options_.join_timeout))) +
                    " s" + (addresses.empty() ? "" : " (" + addresses + ")");
+  } else if (const auto reason = reason_by_name(dialler_.report()); !reason.empty()) {
+    error.code = Errc::refused;
+    error.detail = "refused: " + reason + " (" + addresses + ")";
+  } else {
+    error.code = Errc::wrong_swarm;
+    error.detail = "every address closed without a reply: wrong secret, another swarm, or busy (" +
+                   addresses + ")";
   }
   go(now, JoinPhase::over);
   out.emplace_back(GiveUp{std::move(error)});

@@ -86,11 +86,23 @@ TEST_SUITE("bootstrap/dialler") {
     REQUIRE(dialler.add(kStart, seed_of(there)).has_value());
     const Error silent{Errc::wrong_swarm, Doing::handshaking, "closed without a reply"};
     for (int i = 0; i < 3; ++i) dialler.on_failed(kStart, kHere, silent);
-    CHECK(!dialler.all_closed_silently(3));
+    CHECK(!dialler.all_turned_away(3));
     for (int i = 0; i < 3; ++i) dialler.on_failed(kStart, there, silent);
-    CHECK(dialler.all_closed_silently(3));
+    CHECK(dialler.all_turned_away(3));
     dialler.on_up(kStart, there, kPeer);
-    CHECK(!dialler.all_closed_silently(3));
+    CHECK(!dialler.all_turned_away(3));
+  }
+
+  TEST_CASE("a refusal by name turns us away like silence does, and its reason is kept") {
+    Dialler dialler({}, Rng(1));
+    REQUIRE(dialler.add(kStart, seed_of(kHere)).has_value());
+    const Error refusal{Errc::refused, Doing::reading_record, "not on the list"};
+    for (int i = 0; i < 2; ++i) dialler.on_failed(kStart, kHere, refusal);
+    CHECK(!dialler.all_turned_away(3));
+    dialler.on_failed(kStart, kHere, refusal);
+    CHECK(dialler.all_turned_away(3));
+    CHECK(dialler.report().at(0).last_end == DialEnd::refused_by_name);
+    CHECK(dialler.report().at(0).detail == "not on the list");
   }
 
   TEST_CASE("the address book is tried without being asked for, and counts in no verdict") {
@@ -103,7 +115,7 @@ TEST_SUITE("bootstrap/dialler") {
     const auto effects = dialler.on_tick(kStart, nobody);
     REQUIRE(effects.dial.size() == 1);
     CHECK(!effects.dial[0].pin.has_value());
-    CHECK(!dialler.all_closed_silently(0));
+    CHECK(!dialler.all_turned_away(0));
   }
 
   TEST_CASE("our own address is left alone for minutes, a lost outcome is not waited for") {

@@ -85,7 +85,7 @@ void JoinSwarm::dial(std::size_t index, const transport::Endpoint& target) {
   if (to >= nodes_.size() || !nodes_[to].running)
     return fails(milliseconds(2), Errc::connect_failed);
   if (to == index) return fails(milliseconds(2), Errc::already_exists);
-  if (nodes_[to].deaf) return fails(milliseconds(2), Errc::wrong_swarm);
+  if (nodes_[to].turns_away) return fails(milliseconds(2), *nodes_[to].turns_away);
   post(milliseconds(3), index, [this, index, to, target] {
     if (!nodes_[to].running || !sessions_.insert({index, to}).second) return;
     sessions_.insert({to, index});

@@ -39,7 +39,9 @@ class JoinSwarm {
   void leave(std::size_t node) { nodes_[node].phase = RunPhase::leaving; }
   void finish(std::size_t node, const Hash& certificate);
   // Dials to this node close after the first message.
-  void deafen(std::size_t node) { nodes_[node].deaf = true; }
+  void deafen(std::size_t node) { nodes_[node].turns_away = Errc::wrong_swarm; }
+  // Dials to this node are refused by name.
+  void refuse_all(std::size_t node) { nodes_[node].turns_away = Errc::refused; }
 
   [[nodiscard]] TimePoint now() const { return now_; }
   [[nodiscard]] Join& at(std::size_t node) { return *nodes_[node].join; }
@@ -73,7 +75,7 @@ class JoinSwarm {
     RunPhase phase = RunPhase::starting;
     bool running = true;
     bool trains = false;
-    bool deaf = false;
+    std::optional<Errc> turns_away;
     double age = 0;
     std::string model;
     Hash certificate;

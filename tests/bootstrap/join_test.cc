@@ -237,6 +237,16 @@ TEST_SUITE("bootstrap/join") {
     CHECK(swarm.told<GiveUp>(node)[0].error.detail.find("wrong secret") != std::string::npos);
   }
 
+  TEST_CASE("addresses that all refuse by name are a refusal, and not an empty room") {
+    JoinSwarm swarm(11);
+    swarm.start({}, {});
+    swarm.refuse_all(0);
+    const auto node = swarm.start(requiring(1, 30s), {0});
+    swarm.run(31s);
+    REQUIRE(swarm.told<GiveUp>(node).size() == 1);
+    CHECK(swarm.told<GiveUp>(node)[0].error.code == Errc::refused);
+  }
+
   TEST_CASE("three nodes that require each other all start") {
     JoinSwarm swarm(12);
     for (std::size_t i = 0; i < 3; ++i) {
