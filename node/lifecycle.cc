@@ -11,14 +11,27 @@
 
 namespace starling::node {
 
-Signals::Signals(asio::io_context& io, Log& log, std::function<void()> on_leave)
-    : signals_(io, SIGINT, SIGTERM), log_(log), on_leave_(std::move(on_leave)) {}
+Signals::Signals(asio::io_context& io, Log& log, Calls calls)
+    : signals_(io, SIGINT, SIGTERM), reloads_(io, SIGHUP), log_(log), calls_(std::move(calls)) {}
 
-void Signals::start() { wait(); }
+void Signals::start() {
+  wait();
+  wait_for_reload();
+}
 
 void Signals::stop() {
   std::error_code ignored;
   signals_.cancel(ignored);
+  reloads_.cancel(ignored);
+}
+
+void Signals::wait_for_reload() {
+  reloads_.async_wait([this](const std::error_code& error, int) {
+    if (error) return;
+    assert_io_thread();
+    wait_for_reload();
+    calls_.reload();
+  });
 }
 
 void Signals::wait() {
@@ -33,7 +46,7 @@ void Signals::wait() {
                                {"again", "a second signal exits at once"}});
     // First, because leaving may stop everything before it returns, this wait included.
     wait();
-    on_leave_();
+    calls_.leave();
   });
 }
 

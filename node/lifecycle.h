@@ -16,22 +16,29 @@
 namespace starling::node {
 
 // Turns signals into calls: the first SIGINT or SIGTERM asks to leave, the second ends the process
-// at once with 130 or 143.
+// at once with 130 or 143. SIGHUP asks to read again what may change while the node runs.
 //
 // Owned by the node; stop() lets the io context drain. Thread: io.
 class Signals {
  public:
-  Signals(asio::io_context& io, Log& log, std::function<void()> on_leave);
+  struct Calls {
+    std::function<void()> leave;
+    std::function<void()> reload;
+  };
+
+  Signals(asio::io_context& io, Log& log, Calls calls);
 
   void start() ON_IO_THREAD;
   void stop() ON_IO_THREAD;
 
  private:
   void wait() ON_IO_THREAD;
+  void wait_for_reload() ON_IO_THREAD;
 
   asio::signal_set signals_;
+  asio::signal_set reloads_;
   Log& log_;
-  std::function<void()> on_leave_;
+  Calls calls_;
   int seen_ = 0;
 };
 

@@ -35,6 +35,18 @@ gossip::SelfDescription describe(const NodeParts& parts, const std::string& name
   return self;
 }
 
+std::string_view name_of(SwarmMode mode) {
+  switch (mode) {
+    case SwarmMode::secret:
+      return "secret";
+    case SwarmMode::open:
+      return "open";
+    case SwarmMode::closed:
+      return "closed";
+  }
+  return "?";
+}
+
 std::string name_for(const NodeParts& parts) {
   return parts.config.node.name.empty() ? default_name(parts.identity.id())
                                         : parts.config.node.name;
@@ -80,17 +92,23 @@ Node::Node(NodeParts parts)
             Rng(rng_())),
       bootstrap_driver_(io_, clock_, transport_, join_, *this, log_),
       signals_(io_, log_,
-               [this] {
-                 assert_io_thread();
-                 begin_leave(config_.leave.timeout);
-               }),
+               {.leave =
+                    [this] {
+                      assert_io_thread();
+                      begin_leave(config_.leave.timeout);
+                    },
+                .reload =
+                    [this] {
+                      assert_io_thread();
+                      reload_access(Read::always);
+                    }}),
       watchdog_(log_),
       progress_lines_(progress_form(config_)),
       control_(io_, snapshots_, *this, log_),
       second_(io_),
       settings_(parts_.training) {
   figures_.name = name_for(parts_);
-  figures_.mode = config_.swarm.mode == SwarmMode::secret ? "secret" : "open";
+  figures_.mode = name_of(config_.swarm.mode);
   figures_.swarm = parts_.swarm;
   figures_.started = clock_.now();
   figures_.images_per_epoch = parts_.data.train->size();
@@ -125,6 +143,7 @@ ExitCode Node::run() {
 }
 
 Result<void> Node::open_doors() {
+  transport_.set_peer_rules(parts_.peer_rules);
   TRY(const transport::Endpoint wanted,
       transport::parse_endpoint(config_.net.listen, kDefaultPort));
   auto bound = transport_.listen(wanted);
@@ -165,8 +184,12 @@ void Node::print_banner() {
   line("listen", figures_.address);
   if (http_) line("http", "http://" + http_->address() + "/metrics");
   line("folder", parts_.dir.path().string());
-  line("swarm", to_hex(figures_.swarm.view().first(8)) +
-                    (config_.swarm.mode == SwarmMode::open ? "  open: anyone may join" : ""));
+  std::string who;
+  if (config_.swarm.mode == SwarmMode::open) who = "  open: anyone may join";
+  if (const auto& allowed = parts_.peer_rules.allowed)
+    who = fmt::format("  {}: {} nodes are allowed by {}", figures_.mode, allowed->size(),
+                      parts_.dir.allow_list().string());
+  line("swarm", to_hex(figures_.swarm.view().first(8)) + who);
   if (parts_.made_secret) {
     out << "To add a machine, copy the secret file there (mode 0600) and run:\n"
         << fmt::format(
@@ -204,6 +227,7 @@ void Node::every_second() {
   }
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));
   if (book_changed_) save_address_book();
+  reload_access(Read::if_changed);
   publish_status();
 }
 

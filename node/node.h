@@ -4,6 +4,7 @@
 #include "bootstrap/driver.h"
 #include "gossip/driver.h"
 #include "gossip/gossip.h"
+#include "node/access_files.h"
 #include "node/base/clock.h"
 #include "node/base/log.h"
 #include "node/bridge.h"
@@ -55,6 +56,8 @@ struct NodeParts {
   const transport::Identity& identity;
   transport::SwarmKey key;
   SwarmId swarm;
+  AccessFiles access_files;
+  transport::PeerRules peer_rules;  // what those files said at the start
   Incarnation first_incarnation;
   training::DataSets& data;
   // What this node would train on its own, as values, as text, and the model that they name.
@@ -163,6 +166,12 @@ class Node final : private transport::SessionEvents,
   void note(const gossip::ExchangeEvent& event) ON_IO_THREAD;
   void note(gossip::Notice notice) ON_IO_THREAD;
 
+  // node_access.cc: who may have a session, while files change.
+  enum class Read : std::uint8_t { if_changed, always };
+  void reload_access(Read when) ON_IO_THREAD;
+  transport::Task<> read_access(Read when);
+  void apply_access(Access access) ON_IO_THREAD;
+
   // node_finish.cc: the final consensus, merging, serving and leaving.
   void pause_training() ON_IO_THREAD;
   void take_contribution(gossip::consensus::RunKind kind) ON_IO_THREAD;
@@ -233,6 +242,7 @@ class Node final : private transport::SessionEvents,
   bool book_changed_ = false;
   bool bug_ = false;
   bool building_ = false;
+  bool reading_access_ = false;
   bool saving_ = false;
   bool evaluating_ = false;
   TimePoint next_checkpoint_ = kNever;

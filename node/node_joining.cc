@@ -1,5 +1,6 @@
 // What bootstrap asks of the node: how it comes to its settings and to its first replica.
 #include "node/node.h"
+#include "node/printable.h"
 #include "node/state_transfer_bytes.h"
 
 #include <fmt/format.h>
@@ -236,7 +237,7 @@ void Node::fetch_final(const bootstrap::FetchFinal& fetch) {
 }
 
 void Node::give_up(const Error& error) {
-  parts_.terminal.err << "starling run: " << error.detail << '\n';
+  parts_.terminal.err << "starling run: " << printable(error.detail) << '\n';
   end(exit_code_of(error.code), error.detail);
 }
 

@@ -5,6 +5,7 @@
 #include "node/node.h"
 #include "node/options.h"
 #include "node/printable.h"
+#include "node/wall_time.h"
 #include "training/data/spec.h"
 
 #include <fmt/format.h>
@@ -17,6 +18,8 @@ namespace starling::node {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 Result<training::DataSets> open_data(const Config& config, Log& log) {
   TRY(const training::DataSpec spec, training::parse_data_spec(config.data.train));
   if (config.data.val.empty()) return training::open_data(spec, nullptr, log);
@@ -26,34 +29,37 @@ Result<training::DataSets> open_data(const Config& config, Log& log) {
 
 struct SwarmAccess {
   transport::SwarmKey key;
-  SwarmId swarm;
+  AccessFiles files;
+  transport::PeerRules rules;
   bool made_secret = false;
 };
 
+AccessPaths access_paths(const Config& config, const StateDir& dir) {
+  AccessPaths paths{.secret = std::nullopt, .allow = dir.allow_list(), .deny = dir.deny_list()};
+  if (config.swarm.mode != SwarmMode::open)
+    paths.secret = SecretFiles::beside(
+        config.swarm.secret_file.empty() ? dir.secret() : fs::path(config.swarm.secret_file));
+  return paths;
+}
+
 // The swarm that this node belongs to, by its secret or by its name.
 Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir) {
-  if (config.swarm.mode == SwarmMode::open) {
-    auto key = transport::SwarmKey::open(config.swarm.name);
-    const SwarmId swarm = key.swarm();
-    return SwarmAccess{std::move(key), swarm, false};
-  }
-  const std::filesystem::path file = config.swarm.secret_file.empty()
-                                         ? dir.secret()
-                                         : std::filesystem::path(config.swarm.secret_file);
-  auto secret = transport::SwarmSecret::load(file);
+  const auto paths = access_paths(config, dir);
   bool made = false;
-  if (!secret && secret.error().code == Errc::not_found && config.swarm.secret_file.empty()) {
+  std::error_code error;
+  if (paths.secret && config.swarm.secret_file.empty() &&
+      !fs::exists(paths.secret->current, error)) {
     // A node without a secret begins a swarm of its own; with --peer it will be told that nobody
     // there knows it.
-    auto fresh = transport::SwarmSecret::generate();
-    TRY_VOID(fresh.create(file));
+    TRY_VOID(transport::SwarmSecret::generate().create(paths.secret->current));
     made = true;
-    secret = std::move(fresh);
   }
-  if (!secret) return fail(std::move(secret).error());
-  auto key = transport::SwarmKey::of(*secret);
-  const SwarmId swarm = secret->swarm();
-  return SwarmAccess{std::move(key), swarm, made};
+  AccessFiles files(
+      paths, config.swarm.mode == SwarmMode::closed ? AllowList::required : AllowList::optional,
+      config.swarm.secret_overlap);
+  TRY(Access access, files.read(wall_now()));
+  auto key = access.key ? std::move(*access.key) : transport::SwarmKey::open(config.swarm.name);
+  return SwarmAccess{std::move(key), std::move(files), std::move(access.rules), made};
 }
 
 Result<std::vector<bootstrap::Seed>> read_seeds(const Config& config) {
@@ -105,6 +111,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   TRY([[maybe_unused]] const auto device, training::resolve_device(device_options(config)));
   TRY(auto seeds, read_seeds(config));
   TRY(SwarmAccess access, open_swarm(config, dir));
+  const SwarmId swarm = access.key.swarm();
   TRY(const transport::Identity identity, transport::Identity::load_or_create(dir.identity_key()));
   const auto held = finished_before(dir, settings.text.fingerprint());
   if (held && config.finish.then == AfterFinish::exit) {
@@ -127,7 +134,9 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                   .events = events,
                   .identity = identity,
                   .key = std::move(access.key),
-                  .swarm = access.swarm,
+                  .swarm = swarm,
+                  .access_files = std::move(access.files),
+                  .peer_rules = std::move(access.rules),
                   .first_incarnation = begin,
                   .data = data,
                   .training = std::move(settings.training),

@@ -46,6 +46,9 @@ class StateDir {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path identity_key() const { return path_ / "identity.key"; }
   [[nodiscard]] std::filesystem::path secret() const { return path_ / "secret"; }
+  // Which nodes may have a session with this one, and which may not (access_files.h).
+  [[nodiscard]] std::filesystem::path allow_list() const { return path_ / "peers.allow"; }
+  [[nodiscard]] std::filesystem::path deny_list() const { return path_ / "peers.deny"; }
   [[nodiscard]] std::filesystem::path address_file() const { return path_ / "address"; }
   [[nodiscard]] std::filesystem::path control_socket() const { return path_ / "control.sock"; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }

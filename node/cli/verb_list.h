@@ -16,6 +16,8 @@ int finish(const Arguments& arguments, const Surroundings& surroundings);
 int merge(const Arguments& arguments, const Surroundings& surroundings);
 int eval(const Arguments& arguments, const Surroundings& surroundings);
 int bench(const Arguments& arguments, const Surroundings& surroundings);
+int id(const Arguments& arguments, const Surroundings& surroundings);
+int key(const Arguments& arguments, const Surroundings& surroundings);
 int log_level(const Arguments& arguments, const Surroundings& surroundings);
 int config(const Arguments& arguments, const Surroundings& surroundings);
 int completion(const Arguments& arguments, const Surroundings& surroundings);

@@ -24,6 +24,10 @@ constexpr std::array<VerbFlag, 1> kRunFlags{
 constexpr std::array<VerbFlag, 1> kDemoFlags{{{"--nodes", "N", "How many nodes (1 to 32)."}}};
 constexpr std::array<VerbFlag, 2> kLeaveFlags{
     {kJson, {"--timeout", "D", "Time for the last exchange and the checkpoint."}}};
+constexpr std::array<VerbFlag, 2> kKeyFlags{
+    {{"--json", "", "Print one JSON object instead of text (show, id)."},
+     {"--passphrase-file", "FILE|-",
+      "Derive the secret from a passphrase and swarm.name instead of random bytes (new)."}}};
 constexpr std::array<VerbFlag, 1> kConfigFlags{
     {{"--origin", "", "Show where each value comes from, and what it shadows."}}};
 
@@ -63,6 +67,13 @@ constexpr std::array kVerbs{
     Verb{"bench", "step|optim|codec|wire|round|data",
          "Measure one part of the program on this machine.", KeyFlags::all, kBenchFlags, 1, 1,
          &verbs::bench},
+    Verb{"id", "", "Print this node's id and name, as a line of peers.allow; makes the identity.",
+         KeyFlags::folder, kJsonOnly, 0, 0, &verbs::id},
+    Verb{"key", "new|show|rotate|promote|id",
+         "Make the swarm's secret, show which ones are accepted (never a secret), make the next "
+         "one, "
+         "or let it take over.",
+         KeyFlags::all, kKeyFlags, 1, 1, &verbs::key},
     Verb{"log-level",
          "LEVEL",
          "Change how much the running node logs.",

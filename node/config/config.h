@@ -18,7 +18,7 @@
 namespace starling::node {
 
 enum class Ui : std::uint8_t { automatic, tui, plain, json, none };
-enum class SwarmMode : std::uint8_t { secret, open };
+enum class SwarmMode : std::uint8_t { secret, open, closed };
 enum class Adopt : std::uint8_t { automatic, always, never };
 enum class Precision : std::uint8_t { automatic, fp32, bf16 };
 enum class Codec : std::uint8_t { automatic, l0, l1, l2, l3, l4, l5, l6, none };
@@ -60,6 +60,7 @@ struct SwarmConfig {
   SwarmMode mode = SwarmMode::secret;
   std::string name = "starling";  // decides the swarm in open mode only
   std::string secret_file;  // empty: DIR/secret, made where it is missing and no peer is given
+  Duration secret_overlap = std::chrono::hours(24);
   std::string invite;
   std::optional<std::uint32_t> degree;
   Adopt adopt = Adopt::automatic;

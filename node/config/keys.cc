@@ -19,7 +19,7 @@ using fields::Decimal;
 using fields::Time;
 
 constexpr std::array<std::string_view, 5> kUiWords{"auto", "tui", "plain", "json", "none"};
-constexpr std::array<std::string_view, 2> kModeWords{"secret", "open"};
+constexpr std::array<std::string_view, 3> kModeWords{"secret", "open", "closed"};
 constexpr std::array<std::string_view, 3> kAdoptWords{"auto", "always", "never"};
 constexpr std::array<std::string_view, 3> kPrecisionWords{"auto", "fp32", "bf16"};
 constexpr std::array<std::string_view, 9> kCodecWords{"auto", "L0", "L1", "L2",  "L3",
@@ -206,9 +206,10 @@ constexpr std::array kKeys{
         "nodes behind one translated address; a flood then costs that many times 0.13 ms."),
 
     row<Choice<&C::swarm, &SwarmConfig::mode, kModeWords>>(
-        "swarm.mode", "", "secret|open",
+        "swarm.mode", "", "secret|open|closed",
         "secret: only nodes that hold the swarm's secret take part. open: anybody with an address, "
-        "who may then also invent identities."),
+        "who may then also invent identities. closed: as secret, and only nodes that are listed in "
+        "DIR/peers.allow, without which the node does not start."),
     row<Text<&C::swarm, &SwarmConfig::name, swarm_name>>(
         "swarm.name", "", "NAME",
         "Names the swarm in open mode: nodes with the same name are the same swarm."),
@@ -216,6 +217,10 @@ constexpr std::array kKeys{
         "swarm.secret_file", "--secret-file", "FILE",
         "File with the swarm's secret, mode 0600. Without it DIR/secret is used, and made where it "
         "is missing: a new swarm."),
+    row<Time<&C::swarm, &SwarmConfig::secret_overlap, 0, 30 * kDay>>(
+        "swarm.secret_overlap", "", "D",
+        "How long the previous secret still opens this node's door after a rotation. Shorter shuts "
+        "a lost copy out sooner; nodes without the new secret are then alone."),
     row<Text<&C::swarm, &SwarmConfig::invite, an_invite>>(
         "swarm.invite", "--invite", "STRING|@FILE|-",
         "A one-time invite (starling1:...) instead of peers and a secret; - reads it from standard "

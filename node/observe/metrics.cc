@@ -28,7 +28,7 @@ constexpr std::array<MetricSpec, 35> kMetrics{{
      "Always 1; the labels say what this program was built from.", "version=*;libtorch=*"},
     {run_info, "starling_run_info", gauge, "",
      "1 for what this node runs now, by the labels; 0 for what it ran before.",
-     "model=*;mode=secret,open;device=*"},
+     "model=*;mode=secret,open,closed;device=*"},
     {up_seconds, "starling_uptime_seconds", gauge, "seconds", "Time since the process started.",
      ""},
     {train_steps, "starling_train_steps_total", counter, "steps", "Steps of this replica.", ""},

@@ -63,7 +63,7 @@ struct StatusSnapshot {
   std::string http;     // where it serves HTTP; empty when off
   struct Swarm {
     std::string id;
-    std::string mode;  // "secret" or "open"
+    std::string mode;  // "secret", "open" or "closed"
     std::string fingerprint;
   } swarm;
   struct Model {

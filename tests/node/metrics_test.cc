@@ -36,6 +36,13 @@ void fill(Metrics& metrics) {
 }  // namespace
 
 TEST_SUITE("node/metrics") {
+  TEST_CASE("every mode of a swarm has its place in the facts of the run") {
+    Metrics metrics;
+    for (const auto* mode : {"secret", "open", "closed"})
+      metrics.set(Metric::run_info, 1, {"small", mode, "cpu"});
+    CHECK(contains(metrics.render(), "mode=\"closed\""));
+  }
+
   TEST_CASE("what a snapshot says appears in the text for Prometheus") {
     Metrics metrics;
     metrics.update(busy_snapshot());

@@ -1,0 +1,84 @@
+// AccessFiles: the files that say who may have a session with this node, watched for changes.
+#pragma once
+
+#include "node/base/clock.h"
+#include "node/base/result.h"
+#include "node/secret_files.h"
+#include "node/wall_time.h"
+#include "transport/peer_rules.h"
+#include "transport/secret.h"
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace starling::node {
+
+// Whether the node may be without a list of allowed nodes.
+enum class AllowList : std::uint8_t { optional, required };
+
+struct AccessPaths {
+  std::optional<SecretFiles> secret;  // nothing in an open swarm
+  std::filesystem::path allow;
+  std::filesystem::path deny;
+};
+
+// What the files say.
+struct Access {
+  std::optional<transport::SwarmKey> key;  // nothing in an open swarm
+  transport::PeerRules rules;
+};
+
+// Reads DIR/peers.allow, DIR/peers.deny and the files of the secret, and notices when they change.
+//
+// peers.allow restricts as soon as it is there; an empty one allows nobody. A list that was read
+// and is gone later is an error, not "everybody": an editor that replaces a file, or a mount that
+// failed, opens no door. Whoever reads an error goes on with what the files said before.
+//
+// Owned by the node; used by one thread at a time, one that may wait for a disk. Cost: five stats a
+// look, and reading what there is when one differs.
+class AccessFiles {
+ public:
+  AccessFiles(AccessPaths paths, AllowList allow_list, Duration secret_overlap);
+
+  // Errors:  those of load_keys; bad_config for a line that is no node id, with file, line, value
+  //          and remedy, and for a missing list that is required; permission for a list that others
+  //          may write; too_large; too_many; io_failed.
+  [[nodiscard]] Result<Access> read(WallTime now);
+
+  // read(), if any file is not what it was at the last read, or the previous secret has had its
+  // time; otherwise nothing.
+  [[nodiscard]] std::optional<Result<Access>> look(WallTime now);
+
+ private:
+  // What a stat tells of a change; all zero: no file.
+  struct Trace {
+    std::uint64_t inode = 0;
+    std::int64_t modified_s = 0;
+    std::int64_t modified_ns = 0;
+    std::int64_t size = 0;
+    friend bool operator==(const Trace&, const Trace&) = default;
+  };
+  struct Traces {
+    std::array<Trace, 5> files;
+    bool previous_counts = false;
+    friend bool operator==(const Traces&, const Traces&) = default;
+  };
+
+  [[nodiscard]] static Trace trace(const std::filesystem::path& file);
+  [[nodiscard]] Traces traces(WallTime now) const;
+  [[nodiscard]] static Result<std::optional<std::set<NodeId>>> read_list(
+      const std::filesystem::path& file, bool was_there);
+
+  AccessPaths paths_;
+  AllowList allow_list_;
+  Duration secret_overlap_;
+  Traces seen_;
+  bool had_allow_ = false;
+  bool had_deny_ = false;
+};
+
+}  // namespace starling::node

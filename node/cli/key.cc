@@ -1,0 +1,188 @@
+// `starling id` and `starling key`: this node's identity, and the swarm's secret with its
+// rotation. They work on files, whether or not a node runs: a running one sees the change.
+#include "node/base/posix_file.h"
+#include "node/cli/exit_code.h"
+#include "node/cli/verb_list.h"
+#include "node/config/values.h"
+#include "node/printable.h"
+#include "node/secret_files.h"
+#include "node/state_dir.h"
+#include "transport/identity.h"
+#include "transport/private_file.h"
+#include "transport/secret.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <ostream>
+#include <utility>
+
+namespace starling::node::verbs {
+
+namespace {
+
+namespace fs = std::filesystem;
+using transport::SwarmSecret;
+
+constexpr std::size_t kMaxPassphrase = 1'024;
+
+SecretFiles files_of(const Config& config) {
+  return SecretFiles::beside(config.swarm.secret_file.empty() ? fs::path(config.node.dir) / "secret"
+                                                              : fs::path(config.swarm.secret_file));
+}
+
+// The folder of a node that never ran, private from the start.
+Result<void> make_folder(const fs::path& dir) {
+  std::error_code error;
+  if (dir.has_parent_path()) fs::create_directories(dir.parent_path(), error);
+  if (::mkdir(dir.c_str(), 0700) == 0 || errno == EEXIST) return {};
+  return fail(errc_of_errno(errno), Doing::writing_file, dir.string() + ": cannot be made");
+}
+
+Result<std::string> read_passphrase(const std::string& file) {
+  TRY(auto text, file == "-" ? read_whole("/dev/stdin", kMaxPassphrase)
+                             : transport::read_private_file(file, kMaxPassphrase,
+                                                            transport::Ownership::mounted));
+  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+Result<SwarmSecret> fresh_secret(const Arguments& arguments) {
+  const auto given = arguments.given.find("--passphrase-file");
+  if (given == arguments.given.end()) return SwarmSecret::generate();
+  if (!arguments.config.forced("swarm.name"))
+    return fail(Errc::bad_argument, Doing::parsing_arguments,
+                "--passphrase-file needs the swarm's name, which salts the passphrase: add --set "
+                "swarm.name=NAME, the same on every node");
+  TRY(auto passphrase, read_passphrase(given->second));
+  auto secret = SwarmSecret::from_passphrase(passphrase, arguments.config.swarm.name);
+  transport::wipe(std::as_writable_bytes(std::span(passphrase)));
+  return secret;
+}
+
+Result<void> make_new(const Arguments& arguments, std::ostream& out) {
+  const auto files = files_of(arguments.config);
+  if (arguments.config.swarm.secret_file.empty()) TRY_VOID(make_folder(arguments.config.node.dir));
+  TRY(const SwarmSecret secret, fresh_secret(arguments));
+  const auto created = secret.create(files.current);
+  if (!created && created.error().code == Errc::already_exists)
+    return fail(Errc::already_exists, Doing::writing_file,
+                files.current.string() +
+                    " is there already: `starling key rotate` makes the next secret of its swarm; "
+                    "remove the file to begin another swarm");
+  if (!created) return created;
+  out << fmt::format("swarm {}: a new secret is in {} (mode 0600)\n", short_form(secret.swarm()),
+                     printable(files.current.string()));
+  return {};
+}
+
+// One of the three files as people may see it: never the secret itself.
+Result<nlohmann::json> describe(const fs::path& file) {
+  auto secret = SwarmSecret::load(file);
+  if (!secret && secret.error().code == Errc::not_found) return nullptr;
+  if (!secret) return fail(std::move(secret).error());
+  return nlohmann::json{{"file", file.string()},
+                        {"swarm", to_hex(secret->swarm().view())},
+                        {"epoch", secret->epoch()},
+                        {"key", to_hex(transport::SwarmKey::of(*secret).current()->id)}};
+}
+
+Result<void> show(const Arguments& arguments, std::ostream& out) {
+  const auto files = files_of(arguments.config);
+  nlohmann::json all{{"schema", 1}};
+  TRY(all["current"], describe(files.current));
+  TRY(all["next"], describe(files.next));
+  TRY(all["previous"], describe(files.previous));
+  if (all["current"].is_null())
+    return fail(Errc::not_found, Doing::reading_file,
+                files.current.string() + ": there is no secret; `starling key new` makes one");
+  if (arguments.has("--json")) {
+    out << all.dump() << '\n';
+    return {};
+  }
+  for (const auto* which : {"current", "next", "previous"}) {
+    const auto& one = all[which];
+    if (!one.is_null())
+      out << fmt::format("{:<9} swarm {}  epoch {}  key id {}  {}\n", which,
+                         one["swarm"].get<std::string>().substr(0, 8),
+                         one["epoch"].get<std::uint64_t>(), one["key"].get<std::string>(),
+                         printable(one["file"].get<std::string>()));
+  }
+  return {};
+}
+
+Result<void> rotate(const Arguments& arguments, std::ostream& out) {
+  const auto files = files_of(arguments.config);
+  TRY_VOID(begin_rotation(files));
+  out << fmt::format(
+      "the next secret is in {} (mode 0600); this node accepts it from now on.\n"
+      "Copy it beside the secret of every other node, with the same name ending; then run\n"
+      "    starling key promote\n"
+      "on each of them, in any order.\n",
+      printable(files.next.string()));
+  return {};
+}
+
+Result<void> promote(const Arguments& arguments, std::ostream& out) {
+  const auto files = files_of(arguments.config);
+  TRY(const auto epoch, promote_next(files));
+  out << fmt::format(
+      "the secret of epoch {} is in force; the one before it is in {} and opens this node's door "
+      "for {} more\n",
+      epoch, printable(files.previous.string()),
+      show_duration(arguments.config.swarm.secret_overlap));
+  return {};
+}
+
+Result<void> show_id(const Arguments& arguments, const Terminal& terminal) {
+  const fs::path dir = arguments.config.node.dir;
+  const auto file = dir / "identity.key";
+  TRY_VOID(make_folder(dir));
+  std::error_code ignored;
+  const bool existed = fs::exists(file, ignored);
+  TRY(const auto identity, transport::Identity::load_or_create(file));
+  if (!existed)
+    terminal.err << fmt::format("made a new identity in {}\n", printable(file.string()));
+  const auto id = to_hex(identity.id().view());
+  const auto name = default_name(identity.id());
+  if (arguments.has("--json"))
+    terminal.out << nlohmann::json{{"schema", 1}, {"id", id}, {"name", name}}.dump() << '\n';
+  else
+    terminal.out << id << ' ' << name << '\n';
+  return {};
+}
+
+int finish(std::string_view verb, const Result<void>& done, const Terminal& terminal) {
+  return done ? number_of(ExitCode::good) : report(verb, done.error(), terminal);
+}
+
+}  // namespace
+
+int id(const Arguments& arguments, const Surroundings& surroundings) {
+  return finish("id", show_id(arguments, surroundings.terminal), surroundings.terminal);
+}
+
+int key(const Arguments& arguments, const Surroundings& surroundings) {
+  const auto& terminal = surroundings.terminal;
+  const auto& what = arguments.words.front();
+  const auto no = [&](std::string detail) {
+    return report("key", {Errc::bad_argument, Doing::parsing_arguments, std::move(detail)},
+                  terminal);
+  };
+  if (arguments.has("--passphrase-file") && what != "new")
+    return no("--passphrase-file belongs to `key new`");
+  if (arguments.has("--json") && what != "show" && what != "id")
+    return no("--json belongs to `key show` and `key id`");
+  if (what == "id") return id(arguments, surroundings);
+  if (arguments.config.swarm.mode == SwarmMode::open) return no("an open swarm has no secret");
+  if (what == "new") return finish("key", make_new(arguments, terminal.out), terminal);
+  if (what == "show") return finish("key", show(arguments, terminal.out), terminal);
+  if (what == "rotate") return finish("key", rotate(arguments, terminal.out), terminal);
+  if (what == "promote") return finish("key", promote(arguments, terminal.out), terminal);
+  return no(fmt::format("no \"{}\": new, show, rotate, promote or id", printable(what)));
+}
+
+}  // namespace starling::node::verbs

@@ -1,0 +1,105 @@
+#include "node/secret_files.h"
+
+#include "node/base/posix_file.h"
+#include "node/state_dir.h"
+#include "transport/secure_memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+namespace fs = std::filesystem;
+using transport::SwarmSecret;
+
+// The secret in a file that need not be there.
+Result<std::optional<SwarmSecret>> load_if_there(const fs::path& file, const SwarmId& swarm) {
+  auto secret = SwarmSecret::load(file);
+  if (!secret && secret.error().code == Errc::not_found) return std::nullopt;
+  if (!secret) return fail(std::move(secret).error());
+  if (secret->swarm() != swarm)
+    return fail(Errc::wrong_swarm, Doing::reading_file,
+                fmt::format("{} belongs to swarm {}, the secret in force to {}: remove it, or make "
+                            "the next secret with `starling key rotate`",
+                            file.string(), short_form(secret->swarm()), short_form(swarm)));
+  return std::optional<SwarmSecret>(std::move(*secret));
+}
+
+// When the file was written, which is when its secret ceased to be the current one.
+bool still_accepted(const fs::path& file, Duration overlap, WallTime now) {
+  struct stat info{};
+  if (::stat(file.c_str(), &info) != 0) return false;
+  const WallTime written{std::chrono::seconds(info.st_mtim.tv_sec)};
+  return now - written < overlap;
+}
+
+}  // namespace
+
+SecretFiles SecretFiles::beside(const fs::path& current) {
+  return {current, current.string() + ".next", current.string() + ".previous"};
+}
+
+Result<void> begin_rotation(const SecretFiles& files) {
+  TRY(const SwarmSecret current, SwarmSecret::load(files.current));
+  const auto created = current.rotated().create(files.next);
+  if (!created && created.error().code == Errc::already_exists)
+    return fail(
+        Errc::already_exists, Doing::writing_file,
+        fmt::format("{} is there already, so a rotation is under way: copy it to the other "
+                    "nodes and promote it (`starling key promote`), or remove it everywhere",
+                    files.next.string()));
+  return created;
+}
+
+Result<std::uint64_t> promote_next(const SecretFiles& files) {
+  TRY(const SwarmSecret current, SwarmSecret::load(files.current));
+  TRY(const auto next, load_if_there(files.next, current.swarm()));
+  if (!next)
+    return fail(Errc::not_found, Doing::reading_file,
+                fmt::format("{}: there is no next secret; `starling key rotate` on one node makes "
+                            "it, the others get a copy",
+                            files.next.string()));
+  if (next->epoch() <= current.epoch())
+    return fail(
+        Errc::bad_argument, Doing::reading_file,
+        fmt::format("{} is of epoch {}, the secret in force of epoch {}: it is not the next "
+                    "one; remove it",
+                    files.next.string(), next->epoch(), current.epoch()));
+  auto text = current.print();
+  const auto kept = write_whole(files.previous, text, FileMode::secret);
+  transport::wipe(std::as_writable_bytes(std::span(text)));
+  TRY_VOID(kept);
+  if (::rename(files.next.c_str(), files.current.c_str()) != 0) {
+    const int error = errno;
+    return fail(errc_of_errno(error), Doing::writing_file,
+                fmt::format("{}: cannot become {}: {}", files.next.string(), files.current.string(),
+                            std::generic_category().message(error)));
+  }
+  const auto folder = files.current.has_parent_path() ? files.current.parent_path() : fs::path(".");
+  const Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!parent.ok() || ::fsync(parent.number()) != 0)
+    return fail(errc_of_errno(errno), Doing::writing_file, folder.string() + ": cannot be flushed");
+  return next->epoch();
+}
+
+Result<transport::SwarmKey> load_keys(const SecretFiles& files, Duration overlap, WallTime now) {
+  TRY(const SwarmSecret current, SwarmSecret::load(files.current));
+  auto key = transport::SwarmKey::of(current);
+  TRY(const auto next, load_if_there(files.next, current.swarm()));
+  if (next) key.also_accept(*next);
+  if (!still_accepted(files.previous, overlap, now)) return key;
+  TRY(const auto previous, load_if_there(files.previous, current.swarm()));
+  if (previous) key.also_accept(*previous);
+  return key;
+}
+
+}  // namespace starling::node

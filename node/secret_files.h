@@ -1,0 +1,50 @@
+// The files of the swarm's secret, and how one secret follows another in them.
+//
+//   FILE            FILE.next         FILE.previous     means
+//   -------------   ---------------   ---------------   -----------------------------------------
+//   the secret      -                 -                 no rotation is under way
+//   the secret      the next one      -                 both are accepted, dials use the first
+//   the next one    -                 the secret        promoted: dials use the new one, the old
+//                                                       one is accepted for swarm.secret_overlap
+//
+// A crash while promoting leaves the secret in FILE and in FILE.previous, and the next one still in
+// FILE.next: promoting again goes on from there.
+#pragma once
+
+#include "node/base/clock.h"
+#include "node/base/result.h"
+#include "node/wall_time.h"
+#include "transport/secret.h"
+
+#include <cstdint>
+#include <filesystem>
+
+namespace starling::node {
+
+struct SecretFiles {
+  std::filesystem::path current;
+  std::filesystem::path next;
+  std::filesystem::path previous;
+
+  [[nodiscard]] static SecretFiles beside(const std::filesystem::path& current);
+};
+
+// Makes FILE.next: fresh random bytes of the same swarm, one epoch later.
+//
+// Errors:  those of SwarmSecret::load; already_exists while a rotation is under way.
+[[nodiscard]] Result<void> begin_rotation(const SecretFiles& files);
+
+// Copies FILE to FILE.previous and renames FILE.next to FILE; the new epoch.
+//
+// Errors:  not_found without FILE.next; wrong_swarm if it belongs to another swarm; bad_argument if
+//          it is not later than the secret in force; those of write_whole. FILE is whole always.
+[[nodiscard]] Result<std::uint64_t> promote_next(const SecretFiles& files);
+
+// The keys for handshakes that the files stand for at this time.
+//
+// Errors:  those of SwarmSecret::load, for whichever file is there; wrong_swarm for a file of
+//          another swarm, naming it and the remedy.
+[[nodiscard]] Result<transport::SwarmKey> load_keys(const SecretFiles& files, Duration overlap,
+                                                    WallTime now);
+
+}  // namespace starling::node

@@ -1,0 +1,120 @@
+// Who may have a session: lists of nodes and rotations of the secret, under a running swarm.
+#include "tests/e2e/swarm.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+
+using namespace starling::e2e;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::vector<std::string>& endless_run() {
+  static const std::vector<std::string> arguments{"--data",    "synthetic:size=16,channels=1",
+                                                  "--model",   "small",
+                                                  "--batch",   "32",
+                                                  "--until",   "samples=100000000",
+                                                  "--threads", "1"};
+  return arguments;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+bool said(const NodeProcess& node, const std::string& part) {
+  return contains(node.process().standard_error(), part);
+}
+
+// Exchanges of a node over all its edges.
+std::int64_t exchanges(const NodeProcess& node) {
+  const auto status = node.status();
+  if (!status.is_object()) return 0;
+  std::int64_t sum = 0;
+  for (const auto& edge : status.at("neighbours")) sum += edge.at("exchanges").get<std::int64_t>();
+  return sum;
+}
+
+Finished command(std::vector<std::string> words) {
+  words.insert(words.begin(), starling_binary());
+  return run_to_end(words);
+}
+
+}  // namespace
+
+TEST_SUITE("e2e/access") {
+  TEST_CASE("a node that is denied loses its session and is told why, and comes back when it may") {
+    Swarm swarm(endless_run());
+    swarm.start(2);
+    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1}, 2); }));
+    const auto list = swarm.node(0).dir() / "peers.deny";
+
+    std::ofstream(list) << swarm.node(1).id() << " the second node\n";
+
+    INFO(swarm.logs());
+    CHECK(eventually(20s, [&] { return said(swarm.node(1), "on the list of denied nodes"); }));
+    CHECK(eventually(60s, [&] { return alive_members(swarm.node(0)) == 1; }));
+    std::ofstream(list) << "# nobody\n";
+    CHECK(eventually(90s, [&] { return swarm.all_see({0, 1}, 2); }));
+  }
+
+  TEST_CASE("a closed swarm lets in who is listed and tells others why not") {
+    const TempDir dir;
+    const auto first = dir.path() / "first";
+    const auto listed = dir.path() / "listed";
+    const auto id = command({"id", "--dir", listed.string()});
+    REQUIRE(id.status == 0);
+    REQUIRE(command({"id", "--dir", first.string()}).status == 0);
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(), {"--set", "swarm.mode=closed"});
+    NodeProcess closed_without(first, arguments);
+    const auto ended = closed_without.process().wait(60s);
+    REQUIRE(ended);
+    CHECK(ended->status == 2);
+    CHECK(said(closed_without, "peers.allow"));
+
+    std::ofstream(first / "peers.allow") << id.out;
+    NodeProcess node(first, arguments);
+    auto joining = endless_run();
+    joining.insert(joining.end(),
+                   {"--peer", node.address(), "--secret-file", (first / "secret").string(),
+                    "--require-peers", "1", "--join-timeout", "60s"});
+    NodeProcess stranger(dir.path() / "stranger", joining);
+    NodeProcess guest(listed, joining);
+
+    CHECK(eventually(60s, [&] { return alive_members(node) == 2; }));
+    CHECK(node.state_of(guest.id()) == "alive");
+    const auto refused = stranger.process().wait(120s);
+    INFO(stranger.process().standard_error());
+    REQUIRE(refused);
+    CHECK(refused->status == 5);
+    CHECK(said(stranger, "not on the list of allowed nodes"));
+  }
+
+  TEST_CASE("a rotation of the secret under a running swarm costs no session") {
+    Swarm swarm(endless_run());
+    swarm.start(2);
+    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1}, 2); }));
+    const auto file = swarm.secret_file();
+    const auto both_said = [&](const std::string& part) {
+      return eventually(30s,
+                        [&] { return said(swarm.node(0), part) && said(swarm.node(1), part); });
+    };
+
+    REQUIRE(command({"key", "rotate", "--secret-file", file}).status == 0);
+    REQUIRE(both_said("access.read"));
+    REQUIRE(command({"key", "promote", "--secret-file", file}).status == 0);
+
+    INFO(swarm.logs());
+    CHECK(both_said("secret_epoch=1"));
+    CHECK(both_said("session.renewed"));
+    const auto before = exchanges(swarm.node(0));
+    CHECK(eventually(60s, [&] { return exchanges(swarm.node(0)) > before + 3; }));
+    CHECK_FALSE(said(swarm.node(0), "session.down"));
+    CHECK_FALSE(said(swarm.node(1), "session.down"));
+    swarm.start(1);
+    CHECK(eventually(60s, [&] { return swarm.all_see({0, 1, 2}, 3); }));
+  }
+}

@@ -1,0 +1,154 @@
+#include "node/access_files.h"
+
+#include "tests/node/scratch.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <string>
+
+using namespace starling;
+using namespace starling::node;
+using namespace std::chrono_literals;
+using transport::SwarmSecret;
+
+namespace {
+
+NodeId some_node(unsigned char number) {
+  NodeId id;
+  id.bytes.fill(std::byte{number});
+  return id;
+}
+
+std::string line_of(const NodeId& id) { return to_hex(id.view()) + " somebody\n"; }
+
+struct Folder {
+  explicit Folder(AllowList allow_list = AllowList::optional)
+      : files({.secret = secret,
+               .allow = scratch.path() / "peers.allow",
+               .deny = scratch.path() / "peers.deny"},
+              allow_list, 24h) {
+    REQUIRE(SwarmSecret::generate().create(secret.current));
+  }
+
+  Scratch scratch;
+  SecretFiles secret = SecretFiles::beside(scratch.path() / "secret");
+  AccessFiles files;
+};
+
+}  // namespace
+
+TEST_SUITE("node/access_files") {
+  TEST_CASE("without lists everybody with the secret is welcome") {
+    Folder folder;
+    const auto access = folder.files.read(wall_now()).value();
+    CHECK(access.key.has_value());
+    CHECK(access.rules == transport::PeerRules{});
+    CHECK_FALSE(folder.files.look(wall_now()));
+  }
+
+  TEST_CASE("a list that comes, changes and is emptied is noticed each time, once") {
+    Folder folder;
+    REQUIRE(folder.files.read(wall_now()));
+    folder.scratch.write("peers.allow", line_of(some_node(1)));
+    folder.scratch.write("peers.deny", "# nobody\n");
+    const auto came = folder.files.look(wall_now());
+    REQUIRE(came);
+    CHECK((*came)->rules.allowed == std::set{some_node(1)});
+    CHECK((*came)->rules.denied.empty());
+    CHECK_FALSE(folder.files.look(wall_now()));
+
+    folder.scratch.write("peers.allow", line_of(some_node(1)) + line_of(some_node(2)));
+    folder.scratch.write("peers.deny", line_of(some_node(2)));
+    const auto changed = folder.files.look(wall_now());
+    REQUIRE(changed);
+    CHECK((*changed)->rules.allowed == std::set{some_node(1), some_node(2)});
+    CHECK((*changed)->rules.denied == std::set{some_node(2)});
+
+    folder.scratch.write("peers.allow", "");
+    const auto emptied = folder.files.look(wall_now());
+    REQUIRE(emptied);
+    CHECK((*emptied)->rules.allowed == std::set<NodeId>{});
+    CHECK_FALSE(folder.files.look(wall_now()));
+  }
+
+  TEST_CASE("a wrong line names file, line, value and remedy, and is told once") {
+    Folder folder;
+    REQUIRE(folder.files.read(wall_now()));
+    folder.scratch.write("peers.deny", line_of(some_node(1)) + "mossy-otter\n");
+    const auto wrong = folder.files.look(wall_now());
+    REQUIRE(wrong);
+    REQUIRE_FALSE(*wrong);
+    const auto& detail = wrong->error().detail;
+    CHECK(detail.find("peers.deny: line 2: \"mossy-otter\"") != std::string::npos);
+    CHECK(detail.find("starling id") != std::string::npos);
+    CHECK_FALSE(folder.files.look(wall_now()));
+    folder.scratch.write("peers.deny", line_of(some_node(1)));
+    CHECK((*folder.files.look(wall_now()))->rules.denied == std::set{some_node(1)});
+  }
+
+  TEST_CASE("a list that vanishes is an error and not an open door") {
+    for (const auto* name : {"peers.allow", "peers.deny"}) {
+      CAPTURE(name);
+      Folder folder;
+      folder.scratch.write(name, line_of(some_node(1)));
+      REQUIRE(folder.files.read(wall_now()));
+      std::filesystem::remove(folder.scratch.path() / name);
+      const auto gone = folder.files.look(wall_now());
+      REQUIRE(gone);
+      REQUIRE_FALSE(*gone);
+      CHECK(gone->error().code == Errc::not_found);
+      folder.scratch.write(name, line_of(some_node(2)));
+      CHECK((*folder.files.look(wall_now())).has_value());
+    }
+  }
+
+  TEST_CASE("a list that others may write is refused with the command that mends it") {
+    Folder folder;
+    const auto file = folder.scratch.write("peers.allow", line_of(some_node(1)));
+    REQUIRE(::chmod(file.c_str(), 0664) == 0);
+    const auto refused = folder.files.read(wall_now());
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == Errc::permission);
+    CHECK(refused.error().detail.find("chmod 644") != std::string::npos);
+  }
+
+  TEST_CASE("a closed swarm needs a list of allowed nodes") {
+    Folder folder(AllowList::required);
+    const auto missing = folder.files.read(wall_now());
+    REQUIRE_FALSE(missing);
+    CHECK(missing.error().code == Errc::bad_config);
+    CHECK(missing.error().detail.find("peers.allow") != std::string::npos);
+    folder.scratch.write("peers.allow", line_of(some_node(1)));
+    CHECK(folder.files.read(wall_now()).has_value());
+  }
+
+  TEST_CASE("a rotation of the secret is noticed at each of its steps") {
+    Folder folder;
+    REQUIRE(folder.files.read(wall_now()));
+    REQUIRE(begin_rotation(folder.secret));
+    auto begun = folder.files.look(wall_now());
+    REQUIRE(begun);
+    CHECK((*begun)->key->current()->epoch == 0);
+    REQUIRE(promote_next(folder.secret));
+    auto promoted = folder.files.look(wall_now());
+    REQUIRE(promoted);
+    CHECK((*promoted)->key->current()->epoch == 1);
+    CHECK_FALSE(folder.files.look(wall_now()));
+    CHECK(folder.files.look(wall_now() + 25h));
+    CHECK_FALSE(folder.files.look(wall_now() + 26h));
+  }
+
+  TEST_CASE("an open swarm has lists, too, and no secret") {
+    const Scratch scratch;
+    scratch.write("peers.deny", line_of(some_node(1)));
+    AccessFiles files({.secret = std::nullopt,
+                       .allow = scratch.path() / "peers.allow",
+                       .deny = scratch.path() / "peers.deny"},
+                      AllowList::optional, 24h);
+    const auto access = files.read(wall_now()).value();
+    CHECK_FALSE(access.key.has_value());
+    CHECK(access.rules.denied == std::set{some_node(1)});
+  }
+}

@@ -1,0 +1,130 @@
+#include "node/secret_files.h"
+
+#include "tests/node/scratch.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <chrono>
+
+using namespace starling;
+using namespace starling::node;
+using namespace std::chrono_literals;
+using transport::SwarmKey;
+using transport::SwarmSecret;
+
+namespace {
+
+constexpr Duration kDay = 24h;
+
+struct Files {
+  Files() { REQUIRE(SwarmSecret::generate().create(files.current)); }
+  [[nodiscard]] SwarmSecret load() const { return SwarmSecret::load(files.current).value(); }
+
+  Scratch scratch;
+  SecretFiles files = SecretFiles::beside(scratch.path() / "secret");
+};
+
+bool accepts(const SwarmKey& key, const SwarmSecret& secret) {
+  return key.find(SwarmKey::of(secret).current()->id) != nullptr;
+}
+
+bool dials_with(const SwarmKey& key, const SwarmSecret& secret) {
+  return key.current()->id == SwarmKey::of(secret).current()->id;
+}
+
+bool is_private(const std::filesystem::path& file) {
+  struct stat info{};
+  return ::stat(file.c_str(), &info) == 0 && (info.st_mode & 0777U) == 0600;
+}
+
+}  // namespace
+
+TEST_SUITE("node/secret_files") {
+  TEST_CASE("a rotation goes from one secret over both to the next one") {
+    const Files at;
+    const auto& files = at.files;
+    const auto first = at.load();
+    CHECK(dials_with(load_keys(files, kDay, wall_now()).value(), first));
+
+    REQUIRE(begin_rotation(files));
+    const auto next = SwarmSecret::load(files.next).value();
+    CHECK(next.epoch() == 1);
+    CHECK(next.swarm() == first.swarm());
+    CHECK(is_private(files.next));
+    const auto during = load_keys(files, kDay, wall_now()).value();
+    CHECK(dials_with(during, first));
+    CHECK(accepts(during, next));
+
+    CHECK(promote_next(files).value() == 1);
+    CHECK_FALSE(std::filesystem::exists(files.next));
+    CHECK(is_private(files.current));
+    CHECK(is_private(files.previous));
+    const auto after = load_keys(files, kDay, wall_now()).value();
+    CHECK(dials_with(after, next));
+    CHECK(accepts(after, first));
+  }
+
+  TEST_CASE("the previous secret opens nothing when its time is over") {
+    const Files at;
+    const auto first = at.load();
+    REQUIRE(begin_rotation(at.files));
+    REQUIRE(promote_next(at.files));
+    CHECK(accepts(load_keys(at.files, kDay, wall_now() + 23h).value(), first));
+    CHECK_FALSE(accepts(load_keys(at.files, kDay, wall_now() + 25h).value(), first));
+    CHECK_FALSE(accepts(load_keys(at.files, 0s, wall_now() + 1s).value(), first));
+  }
+
+  TEST_CASE("the next rotation may begin while the previous secret still counts") {
+    const Files at;
+    const auto first = at.load();
+    REQUIRE(begin_rotation(at.files));
+    REQUIRE(promote_next(at.files));
+    REQUIRE(begin_rotation(at.files));
+    const auto key = load_keys(at.files, kDay, wall_now()).value();
+    CHECK(accepts(key, first));
+    CHECK(accepts(key, SwarmSecret::load(at.files.next).value()));
+    CHECK(promote_next(at.files).value() == 2);
+    CHECK_FALSE(accepts(load_keys(at.files, kDay, wall_now()).value(), first));
+  }
+
+  TEST_CASE("what is no step of a rotation is refused with the remedy, and changes nothing") {
+    const Files at;
+    const auto none = promote_next(at.files);
+    REQUIRE_FALSE(none);
+    CHECK(none.error().code == Errc::not_found);
+    CHECK(none.error().detail.find("key rotate") != std::string::npos);
+
+    REQUIRE(begin_rotation(at.files));
+    const auto twice = begin_rotation(at.files);
+    REQUIRE_FALSE(twice);
+    CHECK(twice.error().code == Errc::already_exists);
+
+    std::filesystem::remove(at.files.next);
+    REQUIRE(at.load().create(at.files.next));  // the same one again
+    CHECK(promote_next(at.files).error().code == Errc::bad_argument);
+    std::filesystem::remove(at.files.next);
+    REQUIRE(SwarmSecret::generate().create(at.files.next));
+    CHECK(promote_next(at.files).error().code == Errc::wrong_swarm);
+    CHECK(load_keys(at.files, kDay, wall_now()).error().code == Errc::wrong_swarm);
+    CHECK(at.load().epoch() == 0);
+    CHECK_FALSE(std::filesystem::exists(at.files.previous));
+  }
+
+  TEST_CASE("promoting goes on where a crash ended it") {
+    const Files at;
+    REQUIRE(begin_rotation(at.files));
+    // The first half of promoting: FILE.previous is written, FILE.next is not FILE yet.
+    REQUIRE(at.load().create(at.files.previous));
+    CHECK(accepts(load_keys(at.files, kDay, wall_now()).value(), at.load()));
+    CHECK(promote_next(at.files).value() == 1);
+    CHECK(at.load().epoch() == 1);
+  }
+
+  TEST_CASE("a next secret that others can read is refused") {
+    const Files at;
+    REQUIRE(begin_rotation(at.files));
+    REQUIRE(::chmod(at.files.next.c_str(), 0644) == 0);
+    CHECK(load_keys(at.files, kDay, wall_now()).error().code == Errc::permission);
+  }
+}
