@@ -117,6 +117,18 @@ double difference_norm(const DeltaPair& pair, Isa isa) {
   return std::sqrt(energy);
 }
 
+double difference_norm_bound(const DeltaPair& pair) {
+  // What rounding of differences and sums may add to the norm.
+  constexpr double kMargin = 1 + 1e-6;
+  double energy = 0;
+  for (std::size_t block = 0; block < pair.own.layout().blocks(); ++block) {
+    const double norm =
+        std::sqrt(energy_bound(pair.own, block)) + std::sqrt(energy_bound(pair.theirs, block));
+    energy += norm * norm;
+  }
+  return kMargin * std::sqrt(energy);
+}
+
 double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& state, Isa isa) {
   const Layout& layout = pair.own.layout();
   STARLING_CHECK_OP(state.parameters.size(), ==, layout.size());

@@ -67,6 +67,12 @@ struct DeltaPair {
 // Cost:    decodes both deltas once; no model-sized memory. The same value with every Isa.
 [[nodiscard]] double difference_norm(const DeltaPair& pair, Isa isa);
 
+// No less than difference_norm(), and with most pairs less than twice as much. Where that is
+// infinite, because a difference is beyond all floats, this is beyond them, too.
+//
+// Cost:    reads scales and counts, a few nanoseconds a block.
+[[nodiscard]] double difference_norm_bound(const DeltaPair& pair);
+
 // What apply_exchange() changes: replica and reference, Layout::size() values each.
 struct ExchangeState {
   std::span<float> parameters;

@@ -7,6 +7,7 @@
 #include "node/base/check.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -226,6 +227,35 @@ void decode_block(const DeltaView& view, std::size_t block, std::span<float> out
   }
   kernels.expand_two(raw(bytes) + 4, raw(bytes) + 4 + q.size() / 8, q.size(), low_high, q.data());
   zero_padding(layout, block, q);
+}
+
+double energy_bound(const DeltaView& view, std::size_t block) {
+  const Layout& layout = view.layout();
+  const ByteView bytes = view.block(block);
+  const std::size_t width = layout.width(block);
+  const auto square = [](double value) { return value * value; };
+  const auto scale = [bytes](std::size_t i) {
+    return static_cast<double>(from_bf16(u16_at(bytes, 2 * i)));
+  };
+  double energy = 0;
+  if (layout.is_small(block)) {
+    // Few blocks, sent whole: where a delta is sparse they are much of it.
+    std::array<float, kBlock> q;
+    decode_block(view, block, q, detected_isa());
+    for (const float value : std::span(q).first(width))
+      energy += square(static_cast<double>(value));
+    return energy;
+  }
+  if (const auto groups = groups_of(layout, block, view.level())) {
+    const double largest = groups->bits == 8 ? 127 : 7;
+    for (std::size_t g = 0; g * groups->size < width; ++g)
+      energy += static_cast<double>(groups->size) * square(largest * scale(g));
+    return energy;
+  }
+  if (scale(0) == 0) return 0;
+  const std::size_t count =
+      is_sparse(view.level()) ? selected_count(view.level(), bytes.subspan(4)) : width;
+  return static_cast<double>(count) * square(scale(0));
 }
 
 }  // namespace starling::gossip

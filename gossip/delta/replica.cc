@@ -61,7 +61,7 @@ void apply(const Exchange& exchange, const MasterView& master, std::span<float> 
   const ExchangeTerms& terms = exchange.terms;
   STARLING_CHECK(terms.weight.of_128 >= 1 && terms.weight.of_128 <= 64);
   const DeltaPair pair{exchange.own.delta, exchange.theirs.delta, terms.own_side};
-  if (terms.max_norm > 0) {
+  if (terms.max_norm > 0 && difference_norm_bound(pair) > static_cast<double>(terms.max_norm)) {
     // Both deltas are decoded twice then: the clip must be known before the first value changes.
     const double norm = difference_norm(pair, isa);
     if (norm > static_cast<double>(terms.max_norm))

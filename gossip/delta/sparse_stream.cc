@@ -224,10 +224,14 @@ std::size_t write_stream(Level level, const Selection& selection, std::uint8_t* 
   return writer.finish();
 }
 
+std::uint32_t selected_count(Level level, ByteView bytes) {
+  return static_cast<std::uint32_t>(BitReader(bytes).bits(0, count_bits(level))) + 1;
+}
+
 const char* read_stream(const Kernels& kernels, ByteView bytes, const StreamBounds& bounds,
                         SparseStream& out) {
   const BitReader reader(bytes);
-  const auto k = static_cast<std::uint32_t>(reader.bits(0, count_bits(bounds.level))) + 1;
+  const std::uint32_t k = selected_count(bounds.level, bytes);
   const std::uint32_t nominal = nominal_count(bounds.level);
   if (k < std::min(nominal / 2, bounds.real_count) || k > std::min(2 * nominal, bounds.real_count))
     return "number of selected values out of range";

@@ -36,6 +36,9 @@ struct SparseStream {
   std::array<std::uint64_t, kMaxSelected / 64> sizes;
 };
 
+// The number of selected values that a stream says it has, whether it is valid or not.
+[[nodiscard]] std::uint32_t selected_count(Level level, ByteView bytes);
+
 // Which streams are valid for a block.
 struct StreamBounds {
   Level level = Level::l2;

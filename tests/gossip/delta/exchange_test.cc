@@ -187,7 +187,29 @@ TEST_SUITE("gossip/delta/exchange") {
       const double norm = difference_norm(pair, detected_isa());
 
       CHECK(norm == doctest::Approx(std::sqrt(energy(difference))).epsilon(1e-12));
+      CHECK(difference_norm_bound(pair) >= norm);
       CHECK(apply_exchange(pair, 0.5F, {own.x, own.r}, detected_isa()) == norm);
+    }
+  }
+
+  TEST_CASE(
+      "the bound of a norm is near enough that a usual exchange is not taken for a large one") {
+    const Layout layout = uneven_layout();
+    for (const Level level : kLevels) {
+      if (level > Level::l3) break;  // a group's one scale says less
+      CAPTURE(name_of(level));
+      Rng rng(7);
+      const std::vector<float> r(layout.size());
+      End own{values(layout, Shape::laplace, rng), r, {}, {}};
+      End their{values(layout, Shape::laplace, rng), r, {}, {}};
+      encode_at(layout, own, level);
+      encode_at(layout, their, level);
+      const DeltaView own_view = view_of(layout, level, own.bytes);
+      const DeltaView their_view = view_of(layout, level, their.bytes);
+      const DeltaPair pair{own_view, their_view, Side::lower};
+
+      // the guard clips above three times the usual norm
+      CHECK(difference_norm_bound(pair) < 2.5 * difference_norm(pair, detected_isa()));
     }
   }
 

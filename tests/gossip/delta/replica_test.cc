@@ -222,6 +222,27 @@ TEST_SUITE("gossip/delta/replica") {
     CHECK(same_bits(pair.lower.replica.reference(kEdge), pair.higher.replica.reference(kEdge)));
   }
 
+  TEST_CASE("the clip begins at the norm itself, not at its bound") {
+    for (const float share : {0.999F, 1.001F, 3.0F}) {
+      CAPTURE(share);
+      float norm = 0;
+      for (const bool limited : {false, true}) {
+        Pair pair;
+        pair.lower.train(400);
+        const auto offer =
+            pair.lower.done<OfferDone>(OfferJob{kEdge, Level::l2, Statistics::without, 0});
+        auto terms = pair.terms(Side::higher);
+        if (limited) terms.max_norm = share * norm;
+
+        const auto answered =
+            pair.higher.done<ExchangeDone>(AnswerJob{terms, Level::l2, offer.payload, offer.spot});
+
+        CHECK((answered.scale < 1) == (limited && share < 1));
+        norm = answered.norm;
+      }
+    }
+  }
+
   TEST_CASE("a spot that differs refuses the exchange and changes nothing") {
     Pair pair;
     pair.lower.train(50);
