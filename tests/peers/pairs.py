@@ -2,8 +2,8 @@
 
 import dataclasses
 import datetime
+import fnmatch
 import os
-import re
 import resource
 import time
 
@@ -127,21 +127,17 @@ def skipped(comparison, reason):
         yield {"id": figure.id, "what": figure.what, "skipped": reason}
 
 
-def selected(comparisons, ids):
-    """Those with a figure of one of these names, or of a name that begins with one and a dot: C7 takes C7.L3, too. All without names.
+def selected(comparisons, patterns):
+    """Those with a figure that one of these names or patterns of names means, all without any: "C7*" means C7.L3, too.
 
     Errors: Failed naming what there is.
     """
     names = [figure.id for comparison in comparisons for figure in comparison.figures]
-
-    def is_meant(name, wanted):
-        return name == wanted or name.startswith(f"{wanted}.")
-
-    for wanted in ids:
-        if not any(is_meant(name, wanted) for name in names):
-            raise Failed(f"there is no comparison {wanted}; there are {', '.join(names)}")
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise Failed(f"there is no comparison {pattern}; there are {', '.join(names)}")
     return [comparison for comparison in comparisons
-            if not ids or any(is_meant(figure.id, wanted) for figure in comparison.figures for wanted in ids)]
+            if not patterns or any(fnmatch.fnmatchcase(figure.id, pattern) for figure in comparison.figures for pattern in patterns)]
 
 
 def short(value):
@@ -160,11 +156,20 @@ def cells(line):
             short(line["bar"]), short(line["goal"]), f"{line['others_cores']:.1f}"]
 
 
-def natural(text):
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
+def origin_of(lines):
+    """Where and when the lines were measured, in one line."""
+    def all_of(text):
+        return " and ".join(sorted({text(line) for line in lines}))
+
+    return ", ".join((all_of(lambda line: f"{line['pairs']} pairs"), all_of(lambda line: f"{line['machine']['cpu']} with {line['machine']['cores']} cores"),
+                      all_of(lambda line: line["date"]), all_of(lambda line: f"starling {line['version']}"),
+                      all_of(lambda line: f"PyTorch {line['peer_version']}")))
 
 
-def table_of(lines):
-    """Lines as a page of the tree shows them, in the order of their names; of two with one name the later one counts."""
-    rows = sorted({line["id"]: line for line in lines}.values(), key=lambda line: natural(line["id"]))
-    return [f"| {' | '.join(row)} |" for row in (HEAD, ["---"] * len(HEAD), *map(cells, rows))]
+def table_of(lines, comparisons):
+    """Lines as a page of the tree shows them, in the order of the comparisons; of two with one name the later one counts."""
+    by_name = {line["id"]: line for line in lines}
+    rows = [by_name[figure.id] for comparison in comparisons for figure in comparison.figures if figure.id in by_name]
+    table = [f"| {' | '.join(row)} |" for row in (HEAD, ["---"] * len(HEAD), *map(cells, rows))]
+    measured_rows = [row for row in rows if "ratio" in row]
+    return [*([f"- {origin_of(measured_rows)}", ""] if measured_rows else []), *table]

@@ -85,16 +85,23 @@ class Pairs(unittest.TestCase):
 
 
 class Table(unittest.TestCase):
-    LINE = {"id": "X2", "what": "a pass", "unit": "ms", "ours": 2, "peer": 3, "ratio": 1.5, "min": 1.2, "max": 1.61, "bar": 2, "goal": None, "others_cores": 0.04}
+    COMPARISONS = tuple(pairs.Comparison("", "", (dataclasses.replace(TIME, id=name),)) for name in ("X1", "X2", "X10", "X3"))
+    LINE = {"id": "X2", "what": "a pass", "unit": "ms", "ours": 2, "peer": 3, "ratio": 1.5, "min": 1.2, "max": 1.61, "bar": 2, "goal": None, "others_cores": 0.04,
+            "pairs": 5, "machine": {"cpu": "a processor", "cores": 2}, "date": "2026-01-02", "version": "0.1", "peer_version": "2.11"}
 
     def rows(self, *lines):
-        return pairs.table_of(lines)[2:]
+        table = pairs.table_of(lines, self.COMPARISONS)
+        return table[table.index("| --- | --- | --- | --- | --- | --- | --- | --- |") + 1:]
+
+    def test_a_table_says_where_and_when(self):
+        self.assertEqual(pairs.table_of([self.LINE, {**self.LINE, "id": "X3", "pairs": 9}], self.COMPARISONS)[0],
+                         "- 5 pairs and 9 pairs, a processor with 2 cores, 2026-01-02, starling 0.1, PyTorch 2.11")
 
     def test_a_figure_below_its_bar_is_in_bold(self):
         self.assertEqual(self.rows(self.LINE), ["| X2 | a pass | 2 ms | 3 ms | **1.5** (1.2 to 1.61) | 2 | - | 0.0 |"])
         self.assertEqual(self.rows({**self.LINE, "bar": 1.5}), ["| X2 | a pass | 2 ms | 3 ms | 1.5 (1.2 to 1.61) | 1.5 | - | 0.0 |"])
 
-    def test_lines_are_in_the_order_of_their_numbers_and_the_later_of_two_counts(self):
+    def test_lines_are_in_the_order_of_the_comparisons_and_the_later_of_two_counts(self):
         rows = self.rows({**self.LINE, "id": "X10"}, {**self.LINE, "ours": 7}, self.LINE)
         self.assertEqual([row.split(" | ")[0] for row in rows], ["| X2", "| X10"])
         self.assertIn("| 2 ms |", rows[0])
@@ -118,13 +125,14 @@ class Goals(unittest.TestCase):
             self.assertTrue(pathlib.Path(program).is_file(), program)
             self.assertIn("place bench ", comparison.ours.format(peers=RUN.parent, **places))
 
-    def test_a_name_takes_those_below_it(self):
+    def test_a_pattern_takes_those_that_it_means(self):
         first = pairs.Comparison("", "", (TIME, RATE))
-        other = pairs.Comparison("", "", (dataclasses.replace(TIME, id="X10"),))
+        other = pairs.Comparison("", "", (dataclasses.replace(TIME, id="X1.more"),))
         self.assertEqual(pairs.selected((first, other), []), [first, other])
         self.assertEqual(pairs.selected((first, other), ["X1"]), [first])
-        self.assertEqual(pairs.selected((first, other), ["X1.rate", "X10"]), [first, other])
-        with self.assertRaisesRegex(Failed, "no comparison X2; there are X1, X1.rate, X10"):
+        self.assertEqual(pairs.selected((first, other), ["X1*"]), [first, other])
+        self.assertEqual(pairs.selected((first, other), ["X1.rate", "X1.more"]), [first, other])
+        with self.assertRaisesRegex(Failed, "no comparison X2; there are X1, X1.rate, X1.more"):
             pairs.selected((first, other), ["X2"])
 
 

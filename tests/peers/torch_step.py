@@ -64,7 +64,7 @@ def main():
     figures = repeats.figures()
     measured.print_report("torch eager", torch.__version__, options, {
         "images_per_s": spread([1e3 * options.batch / ms for ms in repeats.wall_ms]),
-        "step_ms": figures["ms"], "cpu_ms": figures["cpu_ms"], "loss": float(loss)})
+        "step_ms": figures["ms"], "cpu_ms": figures["cpu_ms"], "loss": float(loss.detach())})
     return 0 if torch.isfinite(loss) else "torch_step: the loss is not finite after the last step: the figures mean nothing"
 
 
