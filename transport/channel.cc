@@ -44,7 +44,7 @@ std::size_t max_body_of(std::uint16_t type) {
     case Room::bootstrap:
       return limits::kMaxControlBody;
     case Room::session:
-      break;
+      return type == kSwarmSecretMessage ? limits::kMaxSecretText : 0;
   }
   return 0;
 }

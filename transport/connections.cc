@@ -21,7 +21,8 @@ constexpr int kDecisions = 3;
 
 // Runs a handshake to its end. Everything referred to belongs to the awaiting coroutine's frame.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): see above.
-Task<Result<void>> run_handshake(tcp::socket& socket, Handshake& handshake, const Clock& clock) {
+Task<Result<void>> run_handshake(tcp::socket& socket, Handshake& handshake, const Clock& clock,
+                                 InviteDesk* invites) {
   std::array<std::byte, limits::kMaxUnauthenticatedBuffer> input;
   while (true) {
     if (const auto output = handshake.take_output(); !output.empty()) {
@@ -39,13 +40,19 @@ Task<Result<void>> run_handshake(tcp::socket& socket, Handshake& handshake, cons
     if (error) co_return fail(handshake.on_end_of_stream());
     auto fed = handshake.feed(clock.now(), ByteView(input).first(size));
     if (!fed) co_return fail(std::move(fed).error());
+    if (const auto invite = handshake.redeeming()) {
+      auto counting = invites->redeem(*invite);
+      const bool counted = co_await std::move(counting);
+      auto redeemed = handshake.on_redeemed(counted);
+      if (!redeemed) co_return fail(std::move(redeemed).error());
+    }
   }
 }
 
 }  // namespace
 
 HandshakeContext Transport::Impl::context() const {
-  HandshakeContext context{identity_, noise_static_, swarm_, replays_, {}, {}};
+  HandshakeContext context{identity_, noise_static_, swarm_, replays_, {}, {}, {}};
   context.own.instance = options_.instance;
   context.own.incarnation = options_.incarnation;
   context.own.capabilities = options_.capabilities;
@@ -65,6 +72,7 @@ std::unique_ptr<Session> Transport::Impl::make_session(Connection connection, Di
   info.capabilities = hello.capabilities;
   info.direction = direction;
   info.purpose = connection.purpose;
+  info.invited = connection.outcome.invited;
   std::error_code gone;
   const auto remote = connection.socket.remote_endpoint(gone);
   if (!gone) info.remote = endpoint_of(remote);
@@ -89,8 +97,14 @@ Task<> Transport::Impl::serve(tcp::socket socket) {
     co_return;
   }
   unauthenticated_.emplace(verdict.ticket, &socket);
-  auto handshake = Handshake::respond(context());
-  auto running = run_handshake(socket, handshake, clock_);
+  auto setup = context();
+  if (invites_ != nullptr)
+    setup.find_invite = [this](const KeyId& id) {
+      assert_io_thread();
+      return invites_->find(id);
+    };
+  auto handshake = Handshake::respond(std::move(setup));
+  auto running = run_handshake(socket, handshake, clock_, invites_);
   const auto done =
       co_await with_deadline(limits::kHandshakeDeadline, Doing::handshaking, std::move(running));
   unauthenticated_.erase(verdict.ticket);
@@ -269,7 +283,7 @@ Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connec
     return {};
   };
   auto handshake = Handshake::initiate(std::move(setup), target.pin);
-  auto running = run_handshake(*socket, handshake, clock_);
+  auto running = run_handshake(*socket, handshake, clock_, nullptr);
   auto done =
       co_await with_deadline(limits::kHandshakeDeadline, Doing::handshaking, std::move(running));
   if (exists) co_return std::nullopt;

@@ -53,7 +53,7 @@ Result<Preamble> decode_preamble(std::span<const std::byte, limits::kPreamble> b
     return fail(Errc::version_mismatch, kDoing,
                 "the peer speaks wire version " + std::to_string(preamble.version) + ", we speak " +
                     std::to_string(kWireVersion));
-  if (bytes[5] > static_cast<std::byte>(Mode::secret) || bytes[6] != std::byte{0} ||
+  if (bytes[5] > static_cast<std::byte>(Mode::invite) || bytes[6] != std::byte{0} ||
       bytes[7] != std::byte{0})
     return fail(Errc::bad_message, kDoing, "the preamble has an unknown mode");
   preamble.mode = static_cast<Mode>(bytes[5]);
@@ -109,31 +109,48 @@ Handshake Handshake::respond(HandshakeContext context) {
 }
 
 Result<void> Handshake::start_noise(const Preamble& preamble) {
-  if (preamble.mode != context_.swarm.mode())
-    return fail(Errc::wrong_swarm, kDoing,
-                "the peer's swarm is of mode " + std::string(name_of(preamble.mode)) +
-                    ", ours of mode " + std::string(name_of(context_.swarm.mode())));
+  TRY(auto psk, find_psk(preamble));
   noise::HandshakeSetup setup;
   setup.role = role_;
   setup.own_static = context_.noise_static;
   const auto prologue = encode_preamble(preamble);
   setup.prologue.assign(prologue.begin(), prologue.end());
   setup.protocol = "Noise_XX_25519_ChaChaPoly_BLAKE2b";
-  if (preamble.mode == Mode::secret) {
+  if (psk) {
     setup.protocol = "Noise_XXpsk0_25519_ChaChaPoly_BLAKE2b";
-    const auto* key = context_.swarm.find(preamble.key);
-    if (key == nullptr)
-      return fail(Errc::wrong_swarm, kDoing,
-                  "the peer names a secret that we do not have, key id " + to_hex(preamble.key));
-    noise::Key psk;
-    std::ranges::copy(key->psk.view(), psk.begin());
-    setup.psks.push_back(psk);
-    wipe(psk);
+    setup.psks.push_back(*psk);
+    wipe(*psk);
   }
   auto noise = noise::HandshakeState::make(std::move(setup));
   STARLING_CHECK(noise.has_value());
   noise_.emplace(std::move(*noise));
   return {};
+}
+
+Result<std::optional<noise::Key>> Handshake::find_psk(const Preamble& preamble) const {
+  const auto own_mode = context_.swarm.mode();
+  // A newcomer dials, and nobody dials a newcomer: it could tell a swarm from nothing.
+  const bool newcomer = own_mode == Mode::invite && role_ == noise::Role::responder;
+  const bool invited = preamble.mode == Mode::invite && own_mode == Mode::secret;
+  if (newcomer || (preamble.mode != own_mode && !invited))
+    return fail(Errc::wrong_swarm, kDoing,
+                "the peer's swarm is of mode " + std::string(name_of(preamble.mode)) +
+                    ", ours of mode " + std::string(name_of(own_mode)));
+  if (preamble.mode == Mode::open) return std::nullopt;
+  if (invited) {
+    auto key = context_.find_invite ? context_.find_invite(preamble.key) : std::nullopt;
+    if (!key)
+      return fail(Errc::wrong_swarm, kDoing,
+                  "the peer names an invite that is not open here, key id " + to_hex(preamble.key));
+    return key;
+  }
+  const auto* key = context_.swarm.find(preamble.key);
+  if (key == nullptr)
+    return fail(Errc::wrong_swarm, kDoing,
+                "the peer names a secret that we do not have, key id " + to_hex(preamble.key));
+  noise::Key psk;
+  std::ranges::copy(key->psk.view(), psk.begin());
+  return psk;
 }
 
 Bytes Handshake::take_output() { return std::exchange(output_, {}); }
@@ -157,6 +174,10 @@ Result<void> Handshake::feed(TimePoint now, ByteView bytes) {
   // everything behind the handshake is records and goes to the outcome.
   while (!bytes.empty() && step_ != Step::done) {
     const auto part = bytes.first(std::min(bytes.size(), needed() - input_.size()));
+    if (step_ == Step::redeeming) {
+      step_ = Step::failed;
+      return fail(Errc::bad_message, kDoing, "bytes before message 2 was sent");
+    }
     input_.insert(input_.end(), part.begin(), part.end());
     bytes = bytes.subspan(part.size());
     if (needed() > limits::kMaxHandshakeMessage + 2) {
@@ -185,6 +206,7 @@ Result<void> Handshake::step(TimePoint now, ByteView unit) {
       return on_message2(unit.subspan(2));
     case Step::message3:
       return on_message3(unit.subspan(2));
+    case Step::redeeming:
     case Step::done:
     case Step::failed:
       break;
@@ -196,6 +218,7 @@ Result<void> Handshake::step(TimePoint now, ByteView unit) {
 Result<void> Handshake::on_preamble(ByteView unit) {
   TRY(const auto preamble, decode_preamble(unit.first<limits::kPreamble>()));
   TRY_VOID(start_noise(preamble));
+  if (preamble.mode == Mode::invite) invite_ = preamble.key;
   step_ = Step::message1;
   return {};
 }
@@ -213,6 +236,25 @@ Result<void> Handshake::on_message1(TimePoint now, ByteView message) {
     if (!context_.replays.remember(now, ephemeral))
       return fail(Errc::already_exists, Doing::accepting, "message 1 was seen before: a recording");
   }
+  if (invite_) {
+    step_ = Step::redeeming;
+    return {};
+  }
+  return answer();
+}
+
+std::optional<KeyId> Handshake::redeeming() const {
+  return step_ == Step::redeeming ? invite_ : std::nullopt;
+}
+
+Result<void> Handshake::on_redeemed(bool counted) {
+  STARLING_CHECK(step_ == Step::redeeming);
+  if (counted) return answer();
+  step_ = Step::failed;
+  return fail(Errc::refused, kDoing, "the invite is used, or its use could not be counted");
+}
+
+Result<void> Handshake::answer() {
   TRY_VOID(write_hello());
   answered_ = true;
   step_ = Step::message3;
@@ -276,12 +318,17 @@ void Handshake::finish(Hello peer) {
   outcome_->send = ciphers.send;
   outcome_->receive = ciphers.receive;
   outcome_->transcript = noise_->hash();
+  outcome_->invited = invite_.has_value() || context_.swarm.mode() == Mode::invite;
   noise_.reset();
   step_ = Step::done;
 }
 
 Error Handshake::on_end_of_stream() const {
-  if (role_ == noise::Role::initiator && step_ == Step::message2 && input_.empty())
+  const bool silence = role_ == noise::Role::initiator && step_ == Step::message2 && input_.empty();
+  if (silence && context_.swarm.mode() == Mode::invite)
+    return {Errc::wrong_swarm, kDoing,
+            "closed without a reply: the invite was used, has expired, or is another node's"};
+  if (silence)
     return {Errc::wrong_swarm, kDoing,
             "closed without a reply: wrong secret, another swarm, or busy"};
   return {Errc::closed, kDoing, "the connection ended inside the handshake"};

@@ -67,6 +67,9 @@ struct HandshakeContext {
   // Asked by the initiator when it knows the peer, before it sends message 3: an error ends the
   // handshake. May be empty.
   std::function<Result<void>(const Hello& peer)> check_peer;
+  // Asked by the responder for the key of an invite, which nobody has used yet. May be empty: no
+  // invites here.
+  std::function<std::optional<noise::Key>(const KeyId&)> find_invite = {};
 };
 
 // What both sides have afterwards.
@@ -75,7 +78,8 @@ struct HandshakeOutcome {
   noise::CipherState send;
   noise::CipherState receive;
   noise::NoiseHash transcript{};
-  Bytes rest;  // bytes after the handshake: the first records
+  Bytes rest;            // bytes after the handshake: the first records
+  bool invited = false;  // the initiator came with an invite
 };
 
 // One side of one handshake.
@@ -88,6 +92,8 @@ struct HandshakeOutcome {
 //   (responder)  |                 |                                         |
 //   want preamble| -               | valid: want msg 1; else fail            | closed
 //   want msg 1   | -               | valid and new: send msg 2; else fail    | closed
+//                                  | valid under an invite: redeeming        |
+//   redeeming    | (on_redeemed: send msg 2, or fail)  any: fail             | -
 //   want msg 3   | -               | valid: done; else fail                  | closed
 //   done, failed | CHECK           | CHECK                                   | CHECK
 //
@@ -111,6 +117,13 @@ class Handshake {
   //          The handshake has failed.
   [[nodiscard]] Result<void> feed(TimePoint now, ByteView bytes);
 
+  // The invite that the peer proved to hold: its use has to be counted, durably, before
+  // on_redeemed() lets the handshake go on. Nothing at any other time.
+  [[nodiscard]] std::optional<KeyId> redeeming() const;
+  // Errors:  refused if the invite was used meanwhile, or its use could not be counted: the
+  //          handshake has failed.
+  [[nodiscard]] Result<void> on_redeemed(bool counted);
+
   // What the end of the stream means here.
   [[nodiscard]] Error on_end_of_stream() const;
 
@@ -122,7 +135,15 @@ class Handshake {
   [[nodiscard]] bool answered() const { return answered_; }
 
  private:
-  enum class Step : std::uint8_t { preamble, message1, message2, message3, done, failed };
+  enum class Step : std::uint8_t {
+    preamble,
+    message1,
+    redeeming,
+    message2,
+    message3,
+    done,
+    failed
+  };
 
   Handshake(HandshakeContext context, noise::Role role, std::optional<NodeId> pin);
 
@@ -133,6 +154,10 @@ class Handshake {
   [[nodiscard]] Result<void> on_message2(ByteView message);
   [[nodiscard]] Result<void> on_message3(ByteView message);
   [[nodiscard]] Result<void> start_noise(const Preamble& preamble);
+  // The pre-shared key that the preamble names; nothing in an open swarm.
+  [[nodiscard]] Result<std::optional<noise::Key>> find_psk(const Preamble& preamble) const;
+  // The responder's message 2.
+  [[nodiscard]] Result<void> answer();
   [[nodiscard]] Result<void> write_hello();
   [[nodiscard]] Result<Hello> check_hello(ByteView payload) const;
   void queue(ByteView message);
@@ -146,6 +171,7 @@ class Handshake {
   Bytes output_;
   std::optional<noise::HandshakeState> noise_;
   std::optional<HandshakeOutcome> outcome_;
+  std::optional<KeyId> invite_;  // that the preamble names
   bool answered_ = false;
 };
 

@@ -65,6 +65,8 @@ inline constexpr std::uint64_t kMaxRecords = std::uint64_t{1} << 48;
 
 inline constexpr std::size_t kMaxMembershipBody = 16_KiB;
 inline constexpr std::size_t kMaxControlBody = 64_KiB;
+// The text of a swarm's secret, in its file and in the message to a newcomer.
+inline constexpr std::size_t kMaxSecretText = 512;
 // Type, transfer id, sizes of body and attachment: the head of a message's first record.
 inline constexpr std::size_t kMessageHead = 2 + 4 + 4 + 4;
 inline constexpr std::size_t kTransferId = 4;

@@ -17,6 +17,10 @@ enum class Room : std::uint8_t {
   bootstrap = 0x04,
 };
 
+// The swarm's secret, as SwarmSecret::print() writes it: the first message of a node that let a
+// newcomer in by invite, and of nobody else. The layer above sends and takes it.
+inline constexpr std::uint16_t kSwarmSecretMessage = 0x0001;
+
 // One message, whole and authenticated. The body is a Cap'n Proto struct of at most
 // limits::kMaxControlBody bytes; the attachment is raw bytes of the kind that the body announces (a
 // delta, a chunk), sent in bulk records with credit after the body, and complete when the message

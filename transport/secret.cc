@@ -3,6 +3,7 @@
 #include "node/base/check.h"
 #include "node/base/hash.h"
 #include "transport/base64.h"
+#include "transport/limits.h"
 #include "transport/private_file.h"
 
 #include <sodium.h>
@@ -23,7 +24,6 @@ constexpr std::string_view kKeyIdDomain = "starling/keyid/1";
 constexpr char kPskContext[] = "strlpsk1";
 static_assert(sizeof(kPskContext) == crypto_kdf_CONTEXTBYTES + 1);
 static_assert(crypto_kdf_KEYBYTES == 32);
-constexpr std::size_t kMaxFile = 512;
 constexpr std::size_t kMinPassphrase = 12;
 constexpr std::size_t kMinDifferent = 5;
 constexpr std::size_t kMaxBareText = 64;  // 44 characters, and white space after them
@@ -52,8 +52,7 @@ HandshakeKey key_of(const SwarmSecret& secret) {
       reinterpret_cast<unsigned char*>(key.psk.span().data()), key.psk.span().size(),
       secret.epoch(), kPskContext, reinterpret_cast<const unsigned char*>(secret.bytes().data()));
   STARLING_CHECK_OP(bad, ==, 0);
-  const auto hash = Hasher{}.add(kKeyIdDomain).add(ByteView(key.psk.view())).finish();
-  std::copy_n(hash.bytes.begin(), key.id.size(), key.id.begin());
+  key.id = id_of_key(key.psk.view());
   return key;
 }
 
@@ -65,8 +64,17 @@ std::string_view name_of(Mode mode) {
       return "open";
     case Mode::secret:
       return "secret";
+    case Mode::invite:
+      return "invite";
   }
   return "?";
+}
+
+KeyId id_of_key(std::span<const std::byte, 32> psk) {
+  const auto hash = Hasher{}.add(kKeyIdDomain).add(ByteView(psk)).finish();
+  KeyId id;
+  std::copy_n(hash.bytes.begin(), id.size(), id.begin());
+  return id;
 }
 
 SwarmSecret SwarmSecret::generate() {
@@ -162,7 +170,7 @@ std::string SwarmSecret::print() const {
 }
 
 Result<SwarmSecret> SwarmSecret::load(const std::filesystem::path& path) {
-  TRY(auto text, read_private_file(path, kMaxFile, Ownership::mounted));
+  TRY(auto text, read_private_file(path, limits::kMaxSecretText, Ownership::mounted));
   auto secret = parse(text);
   wipe(std::as_writable_bytes(std::span(text)));
   if (!secret)
@@ -192,8 +200,18 @@ SwarmKey SwarmKey::of(const SwarmSecret& current) {
   return key;
 }
 
+SwarmKey SwarmKey::invited(const SwarmId& swarm, std::span<const std::byte, 32> one_time_key) {
+  SwarmKey key;
+  key.mode_ = Mode::invite;
+  key.swarm_ = swarm;
+  key.current_.emplace();
+  key.current_->id = id_of_key(one_time_key);
+  std::ranges::copy(one_time_key, key.current_->psk.span().begin());
+  return key;
+}
+
 void SwarmKey::also_accept(const SwarmSecret& other) {
-  STARLING_CHECK(current_.has_value() && other.swarm() == swarm_);
+  STARLING_CHECK(mode_ == Mode::secret && other.swarm() == swarm_);
   STARLING_CHECK_OP(others_.size(), <, 2U);
   others_.push_back(key_of(other));
 }

@@ -16,15 +16,18 @@
 
 namespace starling::transport {
 
-// Who may join.
+// Who may join, and what a handshake is keyed with.
 enum class Mode : std::uint8_t {
   open = 0,    // anyone with an address; the swarm is its name
   secret = 1,  // whoever holds the swarm secret
+  invite = 2,  // a newcomer that holds an invite dials the node that made it
 };
 
 [[nodiscard]] std::string_view name_of(Mode mode);
 
 using KeyId = std::array<std::byte, 8>;
+// By which a preamble names a pre-shared key: the beginning of a hash of it.
+[[nodiscard]] KeyId id_of_key(std::span<const std::byte, 32> psk);
 
 // 32 secret bytes that all members of a swarm share, with their place in the order of rotations.
 //
@@ -87,6 +90,10 @@ class SwarmKey {
   // A swarm that anyone may join: its id is the hash of its name.
   [[nodiscard]] static SwarmKey open(std::string_view swarm_name);
   [[nodiscard]] static SwarmKey of(const SwarmSecret& current);
+  // A newcomer's, until it has the secret: it can dial the node that made the invite, and accepts
+  // nobody.
+  [[nodiscard]] static SwarmKey invited(const SwarmId& swarm,
+                                        std::span<const std::byte, 32> one_time_key);
 
   // While a rotation is under way: accepted connections may name this secret too. It belongs to the
   // same swarm, and there are two at most: the next one and the previous one (a caller's bug

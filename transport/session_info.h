@@ -26,6 +26,7 @@ struct SessionInfo {
   std::uint64_t capabilities = 0;
   Direction direction = Direction::dialled;
   Purpose purpose = Purpose::fresh;  // what the side that dialled said
+  bool invited = false;              // the side that dialled came with an invite
 };
 
 }  // namespace starling::transport

@@ -18,6 +18,7 @@ Transport::Impl::Impl(TransportHost host, const Identity& identity, SwarmKey key
       options_(std::move(options)),
       events_(host.events),
       log_(host.log),
+      invites_(host.invites),
       table_(identity.id()),
       admission_(options_.handshakes_per_address),
       drained_(io_),
@@ -121,9 +122,9 @@ bool Transport::Impl::is_heard(const Session& session) const {
 }
 
 void Transport::Impl::set_key(SwarmKey key) {
-  STARLING_CHECK(key.swarm() == swarm_.swarm() && key.mode() == swarm_.mode());
-  const auto* before = swarm_.current();
-  const bool rotated = before != nullptr && before->id != key.current()->id;
+  const bool admitted = swarm_.mode() == Mode::invite && key.mode() == Mode::secret;
+  STARLING_CHECK(key.swarm() == swarm_.swarm() && (key.mode() == swarm_.mode() || admitted));
+  const bool rotated = swarm_.mode() == Mode::secret && swarm_.current()->id != key.current()->id;
   swarm_ = std::move(key);
   if (!rotated) return;
   for (const auto& [peer, entry] : table_.all()) entry.session->wear_out();

@@ -11,6 +11,7 @@
 #include "transport/endpoint.h"
 #include "transport/figures.h"
 #include "transport/identity.h"
+#include "transport/invite.h"
 #include "transport/limits.h"
 #include "transport/message.h"
 #include "transport/peer_rules.h"
@@ -84,6 +85,7 @@ struct TransportHost {
   asio::thread_pool& pool;
   SessionEvents& events;
   Log& log;
+  InviteDesk* invites = nullptr;  // null: newcomers with an invite are strangers
 };
 
 // Owner of listener, dials and sessions.
@@ -115,7 +117,8 @@ class Transport {
   void set_advertised(std::vector<Endpoint> advertised) ON_IO_THREAD;
   void set_incarnation(Incarnation incarnation) ON_IO_THREAD;
 
-  // The keys for handshakes from now on, of the same swarm: a rotation. Sessions stay; where the
+  // The keys for handshakes from now on, of the same swarm: a rotation, or the secret that a
+  // newcomer was given. Sessions stay; where the
   // current key is another one, those that we dialled are soon replaced by a fresh handshake.
   void set_key(SwarmKey key) ON_IO_THREAD;
 

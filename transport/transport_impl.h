@@ -81,6 +81,7 @@ class Transport::Impl final : public SessionHost {
   TransportOptions options_;
   SessionEvents& events_;
   Log& log_;
+  InviteDesk* invites_;
   SteadyClock clock_;
   noise::KeyPair noise_static_ = noise::KeyPair::generate();
   mutable ReplayMemory replays_;  // handshakes get it through their context

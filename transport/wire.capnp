@@ -9,14 +9,18 @@ $Cxx.namespace("starling::transport::wire");
 # are big-endian.
 #
 # 1. Preamble. The initiator speaks first, 16 bytes in clear: "STL1", wire version (u8), mode (u8: 0
-#    open, 1 secret), two zero bytes, key id (8 bytes; zeros in an open swarm). The preamble is the
-#    prologue of the Noise handshake, so nobody can change it unnoticed. There is no negotiation: the
-#    wire version fixes the suite, and a responder that does not like a preamble closes.
+#    open, 1 secret, 2 invite), two zero bytes, key id (8 bytes of a hash of the pre-shared key; zeros
+#    in an open swarm). The preamble is the prologue of the Noise handshake, so nobody can change it
+#    unnoticed. There is no negotiation: the wire version fixes the suite, and a responder that does
+#    not like a preamble closes.
 #
-# 2. Handshake. Noise XX in an open swarm, XXpsk0 under a secret, suite 25519_ChaChaPoly_BLAKE2b. Each
+# 2. Handshake. Noise XX in an open swarm, XXpsk0 otherwise, suite 25519_ChaChaPoly_BLAKE2b. Each
 #    of the three messages follows its length (u16, big-endian, at most 2,048). Message 1 has an empty
 #    payload; messages 2 and 3 carry a Hello. A responder answers nothing, not even an error, before
 #    message 1 decrypted under a secret that it accepts; and no error text before message 3 is whole.
+#    With an invite the initiator's pre-shared key is the invite's one-time key; the responder is the
+#    node that made it, and counts the use on disk before it sends message 2. Its first message of the
+#    session is the swarm's secret (type 0x0001: the text of a secret file, at most 512 bytes).
 #    Under a secret, a message 1 that was seen before (by its ephemeral key, 120 s) is not answered.
 #    Each side checks of the other's Hello: the swarm is its own; the signature is by `identity` over
 #    the transcript (see Hello); the initiator also that the identity is the one it dialled, if it

@@ -21,6 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   while (!rest.empty()) {
     const auto part = rest.first(std::min(piece, rest.size()));
     if (!handshake.feed(kFuzzTime, part)) return 0;
+    if (handshake.redeeming() && !handshake.on_redeemed(true)) return 0;
     // Ephemeral keys are fresh in every run, so nobody can have signed our transcript.
     if (handshake.done()) std::abort();
     rest = rest.subspan(part.size());

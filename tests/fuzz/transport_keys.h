@@ -7,6 +7,7 @@
 #include "transport/secret.h"
 
 #include <array>
+#include <optional>
 #include <string>
 
 namespace starling::transport {
@@ -24,7 +25,10 @@ struct FuzzSide {
     hello.addresses = {{"192.0.2.1", 7411}};
   }
   [[nodiscard]] HandshakeContext context() {
-    return {identity, noise_static, swarm, replays, hello, {}};
+    return {identity, noise_static, swarm, replays, hello, {}, [](const KeyId& id) {
+              const noise::Key key{std::byte{3}};
+              return id == id_of_key(key) ? std::optional(key) : std::nullopt;
+            }};
   }
 
   Identity identity;

@@ -41,6 +41,11 @@ void handshakes(const std::filesystem::path& folder) {
     sent.insert(sent.end(), last.begin(), last.end());
     write(folder / ("message3-" + mode), with_first(flags, sent));
   }
+  FuzzSide newcomer(1);
+  const noise::Key invite{std::byte{3}};
+  newcomer.swarm = SwarmKey::invited(FuzzSide(2, false).swarm.swarm(), invite);
+  auto initiator = Handshake::initiate(newcomer.context(), {});
+  write(folder / "message1-invite", with_first(0xfd, initiator.take_output()));
 }
 
 void channels(const std::filesystem::path& folder) {

@@ -263,7 +263,7 @@ TEST_SUITE("transport/channel") {
   TEST_CASE("messages that no peer may get are refused before they are queued") {
     TransferBudget budget;
     Node sender(End::responder, budget);
-    CHECK(sender.channel.send(message_of(0x0001, 1)).error().code == Errc::bad_argument);
+    CHECK(sender.channel.send(message_of(0x0002, 1)).error().code == Errc::bad_argument);
     CHECK(sender.channel.send(message_of(0x0501, 1)).error().code == Errc::bad_argument);
     CHECK(sender.channel.send(message_of(0x0101, limits::kMaxMembershipBody + 1)).error().code ==
           Errc::too_large);
@@ -329,7 +329,7 @@ TEST_SUITE("transport/channel") {
     CHECK(refused(RecordType::ping, Bytes(7)));
     CHECK(refused(RecordType::pong, Bytes(9)));
     CHECK(refused(RecordType::message, Bytes(13)));
-    CHECK(refused(RecordType::message, head_of(0x0001, 0, 0, 0)));
+    CHECK(refused(RecordType::message, head_of(0x0002, 0, 0, 0)));
     CHECK(refused(RecordType::message, head_of(0x0101, 0, limits::kMaxMembershipBody + 1, 0)));
     CHECK(refused(RecordType::message, head_of(0x0201, 1, 0, limits::kMaxAttachment + 1)));
     CHECK(refused(RecordType::message, head_of(0x0201, 0, 0, 5)));

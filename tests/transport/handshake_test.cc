@@ -15,6 +15,11 @@ namespace {
 
 constexpr TimePoint kNow{std::chrono::seconds(1000)};
 
+const SwarmSecret& shared_secret() {
+  static const auto secret = SwarmSecret::generate();
+  return secret;
+}
+
 // One node's side of handshakes.
 struct Side {
   explicit Side(SwarmKey swarm_key, std::uint64_t instance = 1) : swarm(std::move(swarm_key)) {
@@ -24,7 +29,9 @@ struct Side {
     hello.incarnation = {5};
   }
   [[nodiscard]] HandshakeContext context() {
-    return {identity, noise_static, swarm, replays, hello, check};
+    return {identity, noise_static, swarm, replays, hello, check, [this](const KeyId& id) {
+              return invite && id_of_key(*invite) == id ? invite : std::nullopt;
+            }};
   }
 
   Identity identity = Identity::generate();
@@ -33,12 +40,22 @@ struct Side {
   ReplayMemory replays;
   Hello hello;
   std::function<Result<void>(const Hello&)> check;
+  std::optional<noise::Key> invite;
 };
 
-const SwarmSecret& shared_secret() {
-  static const auto secret = SwarmSecret::generate();
-  return secret;
-}
+// A newcomer and the node that made its invite, and the newcomer's first bytes at that node.
+struct Invited {
+  Invited() {
+    issuer.invite = key;
+    REQUIRE(responder.feed(kNow, initiator.take_output()));
+  }
+
+  noise::Key key{std::byte{3}};
+  Side newcomer{SwarmKey::invited(SwarmKey::of(shared_secret()).swarm(), key), 1};
+  Side issuer{SwarmKey::of(shared_secret()), 2};
+  Handshake initiator = Handshake::initiate(newcomer.context(), {});
+  Handshake responder = Handshake::respond(issuer.context());
+};
 
 struct Ended {
   std::optional<Error> initiator;
@@ -228,6 +245,68 @@ TEST_SUITE("transport/handshake") {
     const auto fed = responder.feed(kNow, bytes);
     REQUIRE_FALSE(fed);
     CHECK(fed.error().code == Errc::too_large);
+  }
+
+  TEST_CASE("an invite is answered when its use was counted, and both sides know") {
+    Invited pair;
+    REQUIRE(pair.responder.redeeming() == id_of_key(pair.key));
+    CHECK_FALSE(pair.responder.answered());
+    CHECK(pair.responder.take_output().empty());
+
+    REQUIRE(pair.responder.on_redeemed(true));
+
+    CHECK_FALSE(pair.responder.redeeming());
+    REQUIRE(pair.initiator.feed(kNow, pair.responder.take_output()));
+    REQUIRE(pair.responder.feed(kNow, pair.initiator.take_output()));
+    REQUIRE(pair.responder.done());
+    CHECK(pair.initiator.take_outcome().invited);
+    const auto outcome = pair.responder.take_outcome();
+    CHECK(outcome.invited);
+    CHECK(outcome.peer.identity == pair.newcomer.identity.id());
+  }
+
+  TEST_CASE("an invite whose use was not counted gets no byte, and the newcomer says why") {
+    Invited pair;
+    CHECK(pair.responder.on_redeemed(false).error().code == Errc::refused);
+    CHECK(pair.responder.take_output().empty());
+    CHECK(pair.initiator.on_end_of_stream().code == Errc::wrong_swarm);
+    CHECK(pair.initiator.on_end_of_stream().detail.find("invite") != std::string::npos);
+  }
+
+  TEST_CASE("bytes that come while the use of an invite is counted end the handshake") {
+    Invited pair;
+    CHECK(pair.responder.feed(kNow, Bytes(1)).error().code == Errc::bad_message);
+    CHECK_FALSE(pair.responder.redeeming());
+  }
+
+  TEST_CASE("an invite opens no door but its issuer's, and an open swarm knows none") {
+    const noise::Key key{std::byte{3}};
+    const auto newcomers_key = [&] {
+      return SwarmKey::invited(SwarmKey::of(shared_secret()).swarm(), key);
+    };
+    Side newcomer(newcomers_key(), 1);
+    auto initiator = Handshake::initiate(newcomer.context(), {});
+    const auto bytes = initiator.take_output();
+    Side unknown(SwarmKey::of(shared_secret()), 2);
+    unknown.invite = noise::Key{std::byte{4}};
+    Side open(SwarmKey::open("x"), 3);
+    open.invite = key;
+    Side other_newcomer(newcomers_key(), 4);
+    other_newcomer.invite = key;
+    for (auto* side : {&unknown, &open, &other_newcomer}) {
+      auto responder = Handshake::respond(side->context());
+      CHECK(responder.feed(kNow, bytes).error().code == Errc::wrong_swarm);
+      CHECK(responder.take_output().empty());
+    }
+    // The right key id with the wrong key behind it: somebody saw a preamble.
+    Side guesser(SwarmKey::invited(newcomer.swarm.swarm(), noise::Key{std::byte{5}}), 5);
+    auto guess = Handshake::initiate(guesser.context(), {}).take_output();
+    std::copy_n(bytes.begin(), limits::kPreamble, guess.begin());
+    Side issuer(SwarmKey::of(shared_secret()), 2);
+    issuer.invite = key;
+    auto responder = Handshake::respond(issuer.context());
+    CHECK(responder.feed(kNow, guess).error().code == Errc::wrong_swarm);
+    CHECK_FALSE(responder.redeeming());
   }
 
   TEST_CASE("preambles of other versions, modes and protocols are refused") {

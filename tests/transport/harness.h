@@ -8,6 +8,7 @@
 #include <asio/co_spawn.hpp>
 #include <asio/io_context.hpp>
 #include <asio/thread_pool.hpp>
+#include <doctest/doctest.h>
 
 #include <chrono>
 #include <exception>
@@ -51,12 +52,13 @@ class RecordingEvents final : public SessionEvents {
 // One node's transport with its identity and events.
 struct TestNode {
   TestNode(asio::io_context& io, asio::thread_pool& pool, SwarmKey key, std::uint64_t instance,
-           Identity own = Identity::generate(), TransportOptions options = {})
+           Identity own = Identity::generate(), TransportOptions options = {},
+           InviteDesk* invites = nullptr)
       : identity(std::move(own)) {
     options.name = "node-" + std::to_string(instance);
     options.instance = {instance};
     options.advertised = {{"192.0.2.1", 7411}};
-    const TransportHost host{io, pool, events, log};
+    const TransportHost host{io, pool, events, log, invites};
     transport = std::make_unique<Transport>(host, identity, std::move(key), options);
   }
 
@@ -98,6 +100,13 @@ class TestWorld {
     return *nodes_.emplace_back(std::make_unique<TestNode>(
         io_, pool_, SwarmKey::of(secret_), instances_, Identity::generate(), std::move(options)));
   }
+  // A node that honours invites.
+  TestNode& add(InviteDesk& invites) {
+    ++instances_;
+    return *nodes_.emplace_back(std::make_unique<TestNode>(io_, pool_, SwarmKey::of(secret_),
+                                                           instances_, Identity::generate(),
+                                                           TransportOptions{}, &invites));
+  }
   // A node with the key file of another one.
   TestNode& add_clone_of(std::span<const std::byte, 32> seed) {
     ++instances_;
@@ -131,6 +140,22 @@ class TestWorld {
   SwarmSecret secret_ = SwarmSecret::generate();
   std::uint64_t instances_ = 0;
   std::vector<std::unique_ptr<TestNode>> nodes_;
+};
+
+inline const Endpoint kAnyPort{"127.0.0.1", 0};
+
+// Two nodes with a session, which the left one dialled.
+struct Pair {
+  TestWorld world;
+  TestNode& left = world.add();
+  TestNode& right = world.add();
+
+  Pair() {
+    assert_io_thread();
+    const auto port = right.transport->listen(kAnyPort).value();
+    left.transport->dial({port, {}});
+    REQUIRE(world.run_until([&] { return !left.events.up.empty() && !right.events.up.empty(); }));
+  }
 };
 
 [[nodiscard]] inline Message control_message(std::uint16_t type, std::string_view text) {

@@ -18,22 +18,6 @@ namespace {
 using asio::ip::tcp;
 using namespace std::chrono_literals;
 
-const Endpoint kAnyPort{"127.0.0.1", 0};
-
-// Two nodes with a session, the first one dialled.
-struct Pair {
-  TestWorld world;
-  TestNode& left = world.add();
-  TestNode& right = world.add();
-
-  Pair() {
-    assert_io_thread();
-    const auto port = right.transport->listen(kAnyPort).value();
-    left.transport->dial({port, {}});
-    REQUIRE(world.run_until([&] { return !left.events.up.empty() && !right.events.up.empty(); }));
-  }
-};
-
 TEST_SUITE("transport/transport") {
   TEST_CASE("two nodes that share a secret meet and know each other") {
     assert_io_thread();
@@ -149,19 +133,6 @@ TEST_SUITE("transport/transport") {
         [&] { return !friendly.events.up.empty() && !other.events.dial_failed.empty(); }));
     CHECK(other.events.dial_failed[0].code == Errc::wrong_swarm);
     CHECK(other.events.dial_failed[0].detail.starts_with("the peer belongs to swarm"));
-  }
-
-  TEST_CASE("during a rotation the previous secret still opens the door") {
-    assert_io_thread();
-    TestWorld world;
-    const auto next = world.secret().rotated();
-    auto key = SwarmKey::of(next);
-    key.also_accept(world.secret());
-    auto& rotated = world.add(std::move(key));
-    auto& behind = world.add();
-    const auto port = rotated.transport->listen(kAnyPort).value();
-    behind.transport->dial({port, {}});
-    CHECK(world.run_until([&] { return !behind.events.up.empty(); }));
   }
 
   TEST_CASE("an address that pins an identity fails on another one") {
@@ -383,86 +354,6 @@ TEST_SUITE("transport/transport") {
     }
     CHECK(right.transport->totals().truncations == 0);
     CHECK(left.transport->sessions().size() == 1);
-  }
-
-  TEST_CASE("a rotation of the key at run time opens the door for both secrets") {
-    assert_io_thread();
-    TestWorld world;
-    const auto next = world.secret().rotated();
-    auto& node = world.add();
-    auto& early = world.add(SwarmKey::of(next));
-    const auto port = node.transport->listen(kAnyPort).value();
-    early.transport->dial({port, {}});
-    REQUIRE(world.run_until([&] { return !early.events.dial_failed.empty(); }));
-    auto key = SwarmKey::of(world.secret());
-    key.also_accept(next);
-    node.transport->set_key(std::move(key));
-    early.transport->dial({port, {}});
-    CHECK(world.run_until([&] { return !early.events.up.empty(); }));
-  }
-
-  TEST_CASE("a promoted secret renews the sessions, and the layer above notices nothing") {
-    assert_io_thread();
-    Pair pair;
-    const auto next = pair.world.secret().rotated();
-    auto accepting = SwarmKey::of(pair.world.secret());
-    accepting.also_accept(next);
-    pair.right.transport->set_key(std::move(accepting));
-    REQUIRE(pair.left.transport->send(pair.right.id(), control_message(0x0201, "before")));
-
-    auto promoted = SwarmKey::of(next);
-    promoted.also_accept(pair.world.secret());
-    pair.left.transport->set_key(std::move(promoted));
-    REQUIRE(pair.left.transport->send(pair.right.id(), control_message(0x0201, "after")));
-
-    REQUIRE(pair.world.run_until([&] {
-      assert_io_thread();
-      return pair.right.transport->totals().sessions_opened == 2 &&
-             pair.right.transport->totals().sessions_closed == 1;
-    }));
-    CHECK(pair.right.events.messages.size() == 2);
-    CHECK(pair.right.events.up.size() == 1);
-    CHECK(pair.right.events.down.empty());
-    CHECK(pair.left.events.down.empty());
-  }
-
-  TEST_CASE("a node that is denied loses its session and gets no other, and is told why") {
-    assert_io_thread();
-    Pair pair;
-    PeerRules rules;
-    rules.denied.insert(pair.left.id());
-    pair.right.transport->set_peer_rules(rules);
-    REQUIRE(pair.world.run_until(
-        [&] { return !pair.left.events.down.empty() && !pair.right.events.down.empty(); }));
-    CHECK(pair.left.events.down[0].second.code == Errc::refused);
-    CHECK(pair.left.events.down[0].second.detail.find("denied") != std::string::npos);
-    const auto port = pair.right.transport->listen(kAnyPort).value();
-    pair.left.transport->dial({port, {}});
-    REQUIRE(pair.world.run_until([&] { return !pair.left.events.dial_failed.empty(); }));
-    CHECK(pair.left.events.dial_failed[0].code == Errc::refused);
-    CHECK(pair.right.transport->totals().handshakes_failed.refused == 1);
-
-    pair.right.transport->set_peer_rules({});
-    pair.left.transport->dial({port, {}});
-    CHECK(pair.world.run_until([&] { return pair.left.events.up.size() == 2; }));
-  }
-
-  TEST_CASE("a dialler shows nothing of itself to a node that its own rules refuse") {
-    assert_io_thread();
-    TestWorld world;
-    auto& left = world.add();
-    auto& right = world.add();
-    PeerRules rules;
-    rules.allowed.emplace().insert(left.id());
-    left.transport->set_peer_rules(rules);
-    left.transport->dial({right.transport->listen(kAnyPort).value(), {}});
-    REQUIRE(world.run_until([&] {
-      assert_io_thread();
-      return !left.events.dial_failed.empty() && right.transport->totals().unauthenticated == 0;
-    }));
-    CHECK(left.events.dial_failed[0].code == Errc::refused);
-    CHECK(right.events.up.empty());
-    CHECK(right.transport->totals().handshakes_ok == 0);
   }
 
   TEST_CASE("an address that opens nine connections at once has one turned away") {

@@ -1,0 +1,154 @@
+// Who gets a session: secrets in rotation, lists of nodes, invites.
+#include "tests/transport/harness.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace starling::transport {
+namespace {
+
+// A desk with one invite, which it counts in memory.
+struct OneInvite final : InviteDesk {
+  std::optional<noise::Key> find(const KeyId& id) override {
+    if (redeemed > 0 || id != id_of_key(key)) return std::nullopt;
+    return key;
+  }
+  Task<bool> redeem(KeyId) override { co_return ++redeemed == 1; }
+
+  noise::Key key = make_invite_key();
+  int redeemed = 0;
+};
+
+TEST_SUITE("transport/access") {
+  TEST_CASE("during a rotation the previous secret still opens the door") {
+    assert_io_thread();
+    TestWorld world;
+    const auto next = world.secret().rotated();
+    auto key = SwarmKey::of(next);
+    key.also_accept(world.secret());
+    auto& rotated = world.add(std::move(key));
+    auto& behind = world.add();
+    const auto port = rotated.transport->listen(kAnyPort).value();
+    behind.transport->dial({port, {}});
+    CHECK(world.run_until([&] { return !behind.events.up.empty(); }));
+  }
+
+  TEST_CASE("a rotation of the key at run time opens the door for both secrets") {
+    assert_io_thread();
+    TestWorld world;
+    const auto next = world.secret().rotated();
+    auto& node = world.add();
+    auto& early = world.add(SwarmKey::of(next));
+    const auto port = node.transport->listen(kAnyPort).value();
+    early.transport->dial({port, {}});
+    REQUIRE(world.run_until([&] { return !early.events.dial_failed.empty(); }));
+    auto key = SwarmKey::of(world.secret());
+    key.also_accept(next);
+    node.transport->set_key(std::move(key));
+    early.transport->dial({port, {}});
+    CHECK(world.run_until([&] { return !early.events.up.empty(); }));
+  }
+
+  TEST_CASE("a promoted secret renews the sessions, and the layer above notices nothing") {
+    assert_io_thread();
+    Pair pair;
+    const auto next = pair.world.secret().rotated();
+    auto accepting = SwarmKey::of(pair.world.secret());
+    accepting.also_accept(next);
+    pair.right.transport->set_key(std::move(accepting));
+    REQUIRE(pair.left.transport->send(pair.right.id(), control_message(0x0201, "before")));
+
+    auto promoted = SwarmKey::of(next);
+    promoted.also_accept(pair.world.secret());
+    pair.left.transport->set_key(std::move(promoted));
+    REQUIRE(pair.left.transport->send(pair.right.id(), control_message(0x0201, "after")));
+
+    REQUIRE(pair.world.run_until([&] {
+      assert_io_thread();
+      return pair.right.transport->totals().sessions_opened == 2 &&
+             pair.right.transport->totals().sessions_closed == 1;
+    }));
+    CHECK(pair.right.events.messages.size() == 2);
+    CHECK(pair.right.events.up.size() == 1);
+    CHECK(pair.right.events.down.empty());
+    CHECK(pair.left.events.down.empty());
+  }
+
+  TEST_CASE("a node that is denied loses its session and gets no other, and is told why") {
+    assert_io_thread();
+    Pair pair;
+    PeerRules rules;
+    rules.denied.insert(pair.left.id());
+    pair.right.transport->set_peer_rules(rules);
+    REQUIRE(pair.world.run_until(
+        [&] { return !pair.left.events.down.empty() && !pair.right.events.down.empty(); }));
+    CHECK(pair.left.events.down[0].second.code == Errc::refused);
+    CHECK(pair.left.events.down[0].second.detail.find("denied") != std::string::npos);
+    const auto port = pair.right.transport->listen(kAnyPort).value();
+    pair.left.transport->dial({port, {}});
+    REQUIRE(pair.world.run_until([&] { return !pair.left.events.dial_failed.empty(); }));
+    CHECK(pair.left.events.dial_failed[0].code == Errc::refused);
+    CHECK(pair.right.transport->totals().handshakes_failed.refused == 1);
+
+    pair.right.transport->set_peer_rules({});
+    pair.left.transport->dial({port, {}});
+    CHECK(pair.world.run_until([&] { return pair.left.events.up.size() == 2; }));
+  }
+
+  TEST_CASE("a newcomer with an invite gets in once, and then needs the secret") {
+    assert_io_thread();
+    TestWorld world;
+    OneInvite desk;
+    auto& issuer = world.add(desk);
+    const auto invited = [&] { return SwarmKey::invited(world.secret().swarm(), desk.key); };
+    auto& newcomer = world.add(invited());
+    auto& late = world.add(invited());
+    const auto port = issuer.transport->listen(kAnyPort).value();
+    newcomer.transport->dial({port, {}});
+    REQUIRE(
+        world.run_until([&] { return !newcomer.events.up.empty() && !issuer.events.up.empty(); }));
+    CHECK(newcomer.events.up[0].invited);
+    CHECK(issuer.events.up[0].invited);
+    CHECK(desk.redeemed == 1);
+    late.transport->dial({port, {}});
+    REQUIRE(world.run_until([&] { return !late.events.dial_failed.empty(); }));
+    CHECK(late.events.dial_failed[0].code == Errc::wrong_swarm);
+    CHECK(late.events.dial_failed[0].detail.find("invite") != std::string::npos);
+
+    auto text = world.secret().print();
+    REQUIRE(issuer.transport->send(newcomer.id(), control_message(kSwarmSecretMessage, text)));
+    REQUIRE(world.run_until([&] { return !newcomer.events.messages.empty(); }));
+    const auto given = SwarmSecret::parse(as_text(newcomer.events.messages[0].second.body));
+    newcomer.transport->set_key(SwarmKey::of(given.value()));
+    auto& member = world.add();
+    newcomer.transport->dial({member.transport->listen(kAnyPort).value(), {}});
+    CHECK(world.run_until([&] { return !member.events.up.empty(); }));
+    CHECK_FALSE(member.events.up.at(0).invited);
+    CHECK(newcomer.transport->has_session(issuer.id()));
+  }
+
+  TEST_CASE("a dialler shows nothing of itself to a node that its own rules refuse") {
+    assert_io_thread();
+    TestWorld world;
+    auto& left = world.add();
+    auto& right = world.add();
+    PeerRules rules;
+    rules.allowed.emplace().insert(left.id());
+    left.transport->set_peer_rules(rules);
+    left.transport->dial({right.transport->listen(kAnyPort).value(), {}});
+    REQUIRE(world.run_until([&] {
+      assert_io_thread();
+      return !left.events.dial_failed.empty() && right.transport->totals().unauthenticated == 0;
+    }));
+    CHECK(left.events.dial_failed[0].code == Errc::refused);
+    CHECK(right.events.up.empty());
+    CHECK(right.transport->totals().handshakes_ok == 0);
+  }
+}
+
+}  // namespace
+}  // namespace starling::transport
