@@ -26,17 +26,21 @@ std::string name_list(const std::vector<AddressReport>& reports) {
   for (const auto& report : reports) {
     if (++shown > 4) return text + "; and " + std::to_string(reports.size() - 4) + " more";
     text += (text.empty() ? "" : "; ") + to_string(report.endpoint) + " ";
-    text += report.last_end ? std::string(name_of(*report.last_end))
-                            : std::string(report.peer ? "answered" : "not tried yet");
+    // Who was turned away wants to know why; of the others the kind is enough.
+    const bool away =
+        report.last_end == DialEnd::closed_silently || report.last_end == DialEnd::refused_by_name;
+    if (away && !report.detail.empty())
+      text += report.detail;
+    else
+      text += report.last_end ? std::string(name_of(*report.last_end))
+                              : std::string(report.peer ? "answered" : "not tried yet");
   }
   return text;
 }
 
-// What a node said that refused by name; empty if none did.
-std::string reason_by_name(const std::vector<AddressReport>& reports) {
-  for (const auto& report : reports)
-    if (report.last_end == DialEnd::refused_by_name) return report.detail;
-  return {};
+bool any_refused_by_name(const std::vector<AddressReport>& reports) {
+  return std::ranges::any_of(
+      reports, [](const auto& report) { return report.last_end == DialEnd::refused_by_name; });
 }
 
 }  // namespace
@@ -338,13 +342,9 @@ void Join::enforce_requirement(TimePoint now, JoinEffects& out) {
                    " required peers within " +
                    std::to_string(static_cast<std::int64_t>(seconds(options_.join_timeout))) +
                    " s" + (addresses.empty() ? "" : " (" + addresses + ")");
-  } else if (const auto reason = reason_by_name(dialler_.report()); !reason.empty()) {
-    error.code = Errc::refused;
-    error.detail = "refused: " + reason + " (" + addresses + ")";
   } else {
-    error.code = Errc::wrong_swarm;
-    error.detail = "every address closed without a reply: wrong secret, another swarm, or busy (" +
-                   addresses + ")";
+    error.code = any_refused_by_name(dialler_.report()) ? Errc::refused : Errc::wrong_swarm;
+    error.detail = "every address turned this node away: " + addresses;
   }
   go(now, JoinPhase::over);
   out.emplace_back(GiveUp{std::move(error)});

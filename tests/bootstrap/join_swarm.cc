@@ -79,7 +79,7 @@ void JoinSwarm::dial(std::size_t index, const transport::Endpoint& target) {
   while (to < nodes_.size() && endpoint(to) != target) ++to;
   const auto fails = [&](Duration delay, Errc code) {
     post(delay, index, [this, index, target, code] {
-      carry_out(index, at(index).on_dial_failed(now_, target, {code, Doing::handshaking, "test"}));
+      carry_out(index, at(index).on_dial_failed(now_, target, {code, Doing::handshaking, ""}));
     });
   };
   if (to >= nodes_.size() || !nodes_[to].running)

@@ -245,6 +245,7 @@ TEST_SUITE("bootstrap/join") {
     swarm.run(31s);
     REQUIRE(swarm.told<GiveUp>(node).size() == 1);
     CHECK(swarm.told<GiveUp>(node)[0].error.code == Errc::refused);
+    CHECK(swarm.told<GiveUp>(node)[0].error.detail.find("refused") != std::string::npos);
   }
 
   TEST_CASE("three nodes that require each other all start") {
