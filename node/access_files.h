@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 namespace starling::node {
 
@@ -21,7 +22,7 @@ namespace starling::node {
 enum class AllowList : std::uint8_t { optional, required };
 
 struct AccessPaths {
-  std::optional<SecretFiles> secret;  // nothing in an open swarm
+  std::optional<SecretFiles> secret;  // nothing in an open swarm, and before there is one
   std::filesystem::path allow;
   std::filesystem::path deny;
 };
@@ -48,6 +49,11 @@ class AccessFiles {
   //          and remedy, and for a missing list that is required; permission for a list that others
   //          may write; too_large; too_many; io_failed.
   [[nodiscard]] Result<Access> read(WallTime now);
+
+  // The secret is in these files from now on: a newcomer was given it.
+  void set_secret(SecretFiles files) { paths_.secret = std::move(files); }
+  // Nothing in an open swarm, and at a newcomer.
+  [[nodiscard]] const std::optional<SecretFiles>& secret() const { return paths_.secret; }
 
   // read(), if any file is not what it was at the last read, or the previous secret has had its
   // time; otherwise nothing.

@@ -72,8 +72,9 @@ Node::Node(NodeParts parts)
       rng_(config_.debug.seed.value_or(system_random())),
       instance_{system_random()},  // of this process, whatever repeats
       tasks_(io_.get_executor(), log_, [this] { bug_ = true; }),
-      transport_({.io = io_, .pool = pool_, .events = *this, .log = log_}, parts_.identity,
-                 std::move(parts_.key),
+      invites_(parts_.dir.invites(), files_, log_),
+      transport_({.io = io_, .pool = pool_, .events = *this, .log = log_, .invites = &invites_},
+                 parts_.identity, std::move(parts_.key),
                  transport_options(config_, name_for(parts_), instance_, parts_.first_incarnation)),
       gossip_(clock_.now(),
               {.swarm = parts_.swarm,
@@ -144,6 +145,8 @@ ExitCode Node::run() {
 
 Result<void> Node::open_doors() {
   transport_.set_peer_rules(parts_.peer_rules);
+  restricted_ = parts_.peer_rules.allowed.has_value();
+  invites_.load(wall_now());
   TRY(const transport::Endpoint wanted,
       transport::parse_endpoint(config_.net.listen, kDefaultPort));
   auto bound = transport_.listen(wanted);
@@ -158,6 +161,7 @@ Result<void> Node::open_doors() {
   std::vector<std::string> texts;
   for (const auto& endpoint : advertised) texts.push_back(transport::to_string(endpoint));
   transport_.set_advertised(advertised);
+  advertised_ = std::move(advertised);
   TRY(auto effects, gossip_.set_addresses(clock_.now(), std::move(texts)));
   gossip_driver_.carry_out(std::move(effects));
   TRY_VOID(parts_.dir.write_address(figures_.address));

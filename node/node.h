@@ -13,6 +13,7 @@
 #include "node/config/config.h"
 #include "node/control/server.h"
 #include "node/final_result.h"
+#include "node/invites.h"
 #include "node/lifecycle.h"
 #include "node/log_backend.h"
 #include "node/observe/events.h"
@@ -57,7 +58,8 @@ struct NodeParts {
   transport::SwarmKey key;
   SwarmId swarm;
   AccessFiles access_files;
-  transport::PeerRules peer_rules;  // what those files said at the start
+  transport::PeerRules peer_rules;           // what those files said at the start
+  std::optional<SecretFiles> secret_to_get;  // where a newcomer's secret will be
   Incarnation first_incarnation;
   training::DataSets& data;
   // What this node would train on its own, as values, as text, and the model that they name.
@@ -171,6 +173,12 @@ class Node final : private transport::SessionEvents,
   void reload_access(Read when) ON_IO_THREAD;
   transport::Task<> read_access(Read when);
   void apply_access(Access access) ON_IO_THREAD;
+  // The issuer's side of an invite: the secret, as the first message of the newcomer's session.
+  transport::Task<> give_secret(NodeId newcomer);
+  // The newcomer's: onto the disk, then into use.
+  void take_secret(const NodeId& from, transport::Message message) ON_IO_THREAD;
+  transport::Task<> keep_secret(transport::SwarmSecret secret);
+  transport::Task<> issue_invite(Duration ttl, ControlReply reply);
 
   // node_finish.cc: the final consensus, merging, serving and leaving.
   void pause_training() ON_IO_THREAD;
@@ -203,6 +211,7 @@ class Node final : private transport::SessionEvents,
   void answer(const MergeRequest& request, ControlReply reply) ON_IO_THREAD;
   void answer(const EvalRequest& request, ControlReply reply) ON_IO_THREAD;
   void answer(const LogLevelRequest& request, ControlReply reply) ON_IO_THREAD;
+  void answer(const InviteRequest& request, ControlReply reply) ON_IO_THREAD;
 
   NodeParts parts_;
   const Config& config_;
@@ -216,6 +225,7 @@ class Node final : private transport::SessionEvents,
   asio::thread_pool files_{1};  // what waits for a disk: a record to seal must not wait behind it
   transport::TaskGroup tasks_;
   transport::Ed25519Verifier verifier_;
+  Invites invites_;
   transport::Transport transport_;
   gossip::Gossip gossip_;
   gossip::Driver gossip_driver_;
@@ -235,6 +245,7 @@ class Node final : private transport::SessionEvents,
   asio::steady_timer second_;
 
   NodeFigures figures_;
+  std::vector<transport::Endpoint> advertised_;
   TrainingSettings settings_;  // of the swarm, once they are adopted
   std::optional<double> images_per_second_;
   std::optional<double> gossip_wait_;
@@ -243,6 +254,7 @@ class Node final : private transport::SessionEvents,
   bool bug_ = false;
   bool building_ = false;
   bool reading_access_ = false;
+  bool restricted_ = false;  // by a list of allowed nodes
   bool saving_ = false;
   bool evaluating_ = false;
   TimePoint next_checkpoint_ = kNever;

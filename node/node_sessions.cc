@@ -23,6 +23,8 @@ void Node::on_session_up(const transport::SessionInfo& info) {
     parts_.address_book.on_worked(info.peer, info.remote);
     book_changed_ = true;
   }
+  if (info.invited && info.direction == transport::Direction::accepted)
+    tasks_.spawn("give-secret", [this, peer = info.peer] { return give_secret(peer); });
   gossip_driver_.on_session_up(info);
   bootstrap_driver_.on_session_up(info);
   for (auto& reply : std::exchange(waiting_for_join_, {}))
@@ -47,6 +49,7 @@ void Node::count_failure(const Error& why) {
 }
 
 void Node::on_message(const NodeId& peer, transport::Message message) {
+  if (message.type == transport::kSwarmSecretMessage) return take_secret(peer, std::move(message));
   if (is_bootstrap(message.type)) {
     gossip_driver_.on_heard(peer);
     return bootstrap_driver_.on_message(peer, message);

@@ -138,8 +138,6 @@ Result<void> check_supported(const Config& config) {
   };
   if (config.gossip.codec == Codec::none)
     return no("gossip.codec = none is not in this version; L6 is the densest level there is");
-  if (!config.swarm.invite.empty())
-    return no("swarm.invite: invites are not in this version; use --peer and --secret-file");
   if (config.data.train.empty())
     return no(
         "data.train is not set: name the training data with --data (a folder of class folders, "

@@ -31,8 +31,41 @@ struct SwarmAccess {
   transport::SwarmKey key;
   AccessFiles files;
   transport::PeerRules rules;
+  std::optional<SecretFiles> secret_to_get;
   bool made_secret = false;
 };
+
+// The invite that the configuration names; nothing if it names none.
+Result<std::optional<transport::Invite>> read_invite(const Config& config) {
+  const std::string& given = config.swarm.invite;
+  if (given.empty()) return std::nullopt;
+  auto text = given;
+  if (given == "-" || given.starts_with('@')) {
+    TRY(text,
+        read_whole(given == "-" ? "/dev/stdin" : given.substr(1), 2 * transport::kMaxInviteText));
+  }
+  TRY(auto invite, transport::parse_invite(text));
+  return std::optional(std::move(invite));
+}
+
+// A newcomer dials with the invite until it is given the secret; after a restart it has it.
+Result<void> use_invite(const transport::Invite& invite, const fs::path& secret, WallTime now) {
+  const auto held = transport::SwarmSecret::load(secret);
+  if (held && held->swarm() == invite.swarm) return {};
+  if (held)
+    return fail(Errc::bad_config, Doing::reading_config,
+                fmt::format("the invite is for swarm {}, and {} is the secret of swarm {}: take "
+                            "another --dir, or remove that file",
+                            short_form(invite.swarm), secret.string(), short_form(held->swarm())));
+  if (held.error().code != Errc::not_found) return fail(held.error());
+  // Clocks differ; the node that made it has the last word.
+  const WallTime expires{std::chrono::seconds(invite.expires_s)};
+  if (now > expires + std::chrono::minutes(5))
+    return fail(Errc::bad_config, Doing::reading_config,
+                fmt::format("the invite was good until {}; ask for another one (`starling invite`)",
+                            show_seconds(expires)));
+  return {};
+}
 
 AccessPaths access_paths(const Config& config, const StateDir& dir) {
   AccessPaths paths{.secret = std::nullopt, .allow = dir.allow_list(), .deny = dir.deny_list()};
@@ -43,12 +76,18 @@ AccessPaths access_paths(const Config& config, const StateDir& dir) {
 }
 
 // The swarm that this node belongs to, by its secret or by its name.
-Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir) {
-  const auto paths = access_paths(config, dir);
+Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
+                               const std::optional<transport::Invite>& invite) {
+  auto paths = access_paths(config, dir);
   bool made = false;
   std::error_code error;
-  if (paths.secret && config.swarm.secret_file.empty() &&
-      !fs::exists(paths.secret->current, error)) {
+  std::optional<SecretFiles> secret_to_get;
+  if (invite) {
+    TRY_VOID(use_invite(*invite, paths.secret->current, wall_now()));
+    if (!fs::exists(paths.secret->current, error))
+      secret_to_get = std::exchange(paths.secret, std::nullopt);
+  } else if (paths.secret && config.swarm.secret_file.empty() &&
+             !fs::exists(paths.secret->current, error)) {
     // A node without a secret begins a swarm of its own; with --peer it will be told that nobody
     // there knows it.
     TRY_VOID(transport::SwarmSecret::generate().create(paths.secret->current));
@@ -58,8 +97,11 @@ Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir) {
       paths, config.swarm.mode == SwarmMode::closed ? AllowList::required : AllowList::optional,
       config.swarm.secret_overlap);
   TRY(Access access, files.read(wall_now()));
-  auto key = access.key ? std::move(*access.key) : transport::SwarmKey::open(config.swarm.name);
-  return SwarmAccess{std::move(key), std::move(files), std::move(access.rules), made};
+  auto key = access.key      ? std::move(*access.key)
+             : secret_to_get ? transport::SwarmKey::invited(invite->swarm, invite->key)
+                             : transport::SwarmKey::open(config.swarm.name);
+  return SwarmAccess{std::move(key), std::move(files), std::move(access.rules),
+                     std::move(secret_to_get), made};
 }
 
 Result<std::vector<bootstrap::Seed>> read_seeds(const Config& config) {
@@ -110,7 +152,14 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   TRY(OwnSettings settings, choose_settings(config, *data.train, dir.settings(), log));
   TRY([[maybe_unused]] const auto device, training::resolve_device(device_options(config)));
   TRY(auto seeds, read_seeds(config));
-  TRY(SwarmAccess access, open_swarm(config, dir));
+  TRY(const auto invite, read_invite(config));
+  if (invite)
+    for (const auto& endpoint : invite->issuer)
+      seeds.push_back({.kind = bootstrap::SeedKind::address,
+                       .endpoint = endpoint,
+                       .pin = std::nullopt,
+                       .origin = "the invite"});
+  TRY(SwarmAccess access, open_swarm(config, dir, invite));
   const SwarmId swarm = access.key.swarm();
   TRY(const transport::Identity identity, transport::Identity::load_or_create(dir.identity_key()));
   const auto held = finished_before(dir, settings.text.fingerprint());
@@ -137,6 +186,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                   .swarm = swarm,
                   .access_files = std::move(access.files),
                   .peer_rules = std::move(access.rules),
+                  .secret_to_get = std::move(access.secret_to_get),
                   .first_incarnation = begin,
                   .data = data,
                   .training = std::move(settings.training),

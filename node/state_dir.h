@@ -49,6 +49,8 @@ class StateDir {
   // Which nodes may have a session with this one, and which may not (access_files.h).
   [[nodiscard]] std::filesystem::path allow_list() const { return path_ / "peers.allow"; }
   [[nodiscard]] std::filesystem::path deny_list() const { return path_ / "peers.deny"; }
+  // Invites that this node made and nobody has used (invites.h).
+  [[nodiscard]] std::filesystem::path invites() const { return path_ / "invites"; }
   [[nodiscard]] std::filesystem::path address_file() const { return path_ / "address"; }
   [[nodiscard]] std::filesystem::path control_socket() const { return path_ / "control.sock"; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }

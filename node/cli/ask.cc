@@ -74,6 +74,34 @@ int leave(const Arguments& arguments, const Surroundings& surroundings) {
   return ask(arguments, surroundings, request);
 }
 
+// The invite alone goes to standard output, so that a script can pass it on.
+int invite(const Arguments& arguments, const Surroundings& surroundings) {
+  const auto& terminal = surroundings.terminal;
+  nlohmann::json args = nlohmann::json::object();
+  if (const auto given = arguments.given.find("--ttl"); given != arguments.given.end())
+    args["ttl"] = given->second;
+  const nlohmann::json line{{"verb", "invite"}, {"args", args}};
+  const auto request = parse_request(line.dump());
+  if (!request) return report("invite", request.error(), terminal);
+  const auto answer = ask_node(arguments.config.node.dir, *request, kPatience);
+  if (!answer) return report("invite", answer.error(), terminal);
+  if (arguments.has("--json")) {
+    terminal.out << *answer << '\n';
+    return number_of(ExitCode::good);
+  }
+  const auto body = nlohmann::json::parse(*answer, nullptr, false);
+  const auto text_of = [&](const char* key) {
+    return body.is_object() ? printable(body.value(key, std::string())) : std::string();
+  };
+  terminal.out << text_of("invite") << '\n' << std::flush;
+  terminal.err << fmt::format(
+      "good for one machine, until {}, while this node runs; whoever has it can join. There:\n"
+      "    starling run --data DATA --invite @FILE      (FILE has the line above; - reads it from "
+      "standard input)\n",
+      text_of("expires"));
+  return number_of(ExitCode::good);
+}
+
 int finish(const Arguments& arguments, const Surroundings& surroundings) {
   return ask(arguments, surroundings, FinishRequest{});
 }

@@ -17,6 +17,7 @@ int merge(const Arguments& arguments, const Surroundings& surroundings);
 int eval(const Arguments& arguments, const Surroundings& surroundings);
 int bench(const Arguments& arguments, const Surroundings& surroundings);
 int id(const Arguments& arguments, const Surroundings& surroundings);
+int invite(const Arguments& arguments, const Surroundings& surroundings);
 int key(const Arguments& arguments, const Surroundings& surroundings);
 int log_level(const Arguments& arguments, const Surroundings& surroundings);
 int config(const Arguments& arguments, const Surroundings& surroundings);

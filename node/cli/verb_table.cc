@@ -24,6 +24,8 @@ constexpr std::array<VerbFlag, 1> kRunFlags{
 constexpr std::array<VerbFlag, 1> kDemoFlags{{{"--nodes", "N", "How many nodes (1 to 32)."}}};
 constexpr std::array<VerbFlag, 2> kLeaveFlags{
     {kJson, {"--timeout", "D", "Time for the last exchange and the checkpoint."}}};
+constexpr std::array<VerbFlag, 2> kInviteFlags{
+    {kJson, {"--ttl", "D", "How long it is good (1m to 30d); without it 24h."}}};
 constexpr std::array<VerbFlag, 2> kKeyFlags{
     {{"--json", "", "Print one JSON object instead of text (show, id)."},
      {"--passphrase-file", "FILE|-",
@@ -67,6 +69,10 @@ constexpr std::array kVerbs{
     Verb{"bench", "step|optim|codec|wire|round|data",
          "Measure one part of the program on this machine.", KeyFlags::all, kBenchFlags, 1, 1,
          &verbs::bench},
+    Verb{"invite", "",
+         "Print a one-time invite of the running node: what one new machine needs instead of the "
+         "secret.",
+         KeyFlags::folder, kInviteFlags, 0, 0, &verbs::invite},
     Verb{"id", "", "Print this node's id and name, as a line of peers.allow; makes the identity.",
          KeyFlags::folder, kJsonOnly, 0, 0, &verbs::id},
     Verb{"key", "new|show|rotate|promote|id",

@@ -21,8 +21,9 @@ constexpr std::size_t kMaxAddress = 512;
 constexpr std::array<std::string_view, 5> kLevels{"trace", "debug", "info", "warn", "error"};
 
 // The verbs in the order of ControlRequest's alternatives.
-constexpr std::array<std::string_view, 9> kVerbs{
-    "status", "members", "neighbours", "join", "leave", "finish", "merge", "eval", "log-level"};
+constexpr std::array<std::string_view, 10> kVerbs{"status",    "members", "neighbours", "join",
+                                                  "leave",     "finish",  "merge",      "eval",
+                                                  "log-level", "invite"};
 static_assert(kVerbs.size() == std::variant_size_v<ControlRequest>);
 
 std::unexpected<Error> bad(std::string detail) {
@@ -82,6 +83,21 @@ Result<ControlRequest> parse_log_level(const Json& args) {
   return bad(fmt::format("log-level needs a level: one of {}", fmt::join(kLevels, ", ")));
 }
 
+Result<ControlRequest> parse_invite(const Json& args) {
+  InviteRequest request;
+  if (args.empty()) return request;
+  const auto found = args.find("ttl");
+  if (args.size() != 1 || found == args.end() || !found->is_string())
+    return bad("invite takes a ttl, such as 24h, or nothing");
+  const auto ttl = parse_duration(found->get_ref<const std::string&>());
+  if (!ttl) return bad("invite's ttl needs " + ttl.error());
+  if (*ttl < kMinInviteTtl || *ttl > kMaxInviteTtl)
+    return bad(fmt::format("invite's ttl is from {} to {}", show_duration(kMinInviteTtl),
+                           show_duration(kMaxInviteTtl)));
+  request.ttl = *ttl;
+  return request;
+}
+
 // A request without arguments, by its place in kVerbs.
 template <std::size_t I = 0>
 ControlRequest plain_request(std::size_t index) {
@@ -96,6 +112,8 @@ Json arguments_of(const ControlRequest& request) {
   if (const auto* join = std::get_if<JoinRequest>(&request)) args["addresses"] = join->addresses;
   if (const auto* leave = std::get_if<LeaveRequest>(&request); leave != nullptr && leave->timeout)
     args["timeout"] = show_duration(*leave->timeout);
+  if (const auto* invite = std::get_if<InviteRequest>(&request))
+    args["ttl"] = show_duration(invite->ttl);
   if (const auto* level = std::get_if<LogLevelRequest>(&request))
     args["level"] = kLevels[static_cast<std::size_t>(level->level)];
   return args;
@@ -135,6 +153,7 @@ Result<ControlRequest> parse_request(std::string_view line) {
   if (name == "join") return parse_join(args);
   if (name == "leave") return parse_leave(args);
   if (name == "log-level") return parse_log_level(args);
+  if (name == "invite") return parse_invite(args);
   for (std::size_t i = 0; i < kVerbs.size(); ++i) {
     if (kVerbs[i] != name) continue;
     if (!args.empty()) return bad(fmt::format("{} takes no arguments", name));

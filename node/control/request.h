@@ -29,6 +29,10 @@ namespace starling::node {
 inline constexpr std::size_t kMaxControlRequest = std::size_t{16} << 10;
 inline constexpr std::size_t kMaxControlReply = std::size_t{16} << 20;
 inline constexpr std::size_t kMaxJoinAddresses = 64;
+// How long an invite is good: unless said otherwise, and at the least and the most.
+inline constexpr Duration kInviteTtl = std::chrono::hours(24);
+inline constexpr Duration kMinInviteTtl = std::chrono::minutes(1);
+inline constexpr Duration kMaxInviteTtl = std::chrono::days(30);
 
 struct StatusRequest {};
 struct MembersRequest {};
@@ -47,10 +51,14 @@ struct EvalRequest {};
 struct LogLevelRequest {
   LogLevel level = LogLevel::info;
 };
+// Make an invite for one machine.
+struct InviteRequest {
+  Duration ttl = kInviteTtl;
+};
 
 using ControlRequest =
     std::variant<StatusRequest, MembersRequest, NeighboursRequest, JoinRequest, LeaveRequest,
-                 FinishRequest, MergeRequest, EvalRequest, LogLevelRequest>;
+                 FinishRequest, MergeRequest, EvalRequest, LogLevelRequest, InviteRequest>;
 
 [[nodiscard]] std::string_view verb_of(const ControlRequest& request);
 

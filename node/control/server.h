@@ -44,8 +44,8 @@ class ControlHandler {
  public:
   virtual ~ControlHandler() = default;
 
-  // A join, leave, finish, merge, eval or log-level request: status, members and neighbours are
-  // answered by the server from the newest snapshot.
+  // A join, leave, finish, merge, eval, log-level or invite request: status, members and neighbours
+  // are answered by the server from the newest snapshot.
   //
   // Thread:  io.
   virtual void on_request(const ControlRequest& request, ControlReply reply) = 0;

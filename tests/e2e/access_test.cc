@@ -93,6 +93,45 @@ TEST_SUITE("e2e/access") {
     CHECK(said(stranger, "not on the list of allowed nodes"));
   }
 
+  TEST_CASE("an invite brings one machine in, with its secret, and no second one") {
+    Swarm swarm(endless_run());
+    swarm.start(1);
+    const auto issuer = swarm.node(0).dir();
+    const auto made = command({"invite", "--dir", issuer.string(), "--ttl", "1h"});
+    INFO(made.err);
+    REQUIRE(made.status == 0);
+    CHECK(made.out.starts_with("starling1:"));
+    const TempDir dir;
+    const auto file = dir.path() / "invite";
+    std::ofstream(file) << made.out;
+    auto joining = endless_run();
+    joining.insert(joining.end(), {"--invite", "@" + file.string(), "--require-peers", "1",
+                                   "--join-timeout", "20s"});
+    const auto newcomer = dir.path() / "newcomer";
+    {
+      NodeProcess invited(newcomer, joining);
+      INFO(invited.process().standard_error());
+      CHECK(eventually(60s, [&] { return alive_members(invited) == 2; }));
+      CHECK(eventually(60s, [&] { return alive_members(swarm.node(0)) == 2; }));
+      CHECK(read_text(newcomer / "secret") == read_text(issuer / "secret"));
+      CHECK(std::filesystem::status(newcomer / "secret").permissions() ==
+            (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+      CHECK(std::filesystem::is_empty(issuer / "invites"));
+    }
+
+    NodeProcess second(dir.path() / "second", joining);
+    const auto refused = second.process().wait(90s);
+    INFO(second.process().standard_error());
+    REQUIRE(refused);
+    CHECK(refused->status == 5);
+    CHECK(said(second, "invite was used"));
+    CHECK_FALSE(std::filesystem::exists(dir.path() / "second" / "secret"));
+
+    // The same command again: by now it has the secret.
+    NodeProcess again(newcomer, joining);
+    CHECK(eventually(60s, [&] { return alive_members(again) == 2; }));
+  }
+
   TEST_CASE("a rotation of the secret under a running swarm costs no session") {
     Swarm swarm(endless_run());
     swarm.start(2);

@@ -103,7 +103,8 @@ TEST_SUITE("node/control") {
         NeighboursRequest{}, JoinRequest{{"10.0.0.7:7700", "dns:x:1"}},
         LeaveRequest{},      LeaveRequest{Duration(90s)},
         FinishRequest{},     MergeRequest{},
-        EvalRequest{},       LogLevelRequest{LogLevel::debug}};
+        EvalRequest{},       LogLevelRequest{LogLevel::debug},
+        InviteRequest{},     InviteRequest{std::chrono::minutes(90)}};
     for (const auto& request : requests) {
       auto line = encode_request(request);
       CAPTURE(line);
@@ -135,6 +136,10 @@ TEST_SUITE("node/control") {
                              R"({"verb":"leave","args":{"timeout":5}})",
                              R"({"verb":"leave","args":{"timeout":"5"}})",
                              R"({"verb":"log-level","args":{"level":"loud"}})",
+                             R"({"verb":"invite","args":{"ttl":"1s"}})",
+                             R"({"verb":"invite","args":{"ttl":"31d"}})",
+                             R"({"verb":"invite","args":{"ttl":24}})",
+                             R"({"verb":"invite","args":{"swarm":"x"}})",
                              R"({"verb":"status"} {})",
                              R"({"verb":[[[[[[[[[[1]]]]]]]]]]})"}) {
       CAPTURE(line);
