@@ -44,6 +44,8 @@ def averaging(name, level, where, bars, megabits=None):
 
 RESNET50 = "ResNet-50, 224 px, batch 16, bf16"
 RESNET50_FLAGS = "--model resnet50 --img 224 --batch 16 --precision bf16 --steps 2 --repeats 2"
+RESNET18 = "ResNet-18, 32 px, batch 64, fp32"
+RESNET18_FLAGS = "--model resnet18 --img 32 --batch 64 --precision fp32 --steps 5 --repeats 3"
 
 COMPARISONS = (
     sparse("C4", "top-k per 4,096", "--select block",
@@ -59,8 +61,8 @@ COMPARISONS = (
         environment=HUGE_PAGES),
     step("C1", f"{RESNET50}, 2 threads, against tuned eager mode", f"{RESNET50_FLAGS} --threads 2", 1.3, 1.6),
     step("C1.one", f"{RESNET50}, one thread each", f"{RESNET50_FLAGS} --threads 1"),
-    step("C2", "ResNet-18, 32 px, batch 64, fp32, 2 threads, against tuned eager mode",
-         "--model resnet18 --img 32 --batch 64 --precision fp32 --threads 2 --steps 5 --repeats 3", 1.1, 1.4),
+    step("C2", f"{RESNET18}, 2 threads, against tuned eager mode", f"{RESNET18_FLAGS} --threads 2", 1.1, 1.4),
+    step("C2.one", f"{RESNET18}, one thread each", f"{RESNET18_FLAGS} --threads 1"),
     # The bar of a processor without AMX.
     step("C1d", f"{RESNET50}, 2 threads, against what a tutorial writes (fp32)", f"{RESNET50_FLAGS} --threads 2", 2.3, 3,
          "--loop plain --precision fp32", ()),
