@@ -49,17 +49,23 @@ class RecordingEvents final : public SessionEvents {
   std::vector<Error> dial_failed;
 };
 
+// What some tests choose.
+struct TestChoice {
+  TransportOptions options = {};
+  InviteDesk* invites = nullptr;
+};
+
 // One node's transport with its identity and events.
 struct TestNode {
   TestNode(asio::io_context& io, asio::thread_pool& pool, SwarmKey key, std::uint64_t instance,
-           Identity own = Identity::generate(), TransportOptions options = {},
-           InviteDesk* invites = nullptr)
+           Identity own = Identity::generate(), TestChoice choice = {})
       : identity(std::move(own)) {
+    auto& options = choice.options;
     options.name = "node-" + std::to_string(instance);
     options.instance = {instance};
     options.advertised = {{"192.0.2.1", 7411}};
-    const TransportHost host{io, pool, events, log, invites};
-    transport = std::make_unique<Transport>(host, identity, std::move(key), options);
+    const TransportHost host{io, pool, events, log, choice.invites};
+    transport = std::make_unique<Transport>(host, identity, std::move(key), std::move(options));
   }
 
   [[nodiscard]] NodeId id() const { return identity.id(); }
@@ -81,7 +87,7 @@ class TestWorld {
       auto* transport = node->transport.get();
       asio::co_spawn(
           io_, [transport] { return transport->stop(); },
-          [&stopped](std::exception_ptr) { ++stopped; });
+          [&stopped](const std::exception_ptr&) { ++stopped; });
     }
     run_until([&] { return stopped == nodes_.size(); });
     io_.run();  // drains by itself: nothing is left behind
@@ -97,15 +103,16 @@ class TestWorld {
   }
   TestNode& add(TransportOptions options) {
     ++instances_;
-    return *nodes_.emplace_back(std::make_unique<TestNode>(
-        io_, pool_, SwarmKey::of(secret_), instances_, Identity::generate(), std::move(options)));
+    return *nodes_.emplace_back(
+        std::make_unique<TestNode>(io_, pool_, SwarmKey::of(secret_), instances_,
+                                   Identity::generate(), TestChoice{std::move(options), nullptr}));
   }
   // A node that honours invites.
   TestNode& add(InviteDesk& invites) {
     ++instances_;
     return *nodes_.emplace_back(std::make_unique<TestNode>(io_, pool_, SwarmKey::of(secret_),
                                                            instances_, Identity::generate(),
-                                                           TransportOptions{}, &invites));
+                                                           TestChoice{{}, &invites}));
   }
   // A node with the key file of another one.
   TestNode& add_clone_of(std::span<const std::byte, 32> seed) {
