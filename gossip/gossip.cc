@@ -114,7 +114,7 @@ GossipEffects Gossip::on_refused(TimePoint now, const NodeId& peer,
                                  const transport::Message& message) {
   GossipEffects out;
   if (consensus_ && message.type == static_cast<std::uint16_t>(consensus::MessageType::certificate))
-    consensus_->on_certificate_refused(peer);
+    take(now, consensus_->on_certificate_refused(now, peer), out);
   if (message.room() != transport::Room::exchange || !mixer_) return out;
   deliver(
       peer, decode_refused(message.type, message.body),

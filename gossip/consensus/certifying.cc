@@ -139,6 +139,16 @@ void FinalConsensus::show_certificate(const NodeId& peer) {
   for (const auto& [id, message] : ledger_.acknowledged()) send(peer, message);
 }
 
+void FinalConsensus::show_refused() {
+  std::vector<NodeId> again;
+  for (const auto& [peer, since] : refused_)
+    if (now_ >= since + options_.show_again) again.push_back(peer);
+  for (const auto& peer : again) {
+    refused_.erase(peer);
+    if (certificate_ && !is_stranded()) show_certificate(peer);
+  }
+}
+
 void FinalConsensus::handle(const CertificateMessage& message) {
   if (options_.run.kind == RunKind::merge || phase_ == Phase::failed) return;
   const auto& theirs = message.certificate;

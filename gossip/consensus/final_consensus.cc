@@ -116,6 +116,7 @@ ConsensusEffects FinalConsensus::on_session_up(TimePoint now, const NodeId& peer
 ConsensusEffects FinalConsensus::on_session_down(TimePoint now, const NodeId& peer) {
   return on_event(now, [&] {
     sessions_.erase(peer);
+    refused_.erase(peer);
     away_.insert_or_assign(peer, now);
     considered_ = false;
     if (phase_ == Phase::collecting) restate();
@@ -149,6 +150,12 @@ ConsensusEffects FinalConsensus::on_message(TimePoint now, const NodeId& from,
   });
 }
 
+ConsensusEffects FinalConsensus::on_certificate_refused(TimePoint now, const NodeId& peer) {
+  return on_event(now, [&] {
+    if (sessions_.contains(peer)) refused_.insert_or_assign(peer, now);
+  });
+}
+
 ConsensusEffects FinalConsensus::on_frozen(TimePoint now) {
   return on_event(now, [&] { frozen_ = true; });
 }
@@ -156,6 +163,7 @@ ConsensusEffects FinalConsensus::on_frozen(TimePoint now) {
 ConsensusEffects FinalConsensus::on_tick(TimePoint now) {
   return on_event(now, [&] {
     if (phase_ == Phase::fetching) take(fetch_.on_tick(now_));
+    show_refused();
   });
 }
 
@@ -396,6 +404,7 @@ TimePoint FinalConsensus::next_deadline() const {
       if (reduction_ && reduction_->uses(peer)) at(since + options_.reconnect_grace);
     at(last_progress_ + options_.stall_limit);
   }
+  for (const auto& [peer, since] : refused_) at(since + options_.show_again);
   switch (phase_) {
     case Phase::collecting:
       if (!considered_) at(last_heard_ + options_.settle);

@@ -84,6 +84,8 @@ struct ConsensusOptions {
   Duration stall_limit = std::chrono::seconds(60);
   // `finish.linger`: how long to go on serving after the end when somebody did not acknowledge.
   Duration linger = std::chrono::seconds(30);
+  // When a certificate that its receiver had no room for is shown again.
+  Duration show_again = std::chrono::seconds(5);
   // Chunks that this node works on at a time; memory is about 2 MiB each and 1 MiB a child.
   std::uint32_t window = 8;
   // Tries before the run fails, at most kMaxEpoch.
@@ -189,8 +191,9 @@ class FinalConsensus {
   // It is not: it refuted, or came back.
   ConsensusEffects on_member_back(TimePoint now, const NodeId& member);
   ConsensusEffects on_message(TimePoint now, const NodeId& from, const ConsensusMessage& message);
-  // `peer` saw none of a certificate that was sent to it: it had no room, or no model yet.
-  void on_certificate_refused(const NodeId& peer) { refused_.insert(peer); }
+  // `peer` saw none of a certificate that was sent to it: it had no room, or no model yet. It is
+  // shown again when the peer asks, and from time to time as long as it does not have it.
+  ConsensusEffects on_certificate_refused(TimePoint now, const NodeId& peer);
   ConsensusEffects on_frozen(TimePoint now);
   ConsensusEffects on_job_done(TimePoint now, const JobOutcome& outcome);
   ConsensusEffects on_tick(TimePoint now);
@@ -263,6 +266,7 @@ class FinalConsensus {
   void apply(const Refusal& refusal);
   void advance_certifying();
   void show_certificate(const NodeId& peer);
+  void show_refused();
   void acknowledge();
   void accept(const CertificateMessage& message);
   void advance_fetching();
@@ -323,9 +327,9 @@ class FinalConsensus {
   std::optional<Hash> own_hash_;
   Hash claim_;
   std::optional<Certificate> certificate_;
-  std::vector<Hash> certified_;  // chunk hashes behind the certificate
-  std::set<NodeId> shown_;       // sessions over which it was shown
-  std::set<NodeId> refused_;     // of them those that could not take it then
+  std::vector<Hash> certified_;          // chunk hashes behind the certificate
+  std::set<NodeId> shown_;               // sessions over which it was shown
+  std::map<NodeId, TimePoint> refused_;  // of them those that could not take it then
   TimePoint finished_at_{};
   std::optional<TimePoint> settled_at_;  // nobody is waited for any more
 };

@@ -185,8 +185,7 @@ TEST_SUITE("gossip/consensus/faults") {
     bool joining = true;
     swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
       if (!joining || to != 2) return true;
-      if (std::holds_alternative<CertificateMessage>(message))
-        swarm.node(from).consensus->on_certificate_refused(swarm.node(2).id);
+      if (std::holds_alternative<CertificateMessage>(message)) swarm.refuse_certificate(from, 2);
       return false;
     };
     swarm.command(0);
@@ -197,6 +196,36 @@ TEST_SUITE("gossip/consensus/faults") {
     swarm.command(2);
     const Duration began = swarm.elapsed();
     while (swarm.elapsed() < began + 2s) swarm.run(10ms);
+
+    CHECK(swarm.node(2).finished);
+  }
+
+  TEST_CASE("a certificate that somebody had no room for is shown until there is room") {
+    Swarm swarm({.nodes = 3, .seed = 7, .newcomer = 2});
+    swarm.connect_all();
+    swarm.run(1s);
+    bool away = true;
+    bool full = true;
+    std::size_t refused = 0;
+    swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+      if (to != 2) return true;
+      const bool certificate = std::holds_alternative<CertificateMessage>(message);
+      if (full && certificate) {
+        swarm.refuse_certificate(from, 2);
+        ++refused;
+      }
+      return !away && !(full && certificate);
+    };
+    swarm.command(0);
+    while (!swarm.node(0).finished || !swarm.node(1).finished) swarm.run(10ms);
+
+    away = false;
+    swarm.command(2);
+    const Duration began = swarm.elapsed();
+    while (swarm.elapsed() < began + 12s) swarm.run(10ms);
+    CHECK(refused <= 10);
+    full = false;
+    while (swarm.elapsed() < began + 20s) swarm.run(10ms);
 
     CHECK(swarm.node(2).finished);
   }

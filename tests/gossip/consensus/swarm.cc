@@ -36,6 +36,7 @@ void Swarm::start_node(std::size_t k) {
   n.signer = std::make_unique<FakeSigner>(n.id);
   n.weight = options_.weighted ? static_cast<std::uint32_t>(1 + 7 * k) : 1;
   base_.weight = n.weight;
+  base_.contributes = options_.newcomer != k;
   n.consensus = std::make_unique<FinalConsensus>(base_, *n.signer, verifier_);
   const auto& shape = options_.shape;
   Rng values(options_.seed * 7919 + k + 1);
@@ -228,6 +229,10 @@ void Swarm::work(std::size_t k) {
     m.busy = false;
     carry_out(k, m.consensus->on_job_done(now_, outcome));
   });
+}
+
+void Swarm::refuse_certificate(std::size_t from, std::size_t to) {
+  carry_out(from, nodes_[from]->consensus->on_certificate_refused(now_, nodes_[to]->id));
 }
 
 void Swarm::set_timer(std::size_t k) {

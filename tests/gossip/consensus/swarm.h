@@ -31,7 +31,8 @@ struct SwarmOptions {
   Duration longest_step = std::chrono::milliseconds(300);  // between freeze and on_frozen
   RunKind kind = RunKind::finish;
   std::uint32_t window = 2;
-  bool weighted = false;  // node k has weight 1 + 7 k
+  bool weighted = false;                               // node k has weight 1 + 7 k
+  std::optional<std::size_t> newcomer = std::nullopt;  // this one has no replica: it follows
 };
 
 struct SimNode {
@@ -79,6 +80,8 @@ class Swarm {
   void standing(std::size_t node, Role role);
   void gone(std::size_t node, std::size_t member);
   void back(std::size_t node, std::size_t member);
+  // A certificate of one node came to nothing at another one, which had no room for it.
+  void refuse_certificate(std::size_t from, std::size_t to);
   // Feeds a message to a node as if it came over a session from another one.
   void inject(std::size_t to, std::size_t from, const ConsensusMessage& message);
 
