@@ -92,10 +92,12 @@ GossipEffects Gossip::begin_leave(TimePoint now, TimePoint deadline) {
   GossipEffects out;
   if (phase_ == Phase::leaving || phase_ == Phase::left) return out;
   phase_ = Phase::leaving;
-  leave_deadline_ = deadline;
+  // After the end there is nothing to hand over.
+  const bool ended = consensus_ && consensus_->certificate_message();
+  leave_deadline_ = ended ? now : deadline;
   if (merge_) take_merge(now, merge_->abort(now, "this node leaves"), out);
   if (consensus_) take(now, consensus_->stop(now, "this node leaves"), out);
-  if (mixer_) take(now, mixer_->begin_leave(now, deadline), out);
+  if (mixer_ && !ended) take(now, mixer_->begin_leave(now, deadline), out);
   advance(now, out);
   return out;
 }

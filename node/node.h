@@ -198,6 +198,7 @@ class Node final : private transport::SessionEvents,
   void evaluate_final(training::Replica result) ON_IO_THREAD;
   void on_consensus_failed(const Error& error) ON_IO_THREAD;
   void end_if_finished() ON_IO_THREAD;
+  void leave_finished(std::string how) ON_IO_THREAD;
   void begin_leave(Duration timeout) ON_IO_THREAD;
   transport::Task<> limit_leave(Duration limit);
   void end_if_left() ON_IO_THREAD;
@@ -267,6 +268,7 @@ class Node final : private transport::SessionEvents,
   bool final_evaluated_ = false;
   bool may_exit_ = false;
   bool left_told_ = false;
+  std::string how_it_leaves_ = "left the swarm";
   bool leave_saved_ = false;
   std::vector<ControlReply> waiting_for_finish_;
   std::vector<ControlReply> waiting_for_merge_;

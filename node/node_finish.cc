@@ -195,16 +195,19 @@ void Node::on_consensus_failed(const Error& error) {
 void Node::end_if_finished() {
   if (!final_written_ || !final_evaluated_ || !may_exit_) return;
   if (config_.finish.then == AfterFinish::serve) return;
-  end(ExitCode::good, "final consensus reached and certified");
+  leave_finished("final consensus reached and certified");
+}
+
+// The others are told, lest they take it for a death.
+void Node::leave_finished(std::string how) {
+  leave_saved_ = true;
+  how_it_leaves_ = std::move(how);
+  gossip_driver_.carry_out(gossip_.begin_leave(clock_.now(), clock_.now()));
 }
 
 void Node::begin_leave(Duration timeout) {
   if (exit_ || figures_.phase == Phase::leaving) return;
-  if (final_written_) {  // nothing is left to hand over
-    may_exit_ = true;
-    final_evaluated_ = true;
-    return end(ExitCode::good, "left after the final consensus");
-  }
+  if (final_written_) return leave_finished("left after the final consensus");
   set_phase(Phase::leaving);
   const TimePoint now = clock_.now();
   // The last second is for goodbyes: the deadline is a promise to schedulers.
@@ -228,7 +231,7 @@ transport::Task<> Node::limit_leave(Duration limit) {
 }
 
 void Node::end_if_left() {
-  if (left_told_ && leave_saved_) finish_leave("left the swarm");
+  if (left_told_ && leave_saved_) finish_leave(how_it_leaves_);
 }
 
 void Node::finish_leave(const std::string& how) {

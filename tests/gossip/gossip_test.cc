@@ -156,6 +156,29 @@ TEST_SUITE("gossip/gossip") {
     CHECK(results(swarm, {0, 1, 2}).size() == 1);
   }
 
+  TEST_CASE("who goes after the end hands nothing over and is told as left at once") {
+    VirtualSwarm swarm({.seed = 32});
+    swarm.connect_all();
+    REQUIRE(swarm.run_until(200s, [&] {
+      return all_finished(swarm, {0, 1, 2, 3}) && swarm.node(3).may_exit;
+    }));
+    std::size_t payloads = 0;
+    swarm.on_send = [&](std::size_t from, const Outgoing& outgoing) {
+      payloads += from == 3 && outgoing.message.attachment != nullptr ? 1 : 0;
+    };
+
+    swarm.leave(3);
+
+    REQUIRE(swarm.run_until(0ms, [&] { return swarm.node(3).left; }));
+    swarm.run_for(500ms);
+    swarm.kill(3);
+    swarm.run_for(30s);
+    CHECK(payloads == 0);
+    for (const std::size_t other : {0U, 1U, 2U})
+      CHECK(swarm.node(other).gossip->membership().state_of(swarm.node(3).id()) ==
+            MemberState::left);
+  }
+
   TEST_CASE("any member can order the end") {
     VirtualSwarm swarm({.seed = 41, .budget_samples = 1'000'000'000});
     swarm.connect_all();

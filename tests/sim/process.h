@@ -227,6 +227,7 @@ class Process final : private SessionShell, private gossip::MasterPort {
   void on_consensus_failed(const gossip::ConsensusFailed& failed);
   void serve();
   void end_if_finished();
+  void leave_finished(Exit exit);
   void end_if_left();
 
   Services services_;
@@ -268,6 +269,7 @@ class Process final : private SessionShell, private gossip::MasterPort {
   bool final_written_ = false;
   bool may_exit_ = false;
   bool left_told_ = false;
+  Exit leaves_as_ = Exit::left;
   bool leave_saved_ = false;
   std::optional<Exit> ending_;
 };

@@ -94,7 +94,7 @@ void Process::serve() {
 
 void Process::end_if_finished() {
   if (!final_written_ || !may_exit_ || setup_.traits.serves_for_ever) return;
-  end(Exit::finished, "final consensus reached and certified");
+  leave_finished(Exit::finished);
 }
 
 void Process::on_merged(const consensus::Merged& merged) {
@@ -140,7 +140,7 @@ void Process::merge() {
 
 void Process::leave() {
   if (ending_ || phase_ == RunPhase::leaving) return;
-  if (final_written_) return end(Exit::left, "left after the final consensus");
+  if (final_written_) return leave_finished(Exit::left);
   set_phase(RunPhase::leaving);
   after(6s, [this] { end(Exit::left, "left at the deadline"); });
   leave_saved_ = !references_;
@@ -152,8 +152,14 @@ void Process::leave() {
   end_if_left();
 }
 
+void Process::leave_finished(Exit exit) {
+  leave_saved_ = true;
+  leaves_as_ = exit;
+  carry_out(gossip_->begin_leave(local(), local()));
+}
+
 void Process::end_if_left() {
-  if (left_told_ && leave_saved_) end(Exit::left, "left the swarm");
+  if (left_told_ && leave_saved_) end(leaves_as_, "left the swarm");
 }
 
 }  // namespace starling::sim
