@@ -51,6 +51,7 @@ class RecordingEvents final : public SessionEvents {
 
 // What some tests choose.
 struct TestChoice {
+  Identity identity = Identity::generate();
   TransportOptions options = {};
   InviteDesk* invites = nullptr;
 };
@@ -58,8 +59,8 @@ struct TestChoice {
 // One node's transport with its identity and events.
 struct TestNode {
   TestNode(asio::io_context& io, asio::thread_pool& pool, SwarmKey key, std::uint64_t instance,
-           Identity own = Identity::generate(), TestChoice choice = {})
-      : identity(std::move(own)) {
+           TestChoice choice = {})
+      : identity(std::move(choice.identity)) {
     auto& options = choice.options;
     options.name = "node-" + std::to_string(instance);
     options.instance = {instance};
@@ -103,22 +104,21 @@ class TestWorld {
   }
   TestNode& add(TransportOptions options) {
     ++instances_;
-    return *nodes_.emplace_back(
-        std::make_unique<TestNode>(io_, pool_, SwarmKey::of(secret_), instances_,
-                                   Identity::generate(), TestChoice{std::move(options), nullptr}));
+    return *nodes_.emplace_back(std::make_unique<TestNode>(
+        io_, pool_, SwarmKey::of(secret_), instances_, TestChoice{.options = std::move(options)}));
   }
   // A node that honours invites.
   TestNode& add(InviteDesk& invites) {
     ++instances_;
-    return *nodes_.emplace_back(std::make_unique<TestNode>(io_, pool_, SwarmKey::of(secret_),
-                                                           instances_, Identity::generate(),
-                                                           TestChoice{{}, &invites}));
+    return *nodes_.emplace_back(std::make_unique<TestNode>(
+        io_, pool_, SwarmKey::of(secret_), instances_, TestChoice{.invites = &invites}));
   }
   // A node with the key file of another one.
   TestNode& add_clone_of(std::span<const std::byte, 32> seed) {
     ++instances_;
-    return *nodes_.emplace_back(std::make_unique<TestNode>(io_, pool_, SwarmKey::of(secret_),
-                                                           instances_, Identity::from_seed(seed)));
+    return *nodes_.emplace_back(
+        std::make_unique<TestNode>(io_, pool_, SwarmKey::of(secret_), instances_,
+                                   TestChoice{.identity = Identity::from_seed(seed)}));
   }
 
   // Runs handlers until the condition holds; false after 30 s without it.
