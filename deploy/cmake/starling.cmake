@@ -43,6 +43,10 @@ target_compile_options(starling_asio INTERFACE
   $<$<CXX_COMPILER_ID:GNU>:-Wno-mismatched-new-delete>)
 target_link_libraries(starling_asio INTERFACE Threads::Threads)
 
+# What has planted bugs or fault points links this: see node/base/fault.h.
+add_library(starling_faults INTERFACE)
+target_compile_definitions(starling_faults INTERFACE $<$<BOOL:${STARLING_FAULTS}>:STARLING_FAULTS>)
+
 # starling_library(NAME SOURCES ... HEADERS ... [PUBLIC targets...] [PRIVATE targets...])
 # makes the target starling_NAME; headers are compiled on their own by all_verify_interface_header_sets.
 function(starling_library name)
