@@ -36,9 +36,9 @@ bool overlap(const std::vector<NodeId>& a, const std::vector<NodeId>& b) {
 
 }  // namespace
 
-void Checkers::report(std::string what) {
+void Checkers::report(std::string_view checker, std::string what) {
   if (violations_.size() < kMostViolations)
-    violations_.push_back({schedule_.now(), std::move(what)});
+    violations_.push_back({schedule_.now(), checker, std::move(what)});
 }
 
 // ---- exchanges
@@ -47,7 +47,7 @@ void Checkers::check_finite(const Process& who, const char* after) {
   const Weights& weights = who.weights();
   if (all_finite(weights.parameters) && all_finite(weights.mean) && all_finite(weights.variance))
     return;
-  report(who.name() + " holds a value that is not finite, after " + after);
+  report("finite values", who.name() + " holds a value that is not finite, after " + after);
 }
 
 void Checkers::on_codec_run(const Process& who, const CodecRun& run) {
@@ -80,7 +80,8 @@ void Checkers::check_residual(const Process& who, const CodecRun& run,
                               const gossip::ExchangeDone& done) {
   if (terms.weight.of_128 != 64 || done.scale < 1) return;
   const auto parsed = gossip::parse_payload(problem_.layout(), own);
-  if (!parsed) return report(who.name() + " sent a payload that it cannot read itself");
+  if (!parsed)
+    return report("readable payloads", who.name() + " sent a payload that it cannot read itself");
   const auto& x = run.weights_before.parameters;
   const auto& x_after = who.weights().parameters;
   const auto r_after = who.references()->reference(terms.edge);
@@ -95,8 +96,9 @@ void Checkers::check_residual(const Process& who, const CodecRun& run,
                               static_cast<double>(q[i]);
       // Four roundings of values below 4: 4 x 4 x 2^-24.
       if (std::abs(left - expected) < 4e-6) continue;
-      return report(who.name() + ": what was not sent is lost: residual " + std::to_string(left) +
-                    " instead of " + std::to_string(expected) + " at " + std::to_string(at));
+      return report("residual", who.name() + ": what was not sent is lost: residual " +
+                                    std::to_string(left) + " instead of " +
+                                    std::to_string(expected) + " at " + std::to_string(at));
     }
   }
 }
@@ -121,14 +123,15 @@ void Checkers::check_halves(const Process& who, const gossip::ExchangeTerms& ter
   if (other.chain_after != half.chain_after) return;
   ++tally_.pairs_compared;
   if (other.weight != half.weight)
-    return report(who.name() + " used another weight than its peer in one exchange");
+    return report("one weight", who.name() + " used another weight than its peer in one exchange");
   if (!other.whole || !half.whole) return;
   // Each coordinate is rounded once at either end; magnitudes stay below 4.
   const double tolerance = 1e-6 * std::sqrt(static_cast<double>(problem_.layout().parameters())) +
                            1e-5 * (half.largest + other.largest);
   if (std::abs(half.moved + other.moved) > 100 * tolerance)
-    report("an exchange moved the pair's mean: " + std::to_string(half.moved) + " at " +
-           who.name() + ", " + std::to_string(other.moved) + " at its peer");
+    report("mean of the pair", "an exchange moved the pair's mean: " + std::to_string(half.moved) +
+                                   " at " + who.name() + ", " + std::to_string(other.moved) +
+                                   " at its peer");
 }
 
 void Checkers::on_exchange_event(const Process&, const gossip::ExchangeEvent& event) {
@@ -163,17 +166,27 @@ void Checkers::look_at_edge(const Process& a, const Process& b) {
     return;
   const std::string who = a.name() + "-" + b.name();
   if (one->chain() != other->chain())
-    return report("edge " + who + ": equal sequence numbers, different exchanges");
+    return report("equal history of an edge",
+                  "edge " + who + ": equal sequence numbers, different exchanges");
   const auto ends = EdgeEnds::of(a.id(), b.id());
   const auto mine = a.references()->reference(ends);
   const auto theirs = b.references()->reference(ends);
   ++tally_.references_compared;
   if (mine.empty() || mine.size() != theirs.size() ||
       std::memcmp(mine.data(), theirs.data(), mine.size_bytes()) != 0)
-    report("edge " + who + ": the references differ");
+    report("equal references", "edge " + who + ": the references differ");
 }
 
 // ---- membership
+
+// Two processes never speak under one incarnation of a node.
+void Checkers::check_owner(const Process& who, const gossip::MemberRecord& record) {
+  const auto [at, first] = owners_.try_emplace({record.id, record.incarnation}, record.instance);
+  if (first || at->second == record.instance) return;
+  report("one owner of an incarnation",
+         who.name() + " has two records of " + short_form(record.id) + " with incarnation " +
+             std::to_string(record.incarnation.value) + ", of different processes");
+}
 
 void Checkers::on_member_change(const Process& who, const gossip::MemberChange& change) {
   auto& seen = seen_[{who.setup().number, change.id}];
@@ -183,15 +196,17 @@ void Checkers::on_member_change(const Process& who, const gossip::MemberChange& 
     return;
   }
   const Incarnation incarnation = member->record.incarnation;
+  check_owner(who, member->record);
   if (incarnation < seen.incarnation)
-    report(who.name() + " went back to an older incarnation of " + short_form(change.id));
+    report("incarnations grow",
+           who.name() + " went back to an older incarnation of " + short_form(change.id));
   seen.incarnation = incarnation;
   const bool gone = *change.after == MemberState::dead || *change.after == MemberState::left;
   if (!gone) {
     const bool answers = change.cause == gossip::Cause::session_lives;
     if (seen.gone_at && incarnation <= *seen.gone_at && (seen.left || !answers))
-      report(who.name() + " revived " + short_form(change.id) +
-             " without a word of it: " + gossip::describe(change));
+      report("no revival without a word", who.name() + " revived " + short_form(change.id) +
+                                              " without a word of it: " + gossip::describe(change));
     seen.gone_at.reset();
     return;
   }
@@ -200,21 +215,23 @@ void Checkers::on_member_change(const Process& who, const gossip::MemberChange& 
   if (seen.left) return;
   ++tally_.deaths;
   if (member->has_session && who.heard_within(change.id, std::chrono::milliseconds(250)))
-    report(who.name() + " buried " + short_form(change.id) +
-           ", which spoke a moment ago: " + gossip::describe(change));
+    report("no burial of the living",
+           who.name() + " buried " + short_form(change.id) +
+               ", which spoke a moment ago: " + gossip::describe(change));
   const auto healthy = [&](const NodeId& id) {
     const auto since = census_.untouched_since(id);
     return since && schedule_.now() - *since >= kHealthy;
   };
   if (healthy(who.id()) && healthy(change.id))
-    report(who.name() + " holds a healthy machine for dead: " + gossip::describe(change));
+    report("the healthy stay alive",
+           who.name() + " holds a healthy machine for dead: " + gossip::describe(change));
 }
 
 void Checkers::on_close(const Process& who, const NodeId& peer, const Error& why) {
   ++tally_.offences;
   if (!census_.is_liar(peer) && !census_.is_liar(who.id()))
-    report(who.name() + " ended its session with honest " + short_form(peer) + ": " +
-           to_string(why));
+    report("no honest offender", who.name() + " ended its session with honest " + short_form(peer) +
+                                     ": " + to_string(why));
 }
 
 // ---- the final consensus
@@ -228,20 +245,21 @@ void Checkers::on_finished(const Process& who, const consensus::Finished& finish
   ++tally_.finished;
   const auto& certificate = finished.certificate;
   if (!consensus::verify(certificate, certificate.fingerprint, verifier_))
-    report(who.name() + " finished with a certificate that is not genuine");
+    report("genuine certificate", who.name() + " finished with a certificate that is not genuine");
   for (const auto& other : results_) {
     if (other.certificate.hash == certificate.hash) {
       if (!(other.weights == result))
-        report(who.name() + " has another model behind the same hash");
+        report("one model", who.name() + " has another model behind the same hash");
       continue;
     }
     if (overlap(other.certificate.participants, certificate.participants))
-      report(who.name() + " holds a certificate of " +
-             std::to_string(certificate.participants.size()) + " in epoch " +
-             std::to_string(certificate.epoch.value) + ", another node one of " +
-             std::to_string(other.certificate.participants.size()) + " in epoch " +
-             std::to_string(other.certificate.epoch.value) +
-             ": some took part in both, and the hashes differ");
+      report("one certificate", who.name() + " holds a certificate of " +
+                                    std::to_string(certificate.participants.size()) + " in epoch " +
+                                    std::to_string(certificate.epoch.value) +
+                                    ", another node one of " +
+                                    std::to_string(other.certificate.participants.size()) +
+                                    " in epoch " + std::to_string(other.certificate.epoch.value) +
+                                    ": some took part in both, and the hashes differ");
   }
   const bool known = std::ranges::any_of(
       results_, [&](const Result& other) { return other.certificate.hash == certificate.hash; });
@@ -265,8 +283,9 @@ void Checkers::check_mean(const Process& who, const consensus::Certificate& cert
   }
   const double distance = problem_.distance(result.parameters);
   if (census_.is_steady() && distance > Quadratic::bound_after(fewest))
-    report(who.name() + ": the certified model is " + std::to_string(distance) +
-           " from the optimum after at least " + std::to_string(fewest) + " steps of everybody");
+    report("convergence", who.name() + ": the certified model is " + std::to_string(distance) +
+                              " from the optimum after at least " + std::to_string(fewest) +
+                              " steps of everybody");
   const double count = static_cast<double>(parts.size());
   double worst = 0;
   for (std::size_t i = 0; i < result.parameters.size(); ++i) {
@@ -279,15 +298,29 @@ void Checkers::check_mean(const Process& who, const consensus::Certificate& cert
     for (const auto* part : parts) sum += static_cast<double>(part->mean[k]);
     worst = std::max(worst, std::abs(sum / count - static_cast<double>(result.mean[k])));
   }
+  // Of what all saw together: the spread within each, and between them (rulings 18).
+  for (std::size_t k = 0; k < result.variance.size(); ++k) {
+    double sum = 0;
+    for (const auto* part : parts) {
+      const double away = static_cast<double>(part->mean[k]) - static_cast<double>(result.mean[k]);
+      sum += static_cast<double>(part->variance[k]) + away * away;
+    }
+    worst = std::max(worst, std::abs(sum / count - static_cast<double>(result.variance[k])));
+  }
   std::int64_t batches = 0;
   for (const auto* part : parts) batches += part->batches;
   // Fixed point at 2^-30 of a block's largest, one rounding to fp32 of values below 4.
   if (worst > 1e-6)
-    report(who.name() + ": the certified model is off the participants' mean by " +
-           std::to_string(worst));
+    report("exact mean", who.name() + ": the certified model is off the participants' mean by " +
+                             std::to_string(worst));
   if (batches != result.batches)
-    report(who.name() + ": " + std::to_string(result.batches) + " batches certified, " +
-           std::to_string(batches) + " were trained");
+    report("exact mean", who.name() + ": " + std::to_string(result.batches) +
+                             " batches certified, " + std::to_string(batches) + " were trained");
+}
+
+void Checkers::on_chunk_fetched(const Process& who, std::uint32_t chunk, const Hash& hash) {
+  if (!fetched_.insert({who.setup().number, chunk, hash}).second)
+    report("each chunk once", who.name() + " fetched chunk " + std::to_string(chunk) + " twice");
 }
 
 void Checkers::on_merged(const Process& who, const consensus::Merged&) {
@@ -299,8 +332,8 @@ void Checkers::on_consensus_failed(const Process& who, const gossip::ConsensusFa
   if (failed.kind == consensus::RunKind::merge) return;
   ++tally_.failed;
   if (liveness_ && failed.error.code != Errc::cancelled)
-    report(who.name() +
-           ": the final consensus failed though everybody is well: " + to_string(failed.error));
+    report("the end comes", who.name() + ": the final consensus failed though everybody is well: " +
+                                to_string(failed.error));
 }
 
 void Checkers::on_exit(const Process&, Exit, const std::string&) {}
@@ -309,31 +342,69 @@ void Checkers::on_exit(const Process&, Exit, const std::string&) {}
 
 void Checkers::look_at_process(Process& process) {
   const auto& membership = process.gossip().membership();
+  check_owner(process, membership.self());
   auto& own = own_incarnations_[process.id()];
   if (membership.self().incarnation < own)
-    report(process.name() + " uses an incarnation that it has used before");
+    report("incarnations grow", process.name() + " uses an incarnation that it has used before");
   own = std::max(own, membership.self().incarnation);
 
   const std::uint64_t progress = process.gossip().swarm_samples(process.local());
   auto& before = progress_[process.setup().number];
-  if (progress < before) report(process.name() + ": P went back");
+  if (progress < before) report("P grows", process.name() + ": P went back");
   before = progress;
+
+  auto& counter = counters_[process.id()];
+  counter = std::max(counter, membership.progress().own_samples());
 
   auto& ticks = ticks_[process.setup().number];
   if (process.ticks() - std::exchange(ticks, process.ticks()) > 2'000)
-    report(process.name() + ": its timer spins");
+    report("timers rest", process.name() + ": its timer spins");
 
   if (process.sessions().largest_queue() > transport::limits::kMaxQueuedControl)
-    report(process.name() + ": a queue is above its bound");
+    report("bounded queues", process.name() + ": a queue is above its bound");
   if (const auto* mixer = process.gossip().mixer()) {
     std::size_t open = 0;
     for (const auto& view : mixer->neighbours())
       open += view.state == gossip::EdgeState::closed ? 0 : 1;
     // Degree and two more, and those that the topology has wanted meanwhile.
-    if (open > 16) report(process.name() + " has " + std::to_string(open) + " edges");
-    if (!std::isfinite(mixer->age())) report(process.name() + ": its age is not finite");
+    if (open > 16)
+      report("bounded edges", process.name() + " has " + std::to_string(open) + " edges");
+    if (!std::isfinite(mixer->age()))
+      report("finite values", process.name() + ": its age is not finite");
   }
-  if (problem_.distance(process.weights().parameters) > 3) report(process.name() + " diverges");
+  if (problem_.distance(process.weights().parameters) > 3)
+    report("convergence", process.name() + " diverges");
+}
+
+// P is the sum of the counters: of those that work, and of those that worked once.
+std::string Checkers::look_at_progress() {
+  // Nobody has to know of those who finished and went while this process was away.
+  if (tally_.finished > 0) return {};
+  std::uint64_t counted = 0;
+  for (const auto& [id, samples] : counters_) counted += samples;
+  // Reports are a second or two old and are extrapolated; a process that died had counted more than
+  // it had told, and what was extrapolated for it stays.
+  constexpr double kSeconds = 10;
+  const double slack = kSeconds * census_.samples_per_second();
+  const auto truth = static_cast<double>(counted);
+  for (auto* process : census_.processes()) {
+    if (process->ending() || !process->training()) continue;
+    const auto held = static_cast<double>(process->gossip().swarm_samples(process->local()));
+    if (held < 0.9 * truth - slack || held > 1.1 * truth + slack)
+      return process->name() + " takes P for " + std::to_string(held) +
+             " samples, the nodes have counted " + std::to_string(truth);
+  }
+  return {};
+}
+
+void Checkers::look_at_start(const Process& process) {
+  const auto& self = process.gossip().membership().self();
+  const auto before = own_incarnations_.find(process.id());
+  if (before != own_incarnations_.end() && self.incarnation <= before->second)
+    report("incarnations grow", process.name() + " begins with incarnation " +
+                                    std::to_string(self.incarnation.value) +
+                                    ", which a process of it has used before");
+  check_owner(process, self);
 }
 
 void Checkers::look() {

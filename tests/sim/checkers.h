@@ -9,6 +9,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,7 @@ namespace starling::sim {
 
 struct Violation {
   TimePoint at;
+  std::string_view checker;  // the promise that was broken, in a few words that live for ever
   std::string what;
 };
 
@@ -43,8 +46,8 @@ class Census {
   [[nodiscard]] virtual bool is_liar(const NodeId& id) const = 0;
   // Nobody starts over in this run: what everybody's steps did is still there at the end.
   [[nodiscard]] virtual bool is_steady() const = 0;
-  // Samples that all machines together have really processed.
-  [[nodiscard]] virtual std::uint64_t true_samples() const = 0;
+  // What all machines together process where none is slowed down.
+  [[nodiscard]] virtual double samples_per_second() const = 0;
 };
 
 // The invariants. One per world, told everything that happens; reports, and changes nothing.
@@ -54,11 +57,15 @@ class Checkers final : public Watch {
            const Verifier& verifier)
       : schedule_(schedule), census_(census), problem_(problem), verifier_(verifier) {}
 
-  void report(std::string what);
+  void report(std::string_view checker, std::string what);
   [[nodiscard]] const std::vector<Violation>& violations() const { return violations_; }
   [[nodiscard]] const Tally& tally() const { return tally_; }
+  // Looks at a process that has just begun.
+  void look_at_start(const Process& process);
   // Looks at every process and every pair of ends; about once a second.
   void look();
+  // Whose P is not what was counted, where all are in one view; empty: nobody's.
+  [[nodiscard]] std::string look_at_progress();
   // From now on nothing excuses a failure.
   void begin_liveness() { liveness_ = true; }
 
@@ -69,6 +76,7 @@ class Checkers final : public Watch {
   void on_contribution(const Process& who, const Weights& weights, std::uint64_t steps) override;
   void on_finished(const Process& who, const gossip::consensus::Finished& finished,
                    const Weights& result) override;
+  void on_chunk_fetched(const Process& who, std::uint32_t chunk, const Hash& hash) override;
   void on_merged(const Process& who, const gossip::consensus::Merged& merged) override;
   void on_consensus_failed(const Process& who, const gossip::ConsensusFailed& failed) override;
   void on_exit(const Process& who, Exit how, const std::string& why) override;
@@ -99,6 +107,7 @@ class Checkers final : public Watch {
   void check_halves(const Process& who, const gossip::ExchangeTerms& terms, const Half& half);
   void check_mean(const Process& who, const gossip::consensus::Certificate& certificate,
                   const Weights& result);
+  void check_owner(const Process& who, const gossip::MemberRecord& record);
   void look_at_process(Process& process);
   void look_at_edges(const std::vector<Process*>& processes);
   void look_at_edge(const Process& a, const Process& b);
@@ -113,14 +122,17 @@ class Checkers final : public Watch {
   std::map<Hash, Half> halves_;                            // by the hash chain before the exchange
   std::map<std::pair<std::uint64_t, NodeId>, Seen> seen_;  // by process and subject
   std::map<std::uint64_t, std::uint64_t> progress_;        // P by process
+  std::map<NodeId, std::uint64_t> counters_;  // the most that a node has counted itself
   std::map<std::uint64_t, std::uint64_t> ticks_;
   std::map<NodeId, Incarnation> own_incarnations_;
+  std::map<std::pair<NodeId, Incarnation>, Instance> owners_;
   struct Contribution {
     Weights weights;
     std::uint64_t steps = 0;
   };
   std::map<NodeId, Contribution> contributions_;
   std::vector<Result> results_;
+  std::set<std::tuple<std::uint64_t, std::uint32_t, Hash>> fetched_;  // by process
 };
 
 }  // namespace starling::sim

@@ -67,8 +67,11 @@ struct Plan {
   bootstrap::JoinOptions join;
   Duration safety{0};
   std::vector<Fault> faults;  // ascending by time
-  // How long the liveness phase may take to bring everybody into one view, and then to the end.
+  // How long the liveness phase may take to bring everybody into one view, then to an exchange on
+  // every edge, and then to the end.
   Duration to_one_view = std::chrono::seconds(90);
+  Duration to_exchanges = std::chrono::seconds(120);
+  Duration to_one_sum = std::chrono::seconds(60);
   Duration to_the_end = std::chrono::seconds(400);
   double stay_dead = 0;  // share of the crashed that never come back
 };

@@ -85,6 +85,8 @@ class Watch {
   virtual void on_contribution(const Process& who, const Weights& weights, std::uint64_t steps) = 0;
   virtual void on_finished(const Process& who, const gossip::consensus::Finished& finished,
                            const Weights& result) = 0;
+  // A chunk of the certified model came from another machine.
+  virtual void on_chunk_fetched(const Process& who, std::uint32_t chunk, const Hash& hash) = 0;
   virtual void on_merged(const Process& who, const gossip::consensus::Merged& merged) = 0;
   virtual void on_consensus_failed(const Process& who, const gossip::ConsensusFailed& failed) = 0;
   virtual void on_exit(const Process& who, Exit how, const std::string& why) = 0;

@@ -52,6 +52,9 @@ void Process::run_consensus_job(consensus::ConsensusJob job) {
                                      .result_counters = held->result_counters,
                                      .tensors = held->limits};
     const auto outcome = consensus::run_job(job, plan, spans);
+    const auto* stored = std::get_if<consensus::StoreJob>(&job);
+    if (stored != nullptr && outcome.target.round.epoch.value == 0 && outcome.result)
+      services_.watch.on_chunk_fetched(*this, outcome.target.chunk, stored->hash);
     if (services_.trace.wanted() && !outcome.result)
       services_.trace.line(services_.schedule.now(), name(),
                            "consensus job failed: " + to_string(outcome.result.error()));

@@ -18,6 +18,9 @@ namespace {
 constexpr std::uint16_t kPort = 7700;
 // How long a supervisor waits before it starts a process again that failed.
 constexpr Duration kRestart = 3s;
+// What a machine may cause in one second: messages, timers, jobs. Finish statements of 30 machines
+// after a partition have been seen to make 50,000.
+constexpr std::uint64_t kMostEvents = 200'000;
 // Between two looks at a condition that the liveness phase waits for.
 constexpr Duration kLook = 250ms;
 
@@ -25,6 +28,14 @@ transport::Endpoint endpoint_of(Host host) {
   return {"10." + std::to_string(host >> 16) + "." + std::to_string(host >> 8 & 255) + "." +
               std::to_string(host & 255),
           kPort};
+}
+
+// Where one end alone wants an edge, the other may have no room for it.
+bool averages_with(const Process& process, const NodeId& peer) {
+  if (process.ending() || !process.training() || process.gossip().mixer() == nullptr) return false;
+  const auto views = process.gossip().mixer()->neighbours();
+  const auto at = std::ranges::find(views, peer, &gossip::NeighbourView::peer);
+  return at != views.end() && at->wanted;
 }
 
 }  // namespace
@@ -85,6 +96,7 @@ void World::start(Host host) {
   machine.process = std::make_unique<Process>(services, std::move(setup), machine.disk,
                                               machine.burden, Rng(rng_()));
   machine.process->begin();
+  checkers_.look_at_start(*machine.process);
   if (machine.pauses > 0) machine.life = Life::paused;
 }
 
@@ -198,14 +210,25 @@ bool World::is_steady() const {
   });
 }
 
-std::uint64_t World::true_samples() const {
-  std::uint64_t sum = 0;
-  for (const auto& machine : machines_)
-    sum += machine.lost_samples + (machine.process ? machine.process->samples() : 0);
+double World::samples_per_second() const {
+  double sum = 0;
+  for (const auto& machine : plan_.machines)
+    sum += static_cast<double>(machine.batch) / seconds(machine.step_time);
   return sum;
 }
 
 // ---- the run
+
+// A message that makes others say the same again would keep this second from ending.
+void World::watch_traffic() {
+  if (schedule_.now() >= next_count_) {
+    next_count_ = schedule_.now() + 1s;
+    counted_ = schedule_.events();
+  }
+  if (schedule_.events() - counted_ > kMostEvents * machines_.size())
+    checkers_.report("bounded traffic", "more than " + std::to_string(kMostEvents) +
+                                            " events a machine in one second");
+}
 
 bool World::run_until(Duration limit, const std::function<bool()>& done) {
   const TimePoint end = schedule_.now() + limit;
@@ -216,6 +239,7 @@ bool World::run_until(Duration limit, const std::function<bool()>& done) {
       next_look = schedule_.now() + kLook;
     }
     if (!schedule_.run_next(end)) break;
+    watch_traffic();
   }
   return checkers_.violations().empty() && done();
 }
@@ -244,6 +268,14 @@ std::vector<Host> World::islands() const {
   return island;
 }
 
+bool World::one_island() const {
+  const auto island = islands();
+  std::set<Host> seen;
+  for (Host host = 0; host < machines_.size(); ++host)
+    if (is_there(host)) seen.insert(island[host]);
+  return seen.size() <= 1;
+}
+
 // Every process that runs knows exactly the processes that run, as far as it can hear of them.
 bool World::one_view() {
   apart_.clear();
@@ -270,6 +302,26 @@ bool World::one_view() {
   return apart_.empty();
 }
 
+// Any two who are to average with each other have done so since then.
+bool World::all_exchange(TimePoint since) {
+  apart_.clear();
+  for (const auto& machine : machines_) {
+    const Process* process = machine.process.get();
+    if (process == nullptr || process->gossip().mixer() == nullptr) continue;
+    for (const auto& view : process->gossip().mixer()->neighbours()) {
+      const Machine& peer = machines_[hosts_.at(view.peer)];
+      if (!view.wanted || !peer.process || !averages_with(*peer.process, process->id())) continue;
+      if (!averages_with(*process, view.peer)) continue;
+      if (view.last_exchange && process->local() - *view.last_exchange < schedule_.now() - since)
+        continue;
+      if (apart_.empty())
+        apart_ = "of " + process->name() + " with " + peer.process->name() + " (" +
+                 std::string(gossip::name_of(view.state)) + ")";
+    }
+  }
+  return apart_.empty();
+}
+
 bool World::all_finished() {
   return std::ranges::all_of(machines_, [](const Machine& machine) {
     if (!machine.wanted || machine.departed) return true;
@@ -286,30 +338,48 @@ void World::order_the_end() {
       machines_[host].process->finish();
 }
 
+// Faults are over: one view, an exchange on every edge, one end.
+void World::run_liveness(Outcome& outcome) {
+  const TimePoint healed = schedule_.now();
+  const auto within = [&](Duration limit, const std::function<bool()>& done) {
+    return run_until(limit, done) || !checkers_.violations().empty();
+  };
+  const auto passed = [&](TimePoint since) { return seconds(schedule_.now() - since); };
+  if (!within(plan_.to_one_view, [this] { return one_view() || all_finished(); }))
+    checkers_.report("one view", "the machines are not in one view " +
+                                     std::to_string(static_cast<int>(passed(healed))) +
+                                     " s after the last fault: " + apart_);
+  outcome.one_view_seconds = passed(healed);
+  const TimePoint one = schedule_.now();
+  if (!within(plan_.to_exchanges, [&] { return all_exchange(one) || all_finished(); }))
+    checkers_.report("every edge exchanges", "no exchange " + apart_ + " for " +
+                                                 std::to_string(static_cast<int>(passed(one))) +
+                                                 " s though nothing is wrong");
+  const TimePoint counting = schedule_.now();
+  const auto counted = [this] {
+    apart_ = one_island() ? checkers_.look_at_progress() : "";
+    return apart_.empty() || all_finished();
+  };
+  if (!within(plan_.to_one_sum, counted))
+    checkers_.report("P is the sum", apart_ + ", " +
+                                         std::to_string(static_cast<int>(passed(counting))) +
+                                         " s after all were there");
+  if (!checkers_.violations().empty()) return;
+  const TimePoint ordered = schedule_.now();
+  order_the_end();
+  if (!within(plan_.to_the_end, [this] { return all_finished(); }))
+    checkers_.report("the end comes", "not everybody has finished " +
+                                          std::to_string(static_cast<int>(passed(ordered))) +
+                                          " s after the order");
+  outcome.end_seconds = passed(ordered);
+}
+
 Outcome World::run() {
   (void)run_until(plan_.safety, [] { return false; });
   end_all_faults();
   checkers_.begin_liveness();
-  const TimePoint healed = schedule_.now();
   Outcome outcome;
-  if (checkers_.violations().empty()) {
-    const bool one = run_until(plan_.to_one_view, [this] { return one_view() || all_finished(); });
-    outcome.one_view_seconds = seconds(schedule_.now() - healed);
-    if (!one)
-      checkers_.report("the machines are not in one view " +
-                       std::to_string(static_cast<int>(outcome.one_view_seconds)) +
-                       " s after the last fault: " + apart_);
-  }
-  const TimePoint ordered = schedule_.now();
-  if (checkers_.violations().empty()) {
-    order_the_end();
-    const bool done = run_until(plan_.to_the_end, [this] { return all_finished(); });
-    outcome.end_seconds = seconds(schedule_.now() - ordered);
-    if (!done)
-      checkers_.report("not everybody has finished " +
-                       std::to_string(static_cast<int>(outcome.end_seconds)) +
-                       " s after the order");
-  }
+  if (checkers_.violations().empty()) run_liveness(outcome);
   for (Host host = 0; host < machines_.size(); ++host)
     if (machines_[host].process)
       node_seconds_ += seconds(schedule_.now() - machines_[host].running_since);

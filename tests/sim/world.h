@@ -61,7 +61,6 @@ class World final : private Hosts, private Census {
     std::uint32_t darknesses = 0;  // power cuts that hold
     std::uint32_t touches = 0;     // faults that hold
     TimePoint untouched_since{};
-    std::uint64_t lost_samples = 0;  // processed by processes that are gone
     TimePoint running_since{};
   };
   // What ends with a fault.
@@ -78,11 +77,15 @@ class World final : private Hosts, private Census {
   void resume(Host host);
   void reap();
   void every_second();
+  void watch_traffic();
   bool run_until(Duration limit, const std::function<bool()>& done);
   [[nodiscard]] bool is_there(Host host) const;
   [[nodiscard]] std::vector<Host> islands() const;
+  [[nodiscard]] bool one_island() const;
   [[nodiscard]] bool one_view();
   void order_the_end();
+  void run_liveness(Outcome& outcome);
+  [[nodiscard]] bool all_exchange(TimePoint since);
   [[nodiscard]] bool all_finished();
 
   // world_faults.cc
@@ -107,7 +110,7 @@ class World final : private Hosts, private Census {
   [[nodiscard]] std::optional<TimePoint> untouched_since(const NodeId& id) const override;
   [[nodiscard]] bool is_liar(const NodeId& id) const override;
   [[nodiscard]] bool is_steady() const override;
-  [[nodiscard]] std::uint64_t true_samples() const override;
+  [[nodiscard]] double samples_per_second() const override;
 
   Plan plan_;
   Rng rng_;
@@ -123,7 +126,9 @@ class World final : private Hosts, private Census {
   std::uint64_t processes_started_ = 0;
   double node_seconds_ = 0;
   bool liveness_ = false;
-  std::string apart_;  // why one_view() said no
+  TimePoint next_count_{};
+  std::uint64_t counted_ = 0;  // events until this second
+  std::string apart_;          // why one_view() or all_exchange() said no
 };
 
 }  // namespace starling::sim
