@@ -4,6 +4,7 @@
 #include "gossip/exchange/message_codec.h"
 #include "gossip/membership/message_codec.h"
 #include "node/base/check.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 #include <utility>
@@ -113,7 +114,9 @@ bool Gossip::admits(const NodeId& from, std::uint16_t type, std::size_t attachme
 GossipEffects Gossip::on_refused(TimePoint now, const NodeId& peer,
                                  const transport::Message& message) {
   GossipEffects out;
-  if (consensus_ && message.type == static_cast<std::uint16_t>(consensus::MessageType::certificate))
+  if (consensus_ &&
+      message.type == static_cast<std::uint16_t>(consensus::MessageType::certificate) &&
+      !fault::planted("consensus.refused_certificate_not_shown_again"))
     take(now, consensus_->on_certificate_refused(now, peer), out);
   if (message.room() != transport::Room::exchange || !mixer_) return out;
   deliver(

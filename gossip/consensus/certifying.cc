@@ -1,6 +1,7 @@
 // FinalConsensus, last part: from the reduced chunks to the certificate, and what comes after it
 // (design section 8, step 8; rulings 36 to 40).
 #include "gossip/consensus/final_consensus.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 #include <utility>
@@ -108,7 +109,13 @@ void FinalConsensus::advance_certifying() {
   bool all_equal = true;
   for (const auto& id : certificate.participants) {
     const auto at = signatures.find(id);
-    if (at == signatures.end()) return;
+    if (at == signatures.end()) {
+      if (certificate.participants.size() - signatures.size() > 1 ||
+          !fault::planted("consensus.one_signature_missing"))
+        return;
+      certificate.signatures.emplace_back();
+      continue;
+    }
     if (at->second.hash != certificate.hash || at->second.claim != claim_) all_equal = false;
     certificate.signatures.push_back(at->second.signature);
   }
@@ -297,7 +304,8 @@ void FinalConsensus::advance_lingering() {
   }
   if (!settled_at_) settled_at_ = now_;
   // Participants stay for all who fetch late, a follower for those to whom it passed it on.
-  const bool stays = is_fetched_from() || (role_ == Role::participant && !everybody_acknowledged());
+  const bool stays = (is_fetched_from() && !fault::planted("consensus.exit_while_fetched_from")) ||
+                     (role_ == Role::participant && !everybody_acknowledged());
   if (stays && now_ < *settled_at_ + options_.linger) return;
   phase_ = Phase::done;
   out_.may_exit = certificate_->epoch;

@@ -1,5 +1,7 @@
 #include "gossip/consensus/chunk_fetch.h"
 
+#include "node/base/fault.h"
+
 #include <algorithm>
 #include <iterator>
 
@@ -51,8 +53,10 @@ FetchEffects ChunkFetch::on_chunk(TimePoint now, const NodeId& from, const Chunk
   if (at == requests_.end() || message.hash != hashes_[message.chunk]) return {};
   requests_.erase(at);
   if (sources_.contains(from)) proven_.insert(from);
-  store_.begin_write(message.chunk);  // or it would be asked for again
+  const bool twice = fault::planted("consensus.chunks_fetched_twice");
+  if (!twice) store_.begin_write(message.chunk);  // or it would be asked for again
   FetchEffects effects = ask(now);
+  if (twice) store_.begin_write(message.chunk);
   effects.jobs.emplace_back(StoreJob{.target = {{run_, Epoch{0}}, message.chunk},
                                      .from = from,
                                      .hash = message.hash,

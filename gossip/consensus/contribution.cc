@@ -2,6 +2,7 @@
 
 #include "gossip/consensus/arithmetic.h"
 #include "node/base/check.h"
+#include "node/base/fault.h"
 #include "node/base/hash.h"
 
 #include <algorithm>
@@ -45,7 +46,7 @@ class Runner {
 
   Result<JobDone> run(const DivideJob& job) {
     TRY(auto sum, total(job.sum));
-    if (kind_ != ChunkKind::counters)
+    if (kind_ != ChunkKind::counters || fault::planted("consensus.batches_averaged"))
       for (auto& value : sum) value = divide_rounded(value, job.sum.total_weight);
     return write_fixed(sum, *job.sum.exponents);
   }
@@ -144,7 +145,10 @@ class Runner {
         STARLING_CHECK_OP(memory_.variance.size(), ==, count);
         moments_.resize(count);
         for (std::size_t k = 0; k < count; ++k)
-          moments_[k] = moment_about(memory_.mean[k], memory_.variance[k], memory_.result_mean[k]);
+          moments_[k] = moment_about(memory_.mean[k], memory_.variance[k],
+                                     fault::planted("consensus.variance_about_own_mean")
+                                         ? memory_.mean[k]
+                                         : memory_.result_mean[k]);
         return moments_;
       case ChunkKind::counters:
         return {};
@@ -173,6 +177,7 @@ class Runner {
     std::vector<std::int64_t> sum(plan_.values(chunk_));
     add_own(job.own_weight, *job.exponents, sum);
     for (const auto& child : job.children) {
+      if (child.members == 1 && fault::planted("consensus.leaf_left_out")) continue;
       const auto largest = kind_ == ChunkKind::counters
                                ? static_cast<std::int64_t>(child.members) * kMaxCounter
                                : static_cast<std::int64_t>(child.weight) * kLargestFixed;

@@ -1,6 +1,7 @@
 #include "gossip/delta/replica.h"
 
 #include "node/base/check.h"
+#include "node/base/fault.h"
 #include "node/base/hash.h"
 
 #include <algorithm>
@@ -69,6 +70,8 @@ void apply(const Exchange& exchange, const MasterView& master, std::span<float> 
   }
   const float factor = done.scale * terms.weight.value();
   done.norm = as_float(apply_exchange(pair, factor, {master.parameters, reference}, isa));
+  if (fault::planted("replica.residual_dropped"))
+    std::ranges::copy(reference, master.parameters.begin());
   if (!exchange.theirs.statistics.empty())
     pool_statistics(exchange.theirs.statistics, terms.weight, {master.bn_mean, master.bn_variance});
   const bool own_is_lower = terms.own_side == Side::lower;
@@ -178,6 +181,8 @@ Result<CodecDone> Replica::run_job(const ApplyJob& job) {
   TRY_VOID(compare_spot(*edge, job.their_spot));
   ExchangeDone done;
   master_.with_master([&](MasterView master) {
+    if (fault::planted("replica.late_answer_overwrites"))
+      std::ranges::copy(edge->reference.values(), master.parameters.begin());
     apply({job.terms, own, theirs, *job.own.bytes, *job.theirs.bytes}, master,
           edge->reference.values(), options_.isa, done);
   });
@@ -215,7 +220,9 @@ Result<CodecDone> Replica::run_job(const InstallJob& job) {
   TRY(Edge * edge, find_or_make(job.edge));
   decode_into(view, edge->reference.values(), options_.isa);
   const Hash hash = hash_of_reference(edge->reference);
-  if (hash != job.expected) {
+  if (fault::planted("replica.snapshot_for_another_edge")) {
+    genesis_(edge->reference.values());
+  } else if (hash != job.expected) {
     edges_.erase(job.edge);
     return fail(Errc::corrupt, Doing::opening_edge,
                 text_of(job.edge) + ": the snapshot decodes to " + short_form(hash) +

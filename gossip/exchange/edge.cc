@@ -1,6 +1,7 @@
 #include "gossip/exchange/edge.h"
 
 #include "node/base/check.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 #include <cmath>
@@ -190,6 +191,7 @@ TimePoint Edge::next_deadline() const {
 }
 
 void Edge::refused(Turn& turn, const ExchangeMessage& message) {
+  if (fault::planted("edge.refused_not_sent_again")) return;
   constexpr auto kRetry = std::chrono::seconds(1);
   if (const auto* open = std::get_if<EdgeOpen>(&message)) {
     if (state_ != EdgeState::opening || open->generation != generation_) return;

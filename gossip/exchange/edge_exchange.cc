@@ -1,6 +1,7 @@
 // The part of Edge that exchanges: offers, answers, crossings.
 #include "gossip/exchange/edge.h"
 #include "node/base/check.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 #include <cmath>
@@ -63,6 +64,7 @@ void Edge::void_offer(Turn& turn, Duration retry_after) {
 
 void Edge::handle(Turn& turn, Busy& message, const Admission&) {
   if (!out_ || message.generation != generation_ || message.seq != out_->offer.seq) return;
+  if (fault::planted("edge.busy_not_heard")) return;
   if (message.offer != name_of_offer(out_->offer)) return;
   void_offer(turn, message.retry_after);
 }
@@ -87,7 +89,7 @@ void Edge::handle(Turn& turn, Offer& message, const Admission& admission) {
   if (message.seq != seq_) return reset(turn, ResetReason::sequence_differs);
   if (message.chain8 != chain8()) return reset(turn, ResetReason::chain_differs);
   if (message.spot.block >= options_.blocks) return reset(turn, ResetReason::bad_header);
-  if (out_) return cross(turn, message);
+  if (out_ && !fault::planted("edge.crossing_answered_too")) return cross(turn, message);
   if (frozen_ || admission.answering == Admission::Answering::busy) {
     turn.out.events.emplace_back(OfferVoided{peer_, message.seq, By::us, kBusyRetry});
     send(turn, Busy{generation_, seq_, name_of_offer(message), kBusyRetry});
@@ -134,7 +136,8 @@ void Edge::handle(Turn& turn, Answer& message, const Admission&) {
   if (message.seq != out_->offer.seq) return;  // sent twice; the first one counted
   if (message.chain8 != chain8()) return reset(turn, ResetReason::chain_differs);
   applying_ = Applying{.role = Role::initiator,
-                       .weight = message.weight,
+                       .weight = fault::planted("edge.own_weight_taken") ? weight_for(answer_steps_)
+                                                                         : message.weight,
                        .theirs = message.figures,
                        .purpose = out_->offer.purpose,
                        .samples = samples_since(turn, message.figures),

@@ -1,6 +1,7 @@
 // The part of Edge that opens, closes, resets and resumes.
 #include "gossip/exchange/edge.h"
 #include "node/base/check.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 #include <utility>
@@ -214,10 +215,11 @@ void Edge::handle(Turn& turn, Resume& message, const Admission&) {
   } else if (message.seq != seq_.next() || !out_) {
     return reset(turn, ResetReason::sequence_differs);
   }
+  if (fault::planted("edge.offer_lost_on_resume")) out_.reset();
   const bool they_are_behind = message.seq < seq_;
   enter(EdgeState::open, kNever);
   turn.out.events.emplace_back(EdgeResumed{peer_, generation_});
-  if (they_are_behind) send_answer(turn);
+  if (they_are_behind && !fault::planted("edge.answer_not_replayed")) send_answer(turn);
   // An end that is behind sends nothing: its offer is answered already.
   if (message.seq <= seq_) send_pending(turn);
 }

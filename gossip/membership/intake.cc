@@ -1,5 +1,6 @@
 // Messages of others: what is taken from them, and what is passed on.
 #include "gossip/membership/membership.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 #include <utility>
@@ -33,6 +34,7 @@ MembershipEffects Membership::on_message(TimePoint now, const NodeId& from,
 
 MembershipEffects Membership::on_heard(TimePoint now, const NodeId& from) {
   MembershipEffects effects;
+  if (fault::planted("membership.other_rooms_are_no_life")) return effects;
   if (sessions_.contains(from) && note_life(now, from, effects)) finish_event(now, effects);
   return effects;
 }
@@ -103,6 +105,7 @@ void Membership::take(TimePoint now, const NodeId& from, const Digest& digest,
   auto& session = sessions_.at(from);
   if (session.last_digest && now - *session.last_digest < kDigestGap) return;
   session.last_digest = now;
+  if (fault::planted("membership.digests_ignored")) return;
   const Digest mine = table_.digest(self_);
   if (auto request = spreader_.ask(from, mine, digest, rng_() | 1U))
     effects.send.push_back({from, *request});
@@ -167,9 +170,13 @@ void Membership::take_record(TimePoint now, const Origin& origin, const AgedReco
   const bool asked =
       origin.kind == Origin::Kind::asked_for && spreader_.was_asked_for(origin.peer, record.id);
   if (held != nullptr) {
-    if (record.incarnation < held->record.incarnation) return;
+    if (record.incarnation < held->record.incarnation &&
+        !fault::planted("membership.old_incarnation_accepted"))
+      return;
     // A clone: everybody keeps the same one of the two.
-    if (record.incarnation == held->record.incarnation && record.instance <= held->record.instance)
+    if (record.incarnation == held->record.incarnation &&
+        record.instance <= held->record.instance &&
+        !fault::planted("membership.equal_incarnation_accepted"))
       return;
   }
   if (!asked && !spreader_.may_send_fact(now, origin.peer)) return;
@@ -284,7 +291,7 @@ void Membership::take_accusation(TimePoint now, const Origin& origin, const Accu
   if (about_us) {
     health_.on_accused();
     effects.notices.push_back(Notice::accused_here);
-    refute(now, self_.incarnation.next(), effects);
+    if (!fault::planted("membership.no_refutation")) refute(now, self_.incarnation.next(), effects);
     return;
   }
   const auto added = table_.accuse(*member, accusation, now);

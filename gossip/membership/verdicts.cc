@@ -1,5 +1,6 @@
 // From silence to a verdict: cases, accusations, witnesses, and what a view makes of them.
 #include "gossip/membership/membership.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 #include <utility>
@@ -267,6 +268,7 @@ bool Membership::believed(TimePoint now, const NodeId& accuser) const {
 
 // Suspected for so long that it would have refuted, had it heard of it.
 bool Membership::doubtful(TimePoint now, const MemberEntry& member) const {
+  if (fault::planted("membership.suspicion_told_once")) return false;
   return member.state == MemberState::suspect &&
          now - member.state_since >= options_.detector.max_suspicion;
 }
@@ -277,7 +279,7 @@ MemberState Membership::judge(TimePoint now, MemberEntry& member) {
   if (said == RecordState::left) return MemberState::left;
   const MemberState own_word =
       said == RecordState::alive ? MemberState::alive : MemberState::joining;
-  if (answering(id)) return own_word;
+  if (answering(id) && !fault::planted("membership.session_outvoted")) return own_word;
   if (member.state == MemberState::dead && !member.accusations.empty()) return MemberState::dead;
 
   std::size_t suspects = 0;

@@ -1,6 +1,7 @@
 #include "tests/sim/process.h"
 
 #include "node/base/check.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,14 +17,14 @@ constexpr std::uint64_t kIncarnations = 1'000;
 gossip::SelfDescription describe(const ProcessSetup& setup, Instance instance, Disk& disk) {
   const Incarnation first{std::max<std::uint64_t>(disk.ceiling.value, 1)};
   // As node/run_verb.cc: on disk before anything of it is used.
-  disk.ceiling = {first.value + kIncarnations};
+  if (!fault::planted("node.incarnations_not_kept")) disk.ceiling = {first.value + kIncarnations};
   return {.name = "m" + std::to_string(setup.host),
           .addresses = {},
           .instance = instance,
           .capabilities = 0,
           .data_set = {},
           .first = first,
-          .ceiling = disk.ceiling};
+          .ceiling = {first.value + kIncarnations}};
 }
 
 }  // namespace
