@@ -88,7 +88,8 @@ Node::Node(NodeParts parts)
             {.self = parts_.identity.id(),
              .own = parts_.settings,
              .forced = forced_settings(config_),
-             .start = parts_.checkpoint ? bootstrap::Start::checkpoint : bootstrap::Start::genesis,
+             .start = parts_.checkpoint || parts_.base ? bootstrap::Start::checkpoint
+                                                       : bootstrap::Start::genesis,
              .options = join_options(config_)},
             Rng(rng_())),
       bootstrap_driver_(io_, clock_, transport_, join_, *this, log_),

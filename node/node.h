@@ -67,6 +67,7 @@ struct NodeParts {
   bootstrap::Settings settings;
   training::Model model;
   std::optional<training::Checkpoint> checkpoint;  // of an earlier process
+  std::optional<training::Replica> base;           // certified: the run goes on from it
   std::optional<ServedModel> served;               // of an earlier process that finished
   std::vector<bootstrap::Seed> seeds;
   bootstrap::AddressBook address_book;

@@ -1,5 +1,6 @@
 // What bootstrap asks of the node: how it comes to its settings and to its first replica.
 #include "node/node.h"
+#include "node/options.h"
 #include "node/printable.h"
 #include "node/state_transfer_bytes.h"
 
@@ -124,6 +125,13 @@ void Node::begin_training(const bootstrap::BeginTraining& begin) {
     beginning.start = training::Trainer::Start{.replica = std::move(checkpoint.replica),
                                                .momenta = std::move(checkpoint.momenta),
                                                .state = std::move(checkpoint.state)};
+  } else if (begin.start == bootstrap::Start::checkpoint && parts_.base) {
+    beginning.origin = gossip::Origin::restored;
+    // Not at genesis any more for whoever opens an edge or comes later, and the same for all.
+    beginning.age = join_options(config_).genesis_age + 1;
+    beginning.start =
+        training::Trainer::Start{.replica = std::move(*parts_.base), .momenta = {}, .state = {}};
+    parts_.base.reset();
   }
   // Owners: this handler and the task that it spawns; std::function needs a copy.
   auto shared = std::make_shared<Beginning>(std::move(beginning));
@@ -165,6 +173,7 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
     bootstrap_driver_.carry_out(join_.on_settings_unusable(now, why));
     co_return;
   }
+  if (settings.model != settings_.model || settings.extension == 0) parts_.base.reset();
   settings_ = settings;
   parts_.model = std::move(model);
   consensus_memory_.reset();

@@ -136,6 +136,58 @@ std::optional<gossip::consensus::CertificateMessage> finished_before(const State
   return std::move(*held);
 }
 
+// What this node would train on its own, and where it begins: with a checkpoint, with the certified
+// model of the run that this one extends, or with neither.
+struct Outset {
+  OwnSettings settings;
+  std::optional<training::Checkpoint> checkpoint;
+  std::optional<training::Replica> base;
+};
+
+// The checkpoint of an earlier process of this very run.
+std::optional<training::Checkpoint> own_checkpoint(const StateDir& dir, const OwnSettings& settings,
+                                                   LogBackend& log) {
+  auto checkpoint = training::load_checkpoint({.folder = dir.checkpoints()}, settings.model, log);
+  if (!checkpoint) {
+    if (checkpoint.error().code != Errc::not_found)
+      log.warn("checkpoint.unusable",
+               {{"why", to_string(checkpoint.error())}, {"did", "starts without it"}});
+    return std::nullopt;
+  }
+  if (checkpoint->state.settings_fingerprint != to_hex(settings.text.fingerprint().view())) {
+    log.warn("checkpoint.of_another_run", {{"folder", dir.checkpoints().string()},
+                                           {"did", "starts without it; the next one replaces it"}});
+    return std::nullopt;
+  }
+  return std::move(*checkpoint);
+}
+
+Result<training::Replica> read_base(const StateDir& dir, const training::Model& model) {
+  TRY(const auto held, read_certificate(dir.final_dir()));
+  TRY(const auto memory, restore_final(dir.final_dir(), model, held));
+  return memory->result();
+}
+
+// Errors:  those of choose_settings(); bad_config where run.extend was set and DIR/final holds no
+//          model of this kind.
+Result<Outset> choose_outset(const Config& config, const StateDir& dir,
+                             const training::Dataset& train, LogBackend& log) {
+  TRY(OwnSettings settings, choose_settings(config, train, dir.settings(), log));
+  auto checkpoint = own_checkpoint(dir, settings, log);
+  if (checkpoint || settings.training.extension == 0)
+    return Outset{std::move(settings), std::move(checkpoint), std::nullopt};
+  auto base = read_base(dir, settings.model);
+  if (base) return Outset{std::move(settings), std::nullopt, std::move(*base)};
+  if (config.forced("run.extend"))
+    return fail(Errc::bad_config, Doing::starting,
+                fmt::format("run.extend = {} goes on from the model in {}: {}; a node that has "
+                            "none joins with --peer and without run.extend",
+                            config.run.extend, dir.final_dir().string(), base.error().detail));
+  // Adopted from a swarm of which nothing has arrived yet: only that swarm has the model.
+  TRY(settings, choose_settings(config, train, {}, log));
+  return Outset{std::move(settings), std::nullopt, std::nullopt};
+}
+
 void print_plan(const NodeParts& parts) {
   std::ostream& out = parts.terminal.out;
   out << fmt::format("would train {} ({} parameters) on {}\n", parts.training.model.name,
@@ -144,21 +196,37 @@ void print_plan(const NodeParts& parts) {
     out << fmt::format("  {:<16} {}\n", key, printable(value));
 }
 
+// Whom to dial: the peers that were named, and whoever issued the invite.
+Result<std::vector<bootstrap::Seed>> seeds_of(const Config& config,
+                                              const std::optional<transport::Invite>& invite) {
+  TRY(auto seeds, read_seeds(config));
+  if (!invite) return seeds;
+  for (const auto& endpoint : invite->issuer)
+    seeds.push_back({.kind = bootstrap::SeedKind::address,
+                     .endpoint = endpoint,
+                     .pin = std::nullopt,
+                     .origin = "the invite"});
+  return seeds;
+}
+
+// Nothing where the configuration names no file.
+Result<std::string> read_http_token(const Config& config) {
+  if (config.http.token_file.empty()) return std::string();
+  TRY(std::string token, read_whole(config.http.token_file, 4096));
+  while (token.ends_with('\n')) token.pop_back();
+  return token;
+}
+
 Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Terminal& terminal,
                                  LogBackend& log) {
   TRY_VOID(check_supported(config));
   TRY(StateDir dir, StateDir::open(config.node.dir));
   TRY(training::DataSets data, open_data(config, log));
-  TRY(OwnSettings settings, choose_settings(config, *data.train, dir.settings(), log));
+  TRY(Outset outset, choose_outset(config, dir, *data.train, log));
+  OwnSettings& settings = outset.settings;
   TRY([[maybe_unused]] const auto device, training::resolve_device(device_options(config)));
-  TRY(auto seeds, read_seeds(config));
   TRY(const auto invite, read_invite(config));
-  if (invite)
-    for (const auto& endpoint : invite->issuer)
-      seeds.push_back({.kind = bootstrap::SeedKind::address,
-                       .endpoint = endpoint,
-                       .pin = std::nullopt,
-                       .origin = "the invite"});
+  TRY(auto seeds, seeds_of(config, invite));
   TRY(SwarmAccess access, open_swarm(config, dir, invite));
   const SwarmId swarm = access.key.swarm();
   TRY(const transport::Identity identity, transport::Identity::load_or_create(dir.identity_key()));
@@ -171,11 +239,8 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   const Incarnation begin{std::max<std::uint64_t>(first.value, 1)};
   TRY_VOID(dir.write_incarnation_ceiling({begin.value + kIncarnationStride}));
   TRY(EventLog events, EventLog::open(dir.events(), log));
-  auto checkpoint = training::load_checkpoint({.folder = dir.checkpoints()}, settings.model, log);
-  if (!checkpoint && checkpoint.error().code != Errc::not_found)
-    log.warn("checkpoint.unusable",
-             {{"why", to_string(checkpoint.error())}, {"did", "starts without it"}});
   auto book = read_address_book(dir, log);
+  TRY(auto token, read_http_token(config));
   NodeParts parts{.config = config,
                   .terminal = terminal,
                   .log = log,
@@ -192,21 +257,16 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                   .training = std::move(settings.training),
                   .settings = std::move(settings.text),
                   .model = std::move(settings.model),
-                  .checkpoint = std::nullopt,
+                  .checkpoint = std::move(outset.checkpoint),
+                  .base = std::move(outset.base),
                   .served = std::nullopt,
                   .seeds = std::move(seeds),
                   .address_book = std::move(book),
-                  .http_token = {},
+                  .http_token = std::move(token),
                   .made_secret = access.made_secret};
-  if (checkpoint) parts.checkpoint = std::move(*checkpoint);
   if (held) {
     TRY(auto memory, restore_final(dir.final_dir(), parts.model, *held));
     parts.served = ServedModel{*held, std::move(memory)};
-  }
-  if (!config.http.token_file.empty()) {
-    TRY(parts.http_token, read_whole(config.http.token_file, 4096));
-    while (!parts.http_token.empty() && parts.http_token.back() == '\n')
-      parts.http_token.pop_back();
   }
   if (mode == RunMode::dry_run) {
     print_plan(parts);

@@ -114,6 +114,7 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
   made.seed = config.train.seed;
   made.degree = config.swarm.degree.value_or(0);
   made.budget = budget_of(config.train.until, train.size(), batch);
+  made.extension = config.run.extend;
   if (made.budget.samples == 0 && made.budget.time <= Duration::zero())
     return fail(Errc::bad_config, Doing::reading_config,
                 "train.until = " + show_until(config.train.until) +
@@ -138,6 +139,7 @@ SettingsText to_text(const TrainingSettings& settings, const Hash& genesis) {
       {"budget_seconds",
        std::to_string(
            std::chrono::duration_cast<std::chrono::seconds>(settings.budget.time).count())},
+      {"extend", std::to_string(settings.extension)},
       {"block", std::to_string(gossip::kBlock)},
       {"codec", std::to_string(gossip::kCodecVersion)},
       {"genesis", to_hex(genesis.view())},
@@ -160,6 +162,7 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
   made.degree = reader.count_or_auto("degree", gossip::kMaxDegree);
   made.budget.samples = reader.count("budget_samples", 0, kMaxBudget);
   made.budget.time = std::chrono::seconds(reader.count("budget_seconds", 0, kMaxBudgetSeconds));
+  made.extension = static_cast<std::uint32_t>(reader.count("extend", 0, kMaxExtensions));
   reader.same("block", std::to_string(gossip::kBlock));
   reader.same("codec", std::to_string(gossip::kCodecVersion));
   (void)reader.word("genesis");
@@ -170,7 +173,7 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
 }
 
 std::set<std::string> forced_settings(const Config& config) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kKeys{{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kKeys{{
       {"swarm.degree", "degree"},
       {"train.model", "model"},
       {"train.img", "img"},
@@ -181,6 +184,7 @@ std::set<std::string> forced_settings(const Config& config) {
       {"train.label_smoothing", "label_smoothing"},
       {"train.seed", "seed"},
       {"train.until", "budget_samples"},
+      {"run.extend", "extend"},
   }};
   std::set<std::string> forced;
   if (config.swarm.adopt == Adopt::always) return forced;

@@ -107,6 +107,12 @@ struct LogConfig {
   std::uint32_t per_event = 60;
 };
 
+inline constexpr std::uint32_t kMaxExtensions = 1'000;
+
+struct RunConfig {
+  std::uint32_t extend = 0;
+};
+
 struct FinishConfig {
   Duration linger = std::chrono::seconds(30);
   AfterFinish then = AfterFinish::exit;
@@ -151,6 +157,7 @@ struct Config {
   DataConfig data;
   HttpConfig http;
   LogConfig log;
+  RunConfig run;
   FinishConfig finish;
   LeaveConfig leave;
   EvalConfig eval;

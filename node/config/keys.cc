@@ -331,6 +331,12 @@ constexpr std::array kKeys{
         "log.per_event", "", "N",
         "Lines of one event per minute; more are counted and told with the next one. 0: no limit."),
 
+    setting<Count<&C::run, &RunConfig::extend, 0, kMaxExtensions>>(
+        "run.extend", "", "N",
+        "How often this run was extended. With N > 0 a node goes on from the model in DIR/final, "
+        "with a budget (train.until), a warm-up and a learning rate of its own; all members need "
+        "the same N. Who has no such folder joins with --peer and without this key."),
+
     row<Time<&C::finish, &FinishConfig::linger, 0, kDay>>(
         "finish.linger", "", "D",
         "How long a finished node stays for members that fetch the result late; it goes at once "

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,18 @@ bool ever_trained(const NodeProcess& node) {
 std::string phase_of(const NodeProcess& node) {
   const auto status = node.status();
   return status.is_object() ? status.at("phase").get<std::string>() : std::string();
+}
+
+// Of the last evaluation that a node's events tell.
+double final_accuracy(const NodeProcess& node) {
+  double accuracy = -1;
+  std::istringstream lines(read_text(node.dir() / "events.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto event = nlohmann::json::parse(line, nullptr, false);
+    if (event.is_object() && event.value("event", "") == "eval")
+      accuracy = event.at("accuracy_ratio").get<double>();
+  }
+  return accuracy;
 }
 
 }  // namespace
@@ -72,6 +85,39 @@ TEST_SUITE("e2e/restart") {
     const auto served = server.process().wait(10s);
     REQUIRE(served.has_value());
     CHECK(served->status == 0);
+  }
+
+  TEST_CASE("a finished run that is extended goes on from its certified model") {
+    Swarm swarm(small_run("40000"));
+    swarm.start(2);
+    INFO(swarm.logs());
+    REQUIRE(swarm.wait_all({0, 1}, 180s) == std::vector<int>{0, 0});
+    const std::string model = model_of(swarm.node(0));
+    const double accuracy = final_accuracy(swarm.node(0));
+    for (const std::size_t index : {0U, 1U})
+      std::filesystem::remove(swarm.node(index).dir() / "events.jsonl");
+
+    // A handful of steps: from genesis they would lead nowhere near.
+    std::vector<std::string> more{"--set", "run.extend=1", "--until", "samples=64"};
+    const NodeProcess& first = swarm.restart(0, more);
+    more.insert(more.end(), {"--peer", first.address()});
+    swarm.restart(1, more);
+    CHECK(swarm.wait_all({0, 1}, 180s) == std::vector<int>{0, 0});
+
+    CHECK(ever_trained(first));
+    CHECK(model_of(first) != model);
+    CHECK(model_of(first) == model_of(swarm.node(1)));
+    CHECK(first.certificate().at("samples") >= 64);
+    CHECK(first.certificate().at("samples") < 4'000);
+    CHECK(final_accuracy(first) > accuracy - 0.1);
+
+    // Nobody extends what it does not have.
+    std::filesystem::remove_all(swarm.node(1).dir() / "final");
+    NodeProcess& without = swarm.restart(1, {"--set", "run.extend=2"});
+    const auto refused = without.process().wait(20s);
+    REQUIRE(refused.has_value());
+    CHECK(refused->status == 2);
+    CHECK(without.process().standard_error().find("run.extend = 2") != std::string::npos);
   }
 
   TEST_CASE("a killed node goes on from its checkpoint, finds the swarm and is in the final hash") {

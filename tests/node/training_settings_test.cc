@@ -41,6 +41,19 @@ TEST_SUITE("node/training_settings") {
     }
   }
 
+  TEST_CASE("an extension makes other settings of the same run") {
+    Fixture node;
+    const auto before = node.text();
+    node.config.run.extend = 3;
+    const auto after = node.text();
+    CHECK(after != before);
+    const auto parsed = parse_settings(after);
+    REQUIRE(parsed.has_value());
+    CHECK(parsed->extension == 3);
+    node.config.origins["run.extend"] = {};
+    CHECK(forced_settings(node.config).contains("extend"));
+  }
+
   TEST_CASE("a degree that no topology has is refused by name") {
     Fixture node;
     for (const std::string degree : {"0", "17", "four", ""}) {
