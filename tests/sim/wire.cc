@@ -121,9 +121,10 @@ void Wire::want_room(ConnectionId id, Host from) {
   // A stalled way or a full buffer says so by itself.
   if (way.stalled || way.unacknowledged >= options_.send_buffer) return;
   const std::size_t side = side_of(*connection, from);
-  schedule_.at(way.free_at - kAhead / 2, [this, id, side] {
+  schedule_.at(way.free_at - kAhead / 2, [this, id, side, asked = ++way.asked] {
     Connection* still = find(id);
-    if (still == nullptr || !std::exchange(still->ways[side].wants_room, false)) return;
+    if (still == nullptr || still->ways[side].asked != asked) return;
+    if (!std::exchange(still->ways[side].wants_room, false)) return;
     if (still->ways[side].open) still->ways[side].hear(id, Writable{});
   });
 }

@@ -108,6 +108,7 @@ class Wire {
     std::deque<Segment> backlog;
     std::size_t unacknowledged = 0;
     bool wants_room = false;
+    std::uint64_t asked = 0;  // for room so far: an answer to an older question is stale
     std::optional<TimePoint> stalled;
     Duration retransmission{};
   };
