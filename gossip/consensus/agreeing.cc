@@ -1,6 +1,5 @@
 // FinalConsensus, first part: who takes part (design section 8, step 1).
 #include "gossip/consensus/final_consensus.h"
-#include "node/base/fault.h"
 
 #include <algorithm>
 
@@ -259,9 +258,7 @@ void FinalConsensus::check_members() {
   for (const auto& member : agreed_->members) {
     // Who made a statement in this epoch was there, whatever membership still holds: an epoch for
     // each look at an old belief would soon leave none.
-    const bool gone = fault::planted("consensus.old_death_ends_epochs") ? gone_.contains(member.id)
-                                                                        : lost_.contains(member.id);
-    if (gone && !sessions_.contains(member.id))
+    if (lost_.contains(member.id) && !sessions_.contains(member.id))
       return enter_epoch(epoch_.next(), short_form(member.id) + " is gone");
     if (ledger_.is_excluded(member.id))
       return enter_epoch(epoch_.next(), short_form(member.id) + " is excluded");

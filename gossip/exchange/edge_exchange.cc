@@ -212,9 +212,16 @@ void Edge::send_answer(Turn& turn) {
   if (last_answer_ && state_ == EdgeState::open) send(turn, *last_answer_);
 }
 
+// A longer wait than the node's patience counts as the patience: an outage is one wait of any
+// length and says little about the next one, and a neighbour that is slow indeed moves the average,
+// and the patience with it, within a few exchanges.
 void Edge::learn_answer_time(const Turn& turn) {
-  const Duration took = turn.now - out_->sent_at;
-  const auto steps = static_cast<double>(turn.node.replica.steps - out_->sent_step);
+  const Duration whole = turn.now - out_->sent_at;
+  const Duration patience = park_at() - out_->sent_at;
+  const Duration took =
+      fault::planted("edge.outage_counts_as_slowness") ? whole : std::min(whole, patience);
+  const double share = whole > took ? seconds(took) / seconds(whole) : 1;
+  const auto steps = share * static_cast<double>(turn.node.replica.steps - out_->sent_step);
   if (answer_time_ == Duration{}) {
     answer_time_ = std::max(took, Duration{1});
     answer_steps_ = steps;

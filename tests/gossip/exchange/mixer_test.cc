@@ -89,6 +89,35 @@ TEST_CASE("a slow neighbour is chosen less often") {
   CHECK(chosen[22] > 0);
 }
 
+TEST_CASE("an answer that an outage held up does not make a neighbour slow for minutes") {
+  Bench bench;
+  for (const std::uint8_t peer : std::initializer_list<std::uint8_t>{20, 21, 22}) bench.open(peer);
+  const auto exchange = [&] {
+    bench.steps(2);
+    bench.finish_jobs();
+    const auto peer = bench.offered_to();
+    bench.now += 20ms;
+    bench.answer(peer);
+    return peer;
+  };
+  for (int i = 0; i < 30; ++i) (void)exchange();
+  while (true) {
+    bench.steps(2);
+    bench.finish_jobs();
+    if (bench.offered_to() == 22) break;
+    bench.answer(bench.offered_to());
+  }
+  bench.now += 20s;
+  bench.take(bench.mixer.on_tick(bench.now));
+  bench.answer(22);
+
+  std::map<std::uint8_t, int> chosen;
+  for (int i = 0; i < 600; ++i) ++chosen[exchange()];
+
+  // Twelve seconds of exchanges: it has its turns again.
+  CHECK(chosen[22] > 60);
+}
+
 TEST_CASE("degree and two more edges are accepted, the next one is refused") {
   MixerOptions options;
   options.degree = 2;
