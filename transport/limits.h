@@ -110,6 +110,10 @@ inline constexpr std::size_t kMaxBans = 4'096;
 inline constexpr Duration kSimultaneousDial = std::chrono::seconds(5);
 // How long a session has to prove that it lives when its identity turns up elsewhere.
 inline constexpr Duration kDuplicateProbe = std::chrono::seconds(1);
+// A connection on which sent bytes were not acknowledged for so long is given up and dialled anew:
+// the kernel's own patience is a quarter of an hour, and after a partition its next try may be two
+// minutes away. A stopped process does not count: its kernel acknowledges.
+inline constexpr Duration kUnacknowledged = std::chrono::seconds(30);
 // How long the goodbye of a session may take.
 inline constexpr Duration kCloseDeadline = std::chrono::seconds(1);
 // A session is replaced by a fresh handshake after this time or so many bytes, and ends at the

@@ -69,6 +69,10 @@ Session::Session(asio::ip::tcp::socket socket, const HandshakeOutcome& outcome, 
   opener_.feed(outcome.rest);
   std::error_code ignored;  // a socket that refuses an option is slower, not wrong
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  const auto patience = static_cast<unsigned>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(limits::kUnacknowledged).count());
+  (void)::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &patience,
+                     sizeof patience);
   tune_socket();
 }
 

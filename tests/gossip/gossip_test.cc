@@ -159,9 +159,8 @@ TEST_SUITE("gossip/gossip") {
   TEST_CASE("who goes after the end hands nothing over and is told as left at once") {
     VirtualSwarm swarm({.seed = 32});
     swarm.connect_all();
-    REQUIRE(swarm.run_until(200s, [&] {
-      return all_finished(swarm, {0, 1, 2, 3}) && swarm.node(3).may_exit;
-    }));
+    REQUIRE(swarm.run_until(
+        200s, [&] { return all_finished(swarm, {0, 1, 2, 3}) && swarm.node(3).may_exit; }));
     std::size_t payloads = 0;
     swarm.on_send = [&](std::size_t from, const Outgoing& outgoing) {
       payloads += from == 3 && outgoing.message.attachment != nullptr ? 1 : 0;

@@ -215,7 +215,9 @@ void Wire::retransmit(ConnectionId id, std::size_t side) {
     for (auto& segment : std::exchange(way.backlog, {})) launch(id, way, std::move(segment));
   }
   way.retransmission = std::min(2 * way.retransmission, options_.last_retransmission);
-  schedule_.after(way.retransmission, [this, id, side] { retransmit(id, side); });
+  // As the kernel: the last try is at the end of its patience.
+  const Duration left = *way.stalled + options_.user_timeout - schedule_.now();
+  schedule_.after(std::min(way.retransmission, left), [this, id, side] { retransmit(id, side); });
 }
 
 // ---- ends

@@ -9,6 +9,7 @@
 #include "node/base/clock.h"
 #include "node/base/random.h"
 #include "tests/sim/schedule.h"
+#include "transport/limits.h"
 #include "transport/record.h"
 
 #include <array>
@@ -41,7 +42,7 @@ struct WireOptions {
   Duration first_retransmission = std::chrono::milliseconds(200);
   Duration last_retransmission = std::chrono::seconds(120);
   // How long data may stay unacknowledged before the kernel ends the connection.
-  Duration user_timeout = std::chrono::minutes(15);
+  Duration user_timeout = transport::limits::kUnacknowledged;
   // What a connection holds for a peer that acknowledges nothing.
   std::size_t send_buffer = std::size_t{128} << 10;
 };
