@@ -31,8 +31,7 @@ AccessFiles::Traces AccessFiles::traces(WallTime now) const {
   traces.files[2] = trace(paths_.secret->current);
   traces.files[3] = trace(paths_.secret->next);
   traces.files[4] = trace(paths_.secret->previous);
-  const WallTime promoted{std::chrono::seconds(traces.files[4].modified_s)};
-  traces.previous_counts = now - promoted < secret_overlap_;
+  traces.previous_counts = previous_counts(*paths_.secret, secret_overlap_, now);
   return traces;
 }
 

@@ -39,7 +39,7 @@ struct Access {
 // and is gone later is an error, not "everybody": an editor that replaces a file, or a mount that
 // failed, opens no door. Whoever reads an error goes on with what the files said before.
 //
-// Owned by the node; used by one thread at a time, one that may wait for a disk. Cost: five stats a
+// Owned by the node; used by one thread at a time, one that may wait for a disk. Cost: six stats a
 // look, and reading what there is when one differs.
 class AccessFiles {
  public:

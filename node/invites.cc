@@ -4,7 +4,6 @@
 #include "transport/private_file.h"
 #include "transport/secure_memory.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,9 +28,7 @@ std::uint64_t seconds_of(WallTime time) {
 
 // True when the file is gone because of this call, and stays gone.
 bool remove_durably(const fs::path& file) {
-  if (::unlink(file.c_str()) != 0) return false;
-  const Descriptor folder(::open(file.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return folder.ok() && ::fsync(folder.number()) == 0;
+  return ::unlink(file.c_str()) == 0 && flush_folder(file.parent_path()) == 0;
 }
 
 }  // namespace

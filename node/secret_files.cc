@@ -4,7 +4,6 @@
 #include "node/state_dir.h"
 #include "transport/secure_memory.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -32,14 +31,6 @@ Result<std::optional<SwarmSecret>> load_if_there(const fs::path& file, const Swa
                             "the next secret with `starling key rotate`",
                             file.string(), short_form(secret->swarm()), short_form(swarm)));
   return std::optional<SwarmSecret>(std::move(*secret));
-}
-
-// When the file was written, which is when its secret ceased to be the current one.
-bool still_accepted(const fs::path& file, Duration overlap, WallTime now) {
-  struct stat info{};
-  if (::stat(file.c_str(), &info) != 0) return false;
-  const WallTime written{std::chrono::seconds(info.st_mtim.tv_sec)};
-  return now - written < overlap;
 }
 
 }  // namespace
@@ -85,10 +76,16 @@ Result<std::uint64_t> promote_next(const SecretFiles& files) {
                             std::generic_category().message(error)));
   }
   const auto folder = files.current.has_parent_path() ? files.current.parent_path() : fs::path(".");
-  const Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!parent.ok() || ::fsync(parent.number()) != 0)
-    return fail(errc_of_errno(errno), Doing::writing_file, folder.string() + ": cannot be flushed");
+  if (const int error = flush_folder(folder); error != 0)
+    return fail(errc_of_errno(error), Doing::writing_file, folder.string() + ": cannot be flushed");
   return next->epoch();
+}
+
+bool previous_counts(const SecretFiles& files, Duration overlap, WallTime now) {
+  struct stat info{};
+  if (::stat(files.previous.c_str(), &info) != 0) return false;
+  const WallTime written{std::chrono::seconds(info.st_mtim.tv_sec)};
+  return now - written < overlap;
 }
 
 Result<transport::SwarmKey> load_keys(const SecretFiles& files, Duration overlap, WallTime now) {
@@ -96,7 +93,7 @@ Result<transport::SwarmKey> load_keys(const SecretFiles& files, Duration overlap
   auto key = transport::SwarmKey::of(current);
   TRY(const auto next, load_if_there(files.next, current.swarm()));
   if (next) key.also_accept(*next);
-  if (!still_accepted(files.previous, overlap, now)) return key;
+  if (!previous_counts(files, overlap, now)) return key;
   TRY(const auto previous, load_if_there(files.previous, current.swarm()));
   if (previous) key.also_accept(*previous);
   return key;

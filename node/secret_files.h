@@ -40,6 +40,9 @@ struct SecretFiles {
 //          it is not later than the secret in force; those of write_whole. FILE is whole always.
 [[nodiscard]] Result<std::uint64_t> promote_next(const SecretFiles& files);
 
+// Whether FILE.previous still counts: it was written, by the promotion, less than `overlap` ago.
+[[nodiscard]] bool previous_counts(const SecretFiles& files, Duration overlap, WallTime now);
+
 // The keys for handshakes that the files stand for at this time.
 //
 // Errors:  those of SwarmSecret::load, for whichever file is there; wrong_swarm for a file of

@@ -66,9 +66,8 @@ Result<void> write_whole(const fs::path& file, ByteView bytes, FileMode mode) {
     ::unlink(fresh.c_str());
     return system_error(Doing::writing_file, file, "be replaced", error);
   }
-  const Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (parent.number() < 0 || ::fsync(parent.number()) != 0)
-    return system_error(Doing::writing_file, folder, "be flushed", errno);
+  if (const int error = flush_folder(folder); error != 0)
+    return system_error(Doing::writing_file, folder, "be flushed", error);
   return {};
 }
 

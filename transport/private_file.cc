@@ -83,10 +83,9 @@ Result<void> create_private_file(const std::filesystem::path& path, std::string_
     ::unlink(path.c_str());
     return written;
   }
-  auto folder = path.parent_path();
-  if (folder.empty()) folder = ".";
-  const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.ok() || ::fsync(directory.number()) != 0) return file_error(errno, kDoing, folder);
+  const auto folder = path.parent_path();
+  if (const int error = flush_folder(folder); error != 0)
+    return file_error(error, kDoing, folder.empty() ? "." : folder);
   return {};
 }
 

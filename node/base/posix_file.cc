@@ -1,5 +1,7 @@
 #include "node/base/posix_file.h"
 
+#include <fcntl.h>
+
 #include <cerrno>
 
 namespace starling {
@@ -22,6 +24,12 @@ Errc errc_of_errno(int number) {
     default:
       return Errc::io_failed;
   }
+}
+
+int flush_folder(const std::filesystem::path& folder) {
+  const char* const name = folder.empty() ? "." : folder.c_str();
+  const Descriptor open(::open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return open.ok() && ::fsync(open.number()) == 0 ? 0 : errno;
 }
 
 }  // namespace starling

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <utility>
 
 namespace starling {
@@ -13,6 +14,10 @@ namespace starling {
 // The code of a failed file operation: not_found, already_exists, permission, disk_full, or
 // io_failed for everything else.
 [[nodiscard]] Errc errc_of_errno(int number);
+
+// Makes new, renamed and removed names in a folder durable; "" is the working folder. 0, or the
+// errno.
+[[nodiscard]] int flush_folder(const std::filesystem::path& folder);
 
 // A file descriptor that is closed when it goes; negative: none.
 class Descriptor {

@@ -17,6 +17,13 @@ TEST_SUITE("base/posix_file") {
     CHECK(errc_of_errno(EIO) == Errc::io_failed);
   }
 
+  TEST_CASE("a folder is flushed, and what is none says why") {
+    CHECK(flush_folder("") == 0);
+    CHECK(flush_folder("/tmp") == 0);
+    CHECK(flush_folder("/nonexistent/folder") == ENOENT);
+    CHECK(flush_folder("/dev/null") == ENOTDIR);
+  }
+
   TEST_CASE("a descriptor is closed when it goes, unless it was handed over") {
     int closed = -1;
     int kept = -1;
