@@ -169,8 +169,7 @@ void Dialler::on_failed(TimePoint now, const transport::Endpoint& endpoint, cons
   const DialEnd end = dial_end_of(why);
   address.report.last_end = end;
   address.report.detail = why.detail;
-  const bool away = end == DialEnd::closed_silently || end == DialEnd::refused_by_name;
-  address.report.turned_away += away ? 1 : 0;
+  address.report.turned_away += is_turned_away(end) ? 1 : 0;
   address.out_until = TimePoint{};
   address.not_before =
       fault::planted("dialler.one_try") ? kNever : now + backoff(++address.failures);

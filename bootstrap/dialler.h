@@ -52,6 +52,11 @@ struct DiallerOptions {
   std::size_t max_per_name = 32;
 };
 
+// A node is there and lets this one not in: it closed without a reply, or said no and why.
+[[nodiscard]] constexpr bool is_turned_away(DialEnd end) {
+  return end == DialEnd::closed_silently || end == DialEnd::refused_by_name;
+}
+
 // What happened at one address, for `status`, logs and the verdict.
 struct AddressReport {
   transport::Endpoint endpoint;

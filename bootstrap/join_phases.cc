@@ -27,9 +27,7 @@ std::string name_list(const std::vector<AddressReport>& reports) {
     if (++shown > 4) return text + "; and " + std::to_string(reports.size() - 4) + " more";
     text += (text.empty() ? "" : "; ") + to_string(report.endpoint) + " ";
     // Who was turned away wants to know why; of the others the kind is enough.
-    const bool away =
-        report.last_end == DialEnd::closed_silently || report.last_end == DialEnd::refused_by_name;
-    if (away && !report.detail.empty())
+    if (report.last_end && is_turned_away(*report.last_end) && !report.detail.empty())
       text += report.detail;
     else
       text += report.last_end ? std::string(name_of(*report.last_end))
