@@ -11,19 +11,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const std::vector<std::string>& endless_run() {
-  static const std::vector<std::string> arguments{"--data",    "synthetic:size=16,channels=1",
-                                                  "--model",   "small",
-                                                  "--batch",   "32",
-                                                  "--until",   "samples=100000000",
-                                                  "--threads", "1"};
-  return arguments;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 bool said(const NodeProcess& node, const std::string& part) {
   return contains(node.process().standard_error(), part);
 }

@@ -12,12 +12,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A small net on synthetic images, long enough to do things to the swarm in the middle.
-std::vector<std::string> small_run(const std::string& samples) {
-  return {"--data",  "synthetic:size=16,channels=1", "--model",   "small", "--batch", "32",
-          "--until", "samples=" + samples,           "--threads", "1"};
-}
-
 std::set<std::string> hashes_of(Swarm& swarm, const std::vector<std::size_t>& nodes) {
   std::set<std::string> hashes;
   for (const auto index : nodes)

@@ -6,23 +6,6 @@
 using namespace starling::e2e;
 using namespace std::chrono_literals;
 
-namespace {
-
-const std::vector<std::string>& endless_run() {
-  static const std::vector<std::string> arguments{"--data",    "synthetic:size=16,channels=1",
-                                                  "--model",   "small",
-                                                  "--batch",   "32",
-                                                  "--until",   "samples=100000000",
-                                                  "--threads", "1"};
-  return arguments;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-}  // namespace
-
 TEST_SUITE("e2e/refusals") {
   TEST_CASE("a wrong secret is named as the likely cause, with exit 5") {
     Swarm swarm(endless_run());

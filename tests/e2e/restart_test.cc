@@ -15,11 +15,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::vector<std::string> small_run(const std::string& samples) {
-  return {"--data",  "synthetic:size=16,channels=1", "--model",   "small", "--batch", "32",
-          "--until", "samples=" + samples,           "--threads", "1"};
-}
-
 std::string model_of(const NodeProcess& node) {
   return sha256_of(node.dir() / "final" / "model.safetensors");
 }

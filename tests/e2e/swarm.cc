@@ -77,4 +77,15 @@ double progress_share(const NodeProcess& node) {
   return budget > 0 ? progress.at("swarm_samples").get<double>() / budget : 0;
 }
 
+std::vector<std::string> small_run(const std::string& samples) {
+  return {"--data",  "synthetic:size=16,channels=1", "--model",   "small", "--batch", "32",
+          "--until", "samples=" + samples,           "--threads", "1"};
+}
+
+std::vector<std::string> endless_run() { return small_run("100000000"); }
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 }  // namespace starling::e2e

@@ -40,6 +40,13 @@ class Swarm {
   std::vector<std::unique_ptr<NodeProcess>> nodes_;
 };
 
+// A small net on synthetic images, long enough to do things to the swarm in the middle.
+[[nodiscard]] std::vector<std::string> small_run(const std::string& samples);
+// The same for a swarm whose end no test waits for.
+[[nodiscard]] std::vector<std::string> endless_run();
+
+[[nodiscard]] bool contains(const std::string& text, const std::string& part);
+
 // Members in state "alive" in a node's own view.
 [[nodiscard]] std::size_t alive_members(const NodeProcess& node);
 // Share of the budget that a node believes is done, 0 if it does not answer.

@@ -3,31 +3,20 @@
 
 #include "node/bench/bench.h"
 #include "node/cli/verbs.h"
+#include "tests/node/said.h"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <sstream>
 #include <string>
 #include <vector>
 
 namespace starling::node::testing {
 
-using Words = std::vector<std::string>;
 using BenchHook = int (*)(const Arguments&, const Terminal&);
 
-struct Said {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
 inline Said say(BenchHook bench, const Words& words) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const Surroundings surroundings{{}, Terminal{out, err}, VerbHooks{.bench = bench}};
-  const int code = run_command_line(words, surroundings);
-  return {code, out.str(), err.str()};
+  return said_by(words, VerbHooks{.bench = bench});
 }
 
 inline nlohmann::json figures_of(BenchHook bench, const Words& words) {

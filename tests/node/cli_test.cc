@@ -2,26 +2,21 @@
 #include "node/cli/exit_code.h"
 #include "node/cli/verbs.h"
 #include "node/config/keys.h"
+#include "tests/node/said.h"
 #include "tests/node/scratch.h"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 using namespace starling;
 using namespace starling::node;
+using namespace starling::node::testing;
 
 namespace {
-
-struct Said {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
 
 // What `run` got, printed so that a test can look at it: hooks are plain functions.
 int fake_run(const Config& config, RunMode mode, const Terminal& terminal) {
@@ -46,18 +41,8 @@ int fake_bench(const Arguments& arguments, const Terminal& terminal) {
   return 44;
 }
 
-Said say(const std::vector<std::string>& words,
-         std::vector<std::pair<std::string, std::string>> environment = {}) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const Surroundings surroundings{std::move(environment), Terminal{out, err},
-                                  VerbHooks{&fake_run, &fake_eval, &fake_bench, "2.11.0"}};
-  const int code = run_command_line(words, surroundings);
-  return {code, out.str(), err.str()};
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
+Said say(const Words& words, std::vector<std::pair<std::string, std::string>> environment = {}) {
+  return said_by(words, {&fake_run, &fake_eval, &fake_bench, "2.11.0"}, std::move(environment));
 }
 
 }  // namespace

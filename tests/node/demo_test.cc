@@ -1,5 +1,6 @@
 // `starling demo` over real processes: a stand-in for the binary, which the demo starts again for
 // each node.
+#include "tests/node/said.h"
 #include "tests/node/scratch.h"
 
 #include <doctest/doctest.h>
@@ -12,14 +13,9 @@
 #include <string>
 
 using namespace starling::node;
+using namespace starling::node::testing;
 
 namespace {
-
-struct Said {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
 
 std::string text_of(const std::filesystem::path& file) {
   std::ifstream in(file);
@@ -36,10 +32,6 @@ Said demo(const std::string& flags) {
                               err.string();
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of(out), text_of(err)};
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #include "node/cli/exit_code.h"
-#include "node/cli/verbs.h"
+#include "tests/node/said.h"
 #include "tests/node/scratch.h"
 #include "transport/identity.h"
 #include "transport/secret.h"
@@ -8,31 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
-#include <sstream>
 #include <string>
 #include <vector>
 
 using namespace starling;
 using namespace starling::node;
+using namespace starling::node::testing;
 
 namespace {
-
-struct Said {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-Said say(const std::vector<std::string>& words) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const int code = run_command_line(words, {{}, Terminal{out, err}, {}});
-  return {code, out.str(), err.str()};
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
 
 // The text of the secret itself, which no output may hold.
 std::string secret_line(const std::filesystem::path& file) {
@@ -46,26 +29,26 @@ TEST_SUITE("node/key_verb") {
   TEST_CASE("id makes the identity once and prints a line of a list of nodes") {
     const Scratch scratch;
     const auto dir = (scratch.path() / "node").string();
-    const auto first = say({"id", "--dir", dir});
+    const auto first = said_by({"id", "--dir", dir});
     CHECK(first.code == 0);
     CHECK(contains(first.err, "new identity"));
     const auto identity = transport::Identity::load(dir + "/identity.key").value();
     CHECK(first.out == to_hex(identity.id().view()) + " " + default_name(identity.id()) + "\n");
-    const auto again = say({"id", "--dir", dir, "--json"});
+    const auto again = said_by({"id", "--dir", dir, "--json"});
     CHECK(again.err.empty());
     CHECK(nlohmann::json::parse(again.out).at("id") == to_hex(identity.id().view()));
-    CHECK(say({"key", "id", "--dir", dir}).out == first.out);
+    CHECK(said_by({"key", "id", "--dir", dir}).out == first.out);
   }
 
   TEST_CASE("key new makes one secret of mode 0600 and never replaces it") {
     const Scratch scratch;
     const auto dir = (scratch.path() / "node").string();
-    CHECK(say({"key", "new", "--dir", dir}).code == 0);
+    CHECK(said_by({"key", "new", "--dir", dir}).code == 0);
     struct stat info{};
     REQUIRE(::stat((dir + "/secret").c_str(), &info) == 0);
     CHECK((info.st_mode & 0777U) == 0600);
     const auto before = secret_line(dir + "/secret");
-    const auto twice = say({"key", "new", "--dir", dir});
+    const auto twice = said_by({"key", "new", "--dir", dir});
     CHECK(twice.code == 3);
     CHECK(contains(twice.err, "key rotate"));
     CHECK(secret_line(dir + "/secret") == before);
@@ -75,7 +58,7 @@ TEST_SUITE("node/key_verb") {
     const Scratch scratch;
     const auto file = (scratch.path() / "s").string();
     const auto ask = [&](const std::string& what) {
-      return say({"key", what, "--secret-file", file});
+      return said_by({"key", what, "--secret-file", file});
     };
     CHECK(contains(ask("show").err, "key new"));
     CHECK(ask("new").code == 0);
@@ -93,7 +76,7 @@ TEST_SUITE("node/key_verb") {
     CHECK(promoted.code == 0);
     CHECK(contains(promoted.out, "24h"));
     const auto shown =
-        nlohmann::json::parse(say({"key", "show", "--json", "--secret-file", file}).out);
+        nlohmann::json::parse(said_by({"key", "show", "--json", "--secret-file", file}).out);
     CHECK(shown.at("current").at("epoch") == 1);
     CHECK(shown.at("previous").at("epoch") == 0);
     CHECK(shown.at("next").is_null());
@@ -104,8 +87,8 @@ TEST_SUITE("node/key_verb") {
     const auto phrase = scratch.write("phrase", "correct horse battery\n");
     REQUIRE(::chmod(phrase.c_str(), 0600) == 0);
     const auto make = [&](const std::string& name) {
-      return say({"key", "new", "--secret-file", (scratch.path() / name).string(),
-                  "--passphrase-file", phrase.string(), "--set", "swarm.name=barn"});
+      return said_by({"key", "new", "--secret-file", (scratch.path() / name).string(),
+                      "--passphrase-file", phrase.string(), "--set", "swarm.name=barn"});
     };
     CHECK(make("a").code == 0);
     CHECK(make("b").code == 0);
@@ -117,8 +100,8 @@ TEST_SUITE("node/key_verb") {
     const auto file = (scratch.path() / "s").string();
     const auto phrase = scratch.write("phrase", "hunter2\n");
     const auto make = [&](const std::string& name) {
-      return say({"key", "new", "--secret-file", file, "--passphrase-file", phrase.string(),
-                  "--set", name});
+      return said_by({"key", "new", "--secret-file", file, "--passphrase-file", phrase.string(),
+                      "--set", name});
     };
     CHECK(contains(make("swarm.name=barn").err, "chmod 600"));
     REQUIRE(::chmod(phrase.c_str(), 0600) == 0);
@@ -132,9 +115,9 @@ TEST_SUITE("node/key_verb") {
   TEST_CASE("a flag that a kind of key does not know is an error") {
     const Scratch scratch;
     const auto dir = scratch.path().string();
-    CHECK(say({"key", "rotate", "--json", "--dir", dir}).code == 2);
-    CHECK(say({"key", "show", "--passphrase-file", "x", "--dir", dir}).code == 2);
-    CHECK(contains(say({"key", "nwe", "--dir", dir}).err, "rotate"));
-    CHECK(contains(say({"key", "new", "--open", "--dir", dir}).err, "open swarm"));
+    CHECK(said_by({"key", "rotate", "--json", "--dir", dir}).code == 2);
+    CHECK(said_by({"key", "show", "--passphrase-file", "x", "--dir", dir}).code == 2);
+    CHECK(contains(said_by({"key", "nwe", "--dir", dir}).err, "rotate"));
+    CHECK(contains(said_by({"key", "new", "--open", "--dir", dir}).err, "open swarm"));
   }
 }

@@ -1,7 +1,7 @@
 // starling_sim: simulated swarms from seeds, one summary line at the end.
+#include "tests/sim/arguments.h"
 #include "tests/sim/world.h"
 
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -37,19 +37,17 @@ std::optional<Arguments> parse(int argc, char** argv) {
     } else if (flag == "--calm") {
       arguments.limits.calm = true;
     } else {
-      std::uint64_t value = 0;
       if (++i >= argc) return std::nullopt;
-      const std::string_view text = argv[i];
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+      const auto value = parse_number(argv[i]);
+      if (!value) return std::nullopt;
       if (flag == "--seeds") {
-        arguments.seeds = value;
+        arguments.seeds = *value;
       } else if (flag == "--first") {
-        arguments.first = value;
-      } else if (flag == "--nodes" && value > 0) {
-        arguments.limits.nodes = value;
+        arguments.first = *value;
+      } else if (flag == "--nodes" && *value > 0) {
+        arguments.limits.nodes = *value;
       } else if (flag == "--seconds") {
-        arguments.limits.safety = std::chrono::seconds(value);
+        arguments.limits.safety = std::chrono::seconds(*value);
       } else {
         return std::nullopt;
       }

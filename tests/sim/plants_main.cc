@@ -1,9 +1,9 @@
 // starling_plants: planted bugs one after the other, and which checker finds each; a row of the
 // README's table for each, and one summary line.
 #include "node/base/clock.h"
+#include "tests/sim/arguments.h"
 #include "tests/sim/plants.h"
 
-#include <charconv>
 #include <cstdio>
 #include <iostream>
 #include <optional>
@@ -26,13 +26,6 @@ struct Arguments {
 
 constexpr std::string_view kUsage =
     "usage: starling_plants [--plant NAME]... [--seeds N] [--first N] [--known] [--trace]\n";
-
-std::optional<std::uint64_t> parse_number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 bool parse_value(Arguments& arguments, std::string_view flag, std::string_view text) {
   if (flag == "--plant") {
