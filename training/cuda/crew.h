@@ -1,0 +1,141 @@
+// Crew: the threads of one thread block, as a kernel body sees them.
+//
+// A body is a function over an abstract crew: phases in which every item is handled once, by
+// whichever thread, with a barrier behind each; sums, maxima and running sums over all items. The
+// same source runs on a GPU, item by item on a CPU, and on a CPU with a real thread for each of a
+// GPU's, where the thread sanitizer sees a missing barrier. So what a body computes is proven on
+// machines without a GPU, and only the launch is left to one.
+//
+// Headers of this folder that a .cu file includes are C++20, without Result and without torch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define STARLING_BOTH __host__ __device__
+#define STARLING_DEVICE __device__
+#else
+#define STARLING_BOTH
+#define STARLING_DEVICE
+#endif
+
+namespace starling::training::cuda {
+
+inline constexpr unsigned kWarp = 32;
+inline constexpr unsigned kMostThreads = 1'024;
+
+// What a crew needs of the memory that its threads share.
+struct CrewMemory {
+  alignas(8) std::uint8_t parts[kMostThreads / kWarp * 8];
+};
+
+// A crew of `Threads`: the hardware, or what stands in for it. Every function must be reached by
+// all threads, with the same n; functions that are passed in may be called by any of them.
+//
+// Threads offers: index(), count() (whole warps), barrier(), and within a warp value_from_above(v,
+// n) and value_from_below(v, n): v of the lane n further up or down (any value where there is
+// none); add(where, n), set_bits(where, bits): atomic, on memory that the crew shares.
+//
+// Rule:    sums are summed in an order that n and the number of threads decide, so even doubles
+//          give the same bits every time.
+template <class Threads>
+class ThreadCrew {
+ public:
+  STARLING_DEVICE ThreadCrew(Threads& threads, CrewMemory& memory)
+      : threads_(threads), memory_(memory) {}
+
+  // f(i) for i in [0, n).
+  template <class Visit>
+  STARLING_DEVICE void each(std::uint32_t n, Visit visit) {
+    for (std::uint32_t i = threads_.index(); i < n; i += threads_.count()) visit(i);
+    threads_.barrier();
+  }
+
+  // f() by one thread.
+  template <class Act>
+  STARLING_DEVICE void once(Act act) {
+    if (threads_.index() == 0) act();
+    threads_.barrier();
+  }
+
+  // The sum of value(i), known to all.
+  template <class T, class Value>
+  STARLING_DEVICE T sum(std::uint32_t n, Value value) {
+    T own{};
+    for (std::uint32_t i = threads_.index(); i < n; i += threads_.count()) own += value(i);
+    for (unsigned far = kWarp / 2; far > 0; far /= 2) own += threads_.value_from_above(own, far);
+    T* const parts = parts_of<T>(own);
+    T all{};
+    for (unsigned warp = 0; warp < threads_.count() / kWarp; ++warp) all += parts[warp];
+    threads_.barrier();
+    return all;
+  }
+
+  // The largest value(i), or 0, known to all.
+  template <class Value>
+  STARLING_DEVICE std::uint32_t largest(std::uint32_t n, Value value) {
+    std::uint32_t own = 0;
+    for (std::uint32_t i = threads_.index(); i < n; i += threads_.count())
+      own = more(own, value(i));
+    for (unsigned far = kWarp / 2; far > 0; far /= 2)
+      own = more(own, threads_.value_from_above(own, far));
+    std::uint32_t* const parts = parts_of<std::uint32_t>(own);
+    std::uint32_t all = 0;
+    for (unsigned warp = 0; warp < threads_.count() / kWarp; ++warp) all = more(all, parts[warp]);
+    threads_.barrier();
+    return all;
+  }
+
+  // visit(i, before, value(i)) for i in [0, n), `before` being the sum of value(j) for all j < i;
+  // returns the sum of all.
+  template <class Value, class Visit>
+  STARLING_DEVICE std::uint32_t running_sum(std::uint32_t n, Value value, Visit visit) {
+    std::uint32_t before = 0;
+    for (std::uint32_t start = 0; start < n; start += threads_.count()) {
+      const std::uint32_t i = start + threads_.index();
+      const std::uint32_t own = i < n ? value(i) : 0;
+      std::uint32_t upto = own;  // in this warp
+      for (unsigned far = 1; far < kWarp; far *= 2) {
+        const std::uint32_t below = threads_.value_from_below(upto, far);
+        if (lane() >= far) upto += below;
+      }
+      std::uint32_t* const parts = parts_of<std::uint32_t>(upto, kWarp - 1);
+      std::uint32_t base = before;
+      for (unsigned warp = 0; warp < threads_.count() / kWarp; ++warp) {
+        if (warp == threads_.index() / kWarp && i < n) visit(i, base + upto - own, own);
+        base += parts[warp];
+      }
+      before = base;
+      threads_.barrier();
+    }
+    return before;
+  }
+
+  // Atomic, on memory that the crew shares: for counts and bits, whose order does not matter.
+  STARLING_DEVICE void add(std::uint32_t& where, std::uint32_t n) { threads_.add(where, n); }
+  STARLING_DEVICE void set_bits(std::uint32_t& where, std::uint32_t bits) {
+    threads_.set_bits(where, bits);
+  }
+
+ private:
+  STARLING_DEVICE static std::uint32_t more(std::uint32_t a, std::uint32_t b) {
+    return a > b ? a : b;
+  }
+  STARLING_DEVICE unsigned lane() const { return threads_.index() % kWarp; }
+
+  // What one lane of each warp has, for all to read until the next barrier.
+  template <class T>
+  STARLING_DEVICE T* parts_of(T own, unsigned from_lane = 0) {
+    static_assert(sizeof(T) <= 8);
+    T* const parts = reinterpret_cast<T*>(memory_.parts);
+    if (lane() == from_lane) parts[threads_.index() / kWarp] = own;
+    threads_.barrier();
+    return parts;
+  }
+
+  Threads& threads_;
+  CrewMemory& memory_;
+};
+
+}  // namespace starling::training::cuda

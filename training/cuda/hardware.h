@@ -1,0 +1,46 @@
+// The threads of a GPU, for ThreadCrew. Included by .cu files only.
+#pragma once
+
+#include "training/cuda/crew.h"
+
+#include <cstdint>
+
+namespace starling::training::cuda {
+
+// Warps are whole, in one dimension, and all lanes take part in every exchange.
+struct GpuThreads {
+  __device__ static unsigned index() { return threadIdx.x; }
+  __device__ static unsigned count() { return blockDim.x; }
+  __device__ static void barrier() { __syncthreads(); }
+  template <class T>
+  __device__ static T value_from_above(T value, unsigned far) {
+    return __shfl_down_sync(kAll, value, far);
+  }
+  template <class T>
+  __device__ static T value_from_below(T value, unsigned far) {
+    return __shfl_up_sync(kAll, value, far);
+  }
+  __device__ static void add(std::uint32_t& where, std::uint32_t n) { atomicAdd(&where, n); }
+  __device__ static void set_bits(std::uint32_t& where, std::uint32_t bits) {
+    atomicOr(&where, bits);
+  }
+
+ private:
+  static constexpr unsigned kAll = 0xffff'ffffU;
+};
+
+// What the last launch said: null, or the runtime's words.
+inline const char* launch_result() {
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+// Thread blocks of 256 that walk over n items: enough to fill any GPU, few enough to start fast.
+inline constexpr unsigned kWalkThreads = 256;
+inline unsigned walk_blocks(std::size_t n) {
+  constexpr std::size_t kMostBlocks = 132 * 16;
+  const std::size_t blocks = (n + kWalkThreads - 1) / kWalkThreads;
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks < kMostBlocks ? blocks : kMostBlocks);
+}
+
+}  // namespace starling::training::cuda
