@@ -1,5 +1,6 @@
 #include "gossip/delta/block_encoder.h"
 
+#include "gossip/delta/centroids.h"
 #include "gossip/delta/sparse_stream.h"
 
 #include <algorithm>
@@ -16,22 +17,8 @@ constexpr std::uint32_t kAbs = 0x7fffffffU;
 constexpr std::uint32_t kBinShift = 20;
 
 std::uint32_t abs_bits(float value) { return std::bit_cast<std::uint32_t>(value) & kAbs; }
-double square(float value) { return static_cast<double>(value) * static_cast<double>(value); }
 
 void put_u16(std::uint8_t* out, std::uint16_t value) { std::memcpy(out, &value, sizeof(value)); }
-
-// floor(sum / count) of fixed-point values, as bf16.
-std::uint16_t mean_as_bf16(const FixedSum& part, std::uint32_t exponent) {
-  if (part.count == 0) return 0;
-  const std::uint64_t mean = part.sum / part.count;
-  return to_bf16(static_cast<float>(mean) * unit_of(exponent));
-}
-
-// The smallest |d|, as bits, that lies above the mean: (floor(mean) + 1) units, exact in fp32.
-std::uint32_t first_above_mean(const FixedSum& all, std::uint32_t exponent) {
-  const std::uint64_t above = all.sum / all.count + 1;
-  return std::bit_cast<std::uint32_t>(static_cast<float>(above) * unit_of(exponent));
-}
 
 // Longest stream of a block of so many real values.
 constexpr std::size_t most_stream_bits(Level level, std::uint32_t real) {
@@ -44,23 +31,6 @@ constexpr std::size_t most_stream_bits(Level level, std::uint32_t real) {
 constexpr std::array<std::size_t, 3> kMostStreamBits{most_stream_bits(Level::l0, kBlock),
                                                      most_stream_bits(Level::l1, kBlock),
                                                      most_stream_bits(Level::l2, kBlock)};
-
-struct Centroids {
-  std::uint16_t low = 0;
-  std::uint16_t high = 0;
-};
-
-Centroids centroids_of(const FixedSum& all, const FixedSum& above, std::uint32_t exponent) {
-  Centroids result;
-  result.low = mean_as_bf16({all.sum - above.sum, all.count - above.count}, exponent);
-  result.high = above.count == 0 ? result.low : mean_as_bf16(above, exponent);
-  return result;
-}
-
-double energy_of(const Centroids& centroids, std::uint32_t low_count, std::uint32_t high_count) {
-  return low_count * square(from_bf16(centroids.low)) +
-         high_count * square(from_bf16(centroids.high));
-}
 
 }  // namespace
 
@@ -149,11 +119,7 @@ std::uint32_t BlockEncoder::select(Level level, float& threshold) {
   const std::uint32_t count = facts_.selected;
   if (threshold > 0 && count >= std::min(nominal / 2, real) &&
       count <= std::min(2 * nominal, real)) {
-    // One eighth of the relative surplus: the count settles around k0 without swinging, because a
-    // change of t by a share changes the count by several times that share.
-    const float surplus = (static_cast<float>(count) - static_cast<float>(nominal)) /
-                          (8.0F * static_cast<float>(nominal));
-    threshold *= 1.0F + surplus;
+    threshold = next_threshold(threshold, count, nominal);
     return count;
   }
   return select_exactly(std::min(nominal, real), threshold);
@@ -230,9 +196,7 @@ BlockBytes BlockEncoder::encode_groups(std::size_t group, int bits, std::uint8_t
     const float* d = d_.data() + g * group;
     const std::size_t n = std::min(group, width_ - g * group);
     const auto largest = std::bit_cast<float>(kernels_.max_abs(d, n));
-    const std::uint16_t scale =
-        bits == 4 ? std::min(to_bf16(largest / static_cast<float>(kMaxCode4)), kMaxScale4)
-                  : std::min(to_bf16(largest / static_cast<float>(kMaxCode8)), kMaxScale8);
+    const std::uint16_t scale = scale_of(largest, bits);
     put_u16(out + 2 * g, scale);
     if (scale == 0) continue;
     const auto quantize = bits == 4 ? kernels_.quantize4 : kernels_.quantize8;

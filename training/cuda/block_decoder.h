@@ -1,0 +1,172 @@
+// What one crew does with the bytes of a block that parse_delta() has checked: values, and their
+// exchange.
+//
+// The twin of gossip::decode_block() and of Kernels::apply: the same values, the same x and r, down
+// to the bit. The format is described in gossip/delta/codec.h. Bytes that were not checked would be
+// read beyond their end.
+#pragma once
+
+#include "gossip/delta/format.h"
+#include "training/cuda/block_shape.h"
+#include "training/cuda/crew.h"
+#include "training/cuda/sgd.h"
+
+#include <cstdint>
+
+namespace starling::training::cuda {
+
+// Bytes behind the last one of a delta that may be read, and whose values do not matter: quotients
+// are looked for in the longest row that they could fill, which can reach beyond signs and sizes.
+inline constexpr std::uint32_t kDecoderSlack = 64;
+[[nodiscard]] constexpr std::uint32_t most_quotient_zeros(std::uint32_t k) {
+  return (static_cast<std::uint32_t>(gossip::kBlock) - 1) >> gossip::rice_bits(k);
+}
+static_assert([] {
+  for (std::uint32_t k = 1; k <= gossip::kMaxSelected; ++k)
+    if (most_quotient_zeros(k) > 2 * k + 8 * (kDecoderSlack - 4)) return false;
+  return true;
+}());
+
+// What the crew shares while it decodes a block.
+struct DecoderMemory {
+  std::uint16_t ones[gossip::kMaxSelected];  // places of the stops of quotients
+  std::uint16_t indices[gossip::kMaxSelected];
+  std::uint32_t places[kMostGroups];  // where a group's codes begin
+};
+
+// At most 12 bits, from a place on; lowest bit of each byte first.
+STARLING_DEVICE inline std::uint32_t bits_at(const std::uint8_t* bytes, std::uint32_t place,
+                                             std::uint32_t count) {
+  const std::uint8_t* from = bytes + place / 8;
+  const std::uint32_t word = from[0] | std::uint32_t{from[1]} << 8 | std::uint32_t{from[2]} << 16;
+  return word >> (place % 8) & ((1U << count) - 1);
+}
+STARLING_DEVICE inline bool bit_at(const std::uint8_t* bytes, std::uint32_t place) {
+  return (bytes[place / 8] >> (place % 8) & 1U) != 0;
+}
+STARLING_DEVICE inline std::uint16_t u16_at(const std::uint8_t* bytes, std::uint32_t at) {
+  return static_cast<std::uint16_t>(bytes[at] | bytes[at + 1] << 8);
+}
+
+// Lives in a kernel, a copy in every thread.
+template <class Crew>
+class BlockDecoder {
+ public:
+  STARLING_DEVICE BlockDecoder(Crew& crew, DecoderMemory& memory, const BlockShape& shape)
+      : crew_(crew), m_(memory), shape_(shape) {}
+
+  // q of the block: width values in memory that the crew shares.
+  STARLING_DEVICE void decode(gossip::Level level, const std::uint8_t* bytes, float* q) {
+    const GroupForm form = group_form(level, shape_.is_small);
+    if (form.size != 0) return decode_groups(form, bytes, q);
+    if (u16_at(bytes, 0) == 0) {
+      crew_.each(shape_.width, [&](std::uint32_t i) { q[i] = 0.0F; });
+    } else if (gossip::is_sparse(level)) {
+      decode_sparse(level, bytes, q);
+    } else {
+      decode_planes(level, bytes, q);
+    }
+  }
+
+ private:
+  STARLING_DEVICE void decode_groups(const GroupForm& form, const std::uint8_t* bytes, float* q) {
+    const std::uint32_t groups = form.count(shape_.width);
+    crew_.running_sum(
+        groups,
+        [&](std::uint32_t g) {
+          return u16_at(bytes, 2 * g) == 0 ? 0U : form.bytes(shape_.width, g);
+        },
+        [&](std::uint32_t g, std::uint32_t before, std::uint32_t) { m_.places[g] = before; });
+    crew_.each(shape_.width, [&](std::uint32_t i) {
+      const std::uint32_t g = i / form.size;
+      const std::uint16_t scale = u16_at(bytes, 2 * g);
+      const std::uint8_t* codes = bytes + 2 * groups + m_.places[g];
+      const std::uint32_t at = i - g * form.size;
+      // A group without a scale has no codes.
+      q[i] = scale == 0 ? 0.0F
+                        : static_cast<float>(code_at(codes, at, form)) * gossip::from_bf16(scale);
+    });
+  }
+
+  // Two's complement, of 8 bits or 4.
+  STARLING_DEVICE static int code_at(const std::uint8_t* codes, std::uint32_t at,
+                                     const GroupForm& form) {
+    if (form.bits == 8) return (codes[at] ^ 0x80) - 0x80;
+    return ((codes[at / 2] >> (at % 2 * 4) & 0xf) ^ 8) - 8;
+  }
+
+  STARLING_DEVICE void decode_planes(gossip::Level level, const std::uint8_t* bytes, float* q) {
+    const bool two = level == gossip::Level::l4;
+    const std::uint8_t* signs = bytes + (two ? 4 : 2);
+    const std::uint8_t* sizes = signs + shape_.width / 8;
+    const float high = gossip::from_bf16(u16_at(bytes, 0));
+    const float low = two ? gossip::from_bf16(u16_at(bytes, 2)) : high;
+    crew_.each(shape_.width, [&](std::uint32_t i) {
+      const float value = !two || bit_at(sizes, i) ? high : low;
+      q[i] = !shape_.is_real(i) ? 0.0F : bit_at(signs, i) ? -value : value;
+    });
+  }
+
+  // An index is the sum of the quotients up to its own 2^b times, the sum of the remainders, and
+  // its number.
+  STARLING_DEVICE void decode_sparse(gossip::Level level, const std::uint8_t* bytes, float* q) {
+    const std::uint8_t* stream = bytes + 4;
+    const std::uint32_t first = gossip::count_bits(level);
+    const std::uint32_t k = bits_at(stream, 0, first) + 1;
+    const std::uint32_t b = gossip::rice_bits(k);
+    const std::uint32_t quotients = first + k * b;
+    crew_.running_sum(
+        k + most_quotient_zeros(k),
+        [&](std::uint32_t i) { return bit_at(stream, quotients + i) ? 1U : 0U; },
+        [&](std::uint32_t i, std::uint32_t before, std::uint32_t own) {
+          if (own != 0 && before < k) m_.ones[before] = static_cast<std::uint16_t>(i);
+        });
+    crew_.running_sum(
+        k, [&](std::uint32_t i) { return bits_at(stream, first + i * b, b); },
+        [&](std::uint32_t i, std::uint32_t before, std::uint32_t own) {
+          m_.indices[i] = static_cast<std::uint16_t>(((m_.ones[i] - i) << b) + before + own + i);
+        });
+    const std::uint32_t signs = quotients + m_.ones[k - 1] + 1;
+    const float high = gossip::from_bf16(u16_at(bytes, 0));
+    const float low = gossip::from_bf16(u16_at(bytes, 2));
+    crew_.each(shape_.width, [&](std::uint32_t i) { q[i] = 0.0F; });
+    crew_.each(k, [&](std::uint32_t i) {
+      const float value = bit_at(stream, signs + k + i) ? high : low;
+      q[m_.indices[i]] = bit_at(stream, signs + i) ? -value : value;
+    });
+  }
+
+  Crew& crew_;
+  DecoderMemory& m_;
+  BlockShape shape_;
+};
+
+// Both deltas of one block, as values in memory that the crew shares: some 34 KB.
+struct ExchangeMemory {
+  float lower[gossip::kBlock];
+  float higher[gossip::kBlock];
+  DecoderMemory decoder;
+};
+
+// One block of replica and reference.
+struct ReplicaBlock {
+  float* x;
+  float* r;
+};
+
+// x += factor (higher - lower), except where that is not finite: x stays there; r += 1/2 lower,
+// then r += 1/2 higher. Returns |higher - lower|^2, known to all.
+template <class Crew>
+STARLING_DEVICE double apply_block(Crew& crew, const ExchangeMemory& memory, std::uint32_t width,
+                                   float factor, const ReplicaBlock& to) {
+  return crew.template sum<double>(width, [&](std::uint32_t i) {
+    const float apart = memory.higher[i] - memory.lower[i];
+    const float after = to.x[i] + factor * apart;
+    if (is_finite(after)) to.x[i] = after;
+    const float half_way = to.r[i] + 0.5F * memory.lower[i];
+    to.r[i] = half_way + 0.5F * memory.higher[i];
+    return static_cast<double>(apart) * static_cast<double>(apart);
+  });
+}
+
+}  // namespace starling::training::cuda

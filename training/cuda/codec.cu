@@ -1,0 +1,85 @@
+#include "training/cuda/hardware.h"
+#include "training/cuda/launch_codec.h"
+
+namespace starling::training::cuda {
+namespace {
+
+using GpuCrew = ThreadCrew<GpuThreads>;
+
+// Threads of a block of 4,096 values, and of a pass over all blocks.
+constexpr unsigned kBlockThreads = 256;
+constexpr unsigned kFoldThreads = 1'024;
+
+__global__ void __launch_bounds__(kBlockThreads) encode_kernel(EncodeArgs args) {
+  __shared__ CrewMemory crew_memory;
+  __shared__ CoderMemory memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  encode_block(crew, memory, args, blockIdx.x);
+}
+
+__global__ void __launch_bounds__(kFoldThreads)
+    close_up_kernel(EncodeArgs args, DeltaFigures* figures) {
+  __shared__ CrewMemory crew_memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  close_up(crew, args, figures);
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    gather_kernel(EncodeArgs args, std::uint8_t* delta) {
+  __shared__ CrewMemory crew_memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  gather_block(crew, args, blockIdx.x, delta);
+}
+
+__global__ void __launch_bounds__(kBlockThreads) exchange_kernel(ExchangeArgs args) {
+  __shared__ CrewMemory crew_memory;
+  __shared__ ExchangeMemory memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  exchange_block(crew, memory, args, blockIdx.x);
+}
+
+__global__ void __launch_bounds__(kFoldThreads)
+    distances_kernel(const double* distances, std::uint32_t blocks, double* out) {
+  __shared__ CrewMemory crew_memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  sum_distances(crew, distances, blocks, out);
+}
+
+__global__ void __launch_bounds__(kBlockThreads) install_kernel(InstallArgs args) {
+  __shared__ CrewMemory crew_memory;
+  __shared__ ExchangeMemory memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  install_block(crew, memory, args, blockIdx.x);
+}
+
+}  // namespace
+
+const char* launch_encode(const EncodeArgs& args, std::uint8_t* delta, DeltaFigures* figures,
+                          Stream stream) {
+  encode_kernel<<<args.shapes.blocks, kBlockThreads, 0, stream>>>(args);
+  if (const char* wrong = launch_result()) return wrong;
+  close_up_kernel<<<1, kFoldThreads, 0, stream>>>(args, figures);
+  if (const char* wrong = launch_result()) return wrong;
+  gather_kernel<<<args.shapes.blocks, kBlockThreads, 0, stream>>>(args, delta);
+  return launch_result();
+}
+
+const char* launch_exchange(const ExchangeArgs& args, double* distance, Stream stream) {
+  exchange_kernel<<<args.shapes.blocks, kBlockThreads, 0, stream>>>(args);
+  if (const char* wrong = launch_result()) return wrong;
+  distances_kernel<<<1, kFoldThreads, 0, stream>>>(args.distances, args.shapes.blocks, distance);
+  return launch_result();
+}
+
+const char* launch_install(const InstallArgs& args, Stream stream) {
+  install_kernel<<<args.shapes.blocks, kBlockThreads, 0, stream>>>(args);
+  return launch_result();
+}
+
+}  // namespace starling::training::cuda

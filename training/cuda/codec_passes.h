@@ -1,0 +1,199 @@
+// The passes of the codec over all blocks of a model, one crew a block: encode into slots, close up
+// the slots, apply an exchange, install a reference.
+//
+// Launched by launch_codec.h; what one crew does with one block is in block_coder.h and
+// block_decoder.h. Pointers are device memory on a GPU.
+#pragma once
+
+#include "training/cuda/block_coder.h"
+#include "training/cuda/block_decoder.h"
+#include "training/cuda/block_shape.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace starling::training::cuda {
+
+inline constexpr std::uint32_t kLevels = 7;
+inline constexpr std::uint32_t kInfinity = 0x7f80'0000U;
+// The longest block of all levels: scales and codes of L6.
+inline constexpr std::uint32_t kMostBlockBytes =
+    static_cast<std::uint32_t>(2 * gossip::kBlock / gossip::kGroup + gossip::kBlock);
+
+// What an encode found in one block.
+struct BlockFigures {
+  double energy;         // |x - r|^2
+  double sent;           // |q|^2
+  std::uint32_t bytes;   // 0: the difference is not finite
+  std::uint32_t offset;  // of its bytes in the delta; set by close_up()
+  std::uint32_t x_is_finite;
+};
+
+// Which blocks are encoded at every level, to estimate what each would leave unsent: those below
+// `end` whose number is `phase` modulo `stride`.
+struct SampledBlocks {
+  std::uint32_t end;
+  std::uint32_t stride;
+  std::uint32_t phase;
+
+  STARLING_BOTH std::uint32_t count() const {
+    return phase < end ? (end - phase + stride - 1) / stride : 0;
+  }
+};
+
+struct EncodeArgs {
+  const float* x;
+  const float* r;  // null: zero
+  BlockShapes shapes;
+  gossip::Level level;
+  const float* thresholds;  // carried, one a block of the big part; read by sparse levels
+  float* next_thresholds;   // what they become if the delta is used; written by sparse levels
+  std::uint8_t* slots;      // slot_bytes for each block
+  std::uint32_t slot_bytes;
+  BlockFigures* figures;  // one a block
+  SampledBlocks sampled;
+  double* sampled_sent;         // kLevels for each sampled block
+  std::uint8_t* sampled_bytes;  // kMostBlockBytes for each sampled block
+};
+
+// Encodes one block.
+template <class Crew>
+STARLING_DEVICE void encode_block(Crew& crew, CoderMemory& memory, const EncodeArgs& args,
+                                  std::uint32_t block) {
+  const BlockShape shape = args.shapes.at(block);
+  const std::size_t first = std::size_t{block} * gossip::kBlock;
+  const float* x = args.x + first;
+  BlockCoder<Crew> coder(crew, memory, shape);
+  const CoderFacts facts = coder.load(x, args.r == nullptr ? nullptr : args.r + first);
+  if (facts.largest >= kInfinity) {
+    const std::uint32_t bad =
+        crew.largest(shape.width, [&](std::uint32_t i) { return is_finite(x[i]) ? 0U : 1U; });
+    crew.once([&] { args.figures[block] = {facts.energy, 0, 0, 0, 1 - bad}; });
+    return;
+  }
+  const bool carries = gossip::is_sparse(args.level) && !shape.is_small;
+  float threshold = carries ? args.thresholds[block] : 0.0F;
+  const CoderBytes done =
+      coder.encode(args.level, threshold, args.slots + std::size_t{block} * args.slot_bytes);
+  crew.once([&] {
+    args.figures[block] = {facts.energy, done.sent_energy, done.size, 0, 1};
+    if (carries) args.next_thresholds[block] = threshold;
+  });
+  const SampledBlocks& sampled = args.sampled;
+  if (block >= sampled.end || block % sampled.stride != sampled.phase) return;
+  const std::uint32_t sample = block / sampled.stride;
+  for (std::uint32_t level = 0; level < kLevels; ++level) {
+    float exact = 0;
+    const CoderBytes tried =
+        coder.encode(static_cast<gossip::Level>(level), exact,
+                     args.sampled_bytes + std::size_t{sample} * kMostBlockBytes);
+    crew.once([&] { args.sampled_sent[sample * kLevels + level] = tried.sent_energy; });
+  }
+}
+
+// What an encode found in all blocks.
+struct DeltaFigures {
+  std::uint32_t bytes = 0;
+  std::uint32_t first_bad = 0;  // block whose difference is not finite; the number of blocks: none
+  std::uint32_t x_is_finite = 1;  // there
+  double energy = 0;
+  double sent = 0;
+  double sampled_energy = 0;
+  double sampled_sent[kLevels]{};
+};
+
+// Where each block's bytes go, and the figures of all: one crew.
+template <class Crew>
+STARLING_DEVICE void close_up(Crew& crew, const EncodeArgs& args, DeltaFigures* out) {
+  const std::uint32_t blocks = args.shapes.blocks;
+  BlockFigures* const figures = args.figures;
+  DeltaFigures all;
+  all.bytes = crew.running_sum(
+      blocks, [&](std::uint32_t b) { return figures[b].bytes; },
+      [&](std::uint32_t b, std::uint32_t before, std::uint32_t) { figures[b].offset = before; });
+  const std::uint32_t bad_from_end =
+      crew.largest(blocks, [&](std::uint32_t b) { return figures[b].bytes == 0 ? blocks - b : 0; });
+  all.first_bad = blocks - bad_from_end;
+  if (bad_from_end != 0) all.x_is_finite = figures[all.first_bad].x_is_finite;
+  all.energy =
+      crew.template sum<double>(blocks, [&](std::uint32_t b) { return figures[b].energy; });
+  all.sent = crew.template sum<double>(blocks, [&](std::uint32_t b) { return figures[b].sent; });
+  const SampledBlocks& sampled = args.sampled;
+  all.sampled_energy = crew.template sum<double>(sampled.count(), [&](std::uint32_t s) {
+    return figures[sampled.phase + s * sampled.stride].energy;
+  });
+  for (std::uint32_t level = 0; level < kLevels; ++level)
+    all.sampled_sent[level] = crew.template sum<double>(
+        sampled.count(), [&](std::uint32_t s) { return args.sampled_sent[s * kLevels + level]; });
+  crew.once([&] { *out = all; });
+}
+
+// Copies one block's bytes to their place.
+template <class Crew>
+STARLING_DEVICE void gather_block(Crew& crew, const EncodeArgs& args, std::uint32_t block,
+                                  std::uint8_t* delta) {
+  const std::uint8_t* from = args.slots + std::size_t{block} * args.slot_bytes;
+  const BlockFigures figures = args.figures[block];
+  crew.each(figures.bytes, [&](std::uint32_t i) { delta[figures.offset + i] = from[i]; });
+}
+
+// A delta that parse_delta() has checked.
+struct CheckedDelta {
+  gossip::Level level;
+  const std::uint8_t* bytes;     // kDecoderSlack bytes behind the last may be read
+  const std::uint32_t* offsets;  // of each block's first byte
+};
+
+struct ExchangeArgs {
+  BlockShapes shapes;
+  CheckedDelta lower;
+  CheckedDelta higher;
+  float to_higher;  // x += to_higher (q_higher - q_lower)
+  float* x;
+  float* r;
+  double* distances;  // |q_higher - q_lower|^2, one a block
+};
+
+template <class Crew>
+STARLING_DEVICE void exchange_block(Crew& crew, ExchangeMemory& memory, const ExchangeArgs& args,
+                                    std::uint32_t block) {
+  const BlockShape shape = args.shapes.at(block);
+  const std::size_t first = std::size_t{block} * gossip::kBlock;
+  BlockDecoder<Crew> decoder(crew, memory.decoder, shape);
+  const auto decode = [&](const CheckedDelta& delta, float* q) {
+    decoder.decode(delta.level, delta.bytes + delta.offsets[block], q);
+  };
+  decode(args.lower, memory.lower);
+  decode(args.higher, memory.higher);
+  const double distance =
+      apply_block(crew, memory, shape.width, args.to_higher, {args.x + first, args.r + first});
+  crew.once([&] { args.distances[block] = distance; });
+}
+
+// The sum of the distances: one crew.
+template <class Crew>
+STARLING_DEVICE void sum_distances(Crew& crew, const double* distances, std::uint32_t blocks,
+                                   double* out) {
+  const double all =
+      crew.template sum<double>(blocks, [&](std::uint32_t b) { return distances[b]; });
+  crew.once([&] { *out = all; });
+}
+
+struct InstallArgs {
+  BlockShapes shapes;
+  CheckedDelta delta;
+  float* r;
+};
+
+// r of one block := q.
+template <class Crew>
+STARLING_DEVICE void install_block(Crew& crew, ExchangeMemory& memory, const InstallArgs& args,
+                                   std::uint32_t block) {
+  const BlockShape shape = args.shapes.at(block);
+  BlockDecoder<Crew> decoder(crew, memory.decoder, shape);
+  decoder.decode(args.delta.level, args.delta.bytes + args.delta.offsets[block], memory.lower);
+  float* r = args.r + std::size_t{block} * gossip::kBlock;
+  crew.each(shape.width, [&](std::uint32_t i) { r[i] = memory.lower[i]; });
+}
+
+}  // namespace starling::training::cuda
