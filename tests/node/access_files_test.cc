@@ -1,6 +1,6 @@
 #include "node/access_files.h"
 
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -32,7 +32,7 @@ struct Folder {
     REQUIRE(SwarmSecret::generate().create(secret.current));
   }
 
-  Scratch scratch;
+  TempFolder scratch;
   SecretFiles secret = SecretFiles::beside(scratch.path() / "secret");
   AccessFiles files;
 };
@@ -141,7 +141,7 @@ TEST_SUITE("node/access_files") {
   }
 
   TEST_CASE("an open swarm has lists, too, and no secret") {
-    const Scratch scratch;
+    const TempFolder scratch;
     scratch.write("peers.deny", line_of(some_node(1)));
     AccessFiles files({.secret = std::nullopt,
                        .allow = scratch.path() / "peers.allow",

@@ -3,7 +3,7 @@
 #include "node/cli/verbs.h"
 #include "node/config/keys.h"
 #include "tests/node/said.h"
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -110,7 +110,7 @@ TEST_SUITE("node/cli") {
   }
 
   TEST_CASE("the environment and files reach the node, and notices do not stop it") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto file = scratch.write("c.toml", "[data]\ntrain = \"synthetic\"\n");
     const auto said =
         say({"run", "--config", file.string()}, {{"STARLING_TRAIN__BATCH", "7"},
@@ -123,7 +123,7 @@ TEST_SUITE("node/cli") {
   }
 
   TEST_CASE("verbs that ask a node say when none runs") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto dir = scratch.path().string();
     CHECK(say({"status", "--dir", dir}).code == 1);
     CHECK(say({"status", "--dir", dir, "--quiet"}).err.empty());
@@ -164,7 +164,7 @@ TEST_SUITE("node/cli") {
   }
 
   TEST_CASE("config default is a configuration that can be read again") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto defaults = say({"config", "default"});
     REQUIRE(defaults.code == 0);
     const auto file = scratch.write("d.toml", defaults.out);
@@ -209,7 +209,7 @@ TEST_SUITE("node/cli") {
   TEST_CASE("a demo refuses what it cannot do before it starts anything") {
     CHECK(say({"demo", "--nodes", "0"}).code == 2);
     CHECK(say({"demo", "--nodes", "many"}).code == 2);
-    const Scratch scratch;
+    const TempFolder scratch;
     std::filesystem::create_directories(scratch.path() / "node-1");
     CHECK(say({"demo", "--dir", scratch.path().string()}).code == 2);
   }

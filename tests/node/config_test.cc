@@ -3,7 +3,7 @@
 #include "node/base/random.h"
 #include "node/config/keys.h"
 #include "node/config/load.h"
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
 
@@ -39,7 +39,7 @@ bool contains(const std::string& text, std::string_view part) {
 
 TEST_SUITE("node/config") {
   TEST_CASE("flags beat the environment, which beats files, which beat defaults") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto file = scratch.write("a.toml",
                                     "[train]\nbatch = 8\nseed = 5\n[net]\n"
                                     "join_grace = \"3s\"\nlisten = \"h:1\"\n");
@@ -58,7 +58,7 @@ TEST_SUITE("node/config") {
   }
 
   TEST_CASE("the origin of a value names its place and what it shadows") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto file = scratch.write("a.toml", "[train]\n  batch = 8\n");
     ConfigSources sources = from_environment({{"STARLING_TRAIN__BATCH", "16"}});
     sources.files = {file};
@@ -77,7 +77,7 @@ TEST_SUITE("node/config") {
   }
 
   TEST_CASE("a later file wins over an earlier one") {
-    const Scratch scratch;
+    const TempFolder scratch;
     ConfigSources sources;
     sources.files = {scratch.write("a.toml", "[train]\nbatch = 8\n[net]\npeers = [\"a:1\"]\n"),
                      scratch.write("b.toml", "[net]\npeers = [\"b:2\", \"c:3\"]\n")};
@@ -176,7 +176,7 @@ TEST_SUITE("node/config") {
   }
 
   TEST_CASE("a variable that ends in _FILE reads its value from that file") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto file = scratch.write("invite", "starling1:abc\n");
     const auto config =
         load_config(from_environment({{"STARLING_SWARM__INVITE_FILE", file.string()}}));
@@ -207,7 +207,7 @@ TEST_SUITE("node/config") {
   }
 
   TEST_CASE("a file that is missing, huge or no TOML is an error that names it") {
-    const Scratch scratch;
+    const TempFolder scratch;
     ConfigSources sources;
     sources.files = {scratch.path() / "none.toml"};
     REQUIRE_FALSE(load_config(sources));

@@ -3,8 +3,8 @@
 #include "node/control/request.h"
 #include "node/control/server.h"
 #include "node/control/socket_path.h"
-#include "tests/node/scratch.h"
 #include "tests/node/snapshots.h"
+#include "tests/support/temp_folder.h"
 
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
@@ -180,7 +180,7 @@ TEST_SUITE("node/control") {
   }
 
   TEST_CASE("a verb gets status, members and neighbours from the newest snapshot") {
-    const Scratch scratch;
+    const TempFolder scratch;
     Rig rig(scratch.path());
     rig.snapshots.put(busy_snapshot());
     const auto status = ask_node(scratch.path(), StatusRequest{}, 5s);
@@ -192,7 +192,7 @@ TEST_SUITE("node/control") {
   }
 
   TEST_CASE("progress comes before the one result") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const Rig rig(scratch.path());
     std::vector<std::string> seen;
     const auto result = ask_node(scratch.path(), FinishRequest{}, 5s,
@@ -203,7 +203,7 @@ TEST_SUITE("node/control") {
   }
 
   TEST_CASE("an error of the node reaches the verb, and a dropped question is an error too") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const Rig rig(scratch.path());
     const auto refused = ask_node(scratch.path(), JoinRequest{{"h:1"}}, 5s);
     REQUIRE_FALSE(refused);
@@ -215,7 +215,7 @@ TEST_SUITE("node/control") {
   }
 
   TEST_CASE("a verb whose node ends in the middle is told so") {
-    const Scratch scratch;
+    const TempFolder scratch;
     std::optional<Rig> rig(std::in_place, scratch.path());
     std::thread killer;
     const auto answer = [&] {
@@ -240,7 +240,7 @@ TEST_SUITE("node/control") {
   }
 
   TEST_CASE("hostile bytes get an error or nothing, and the next verb is served") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const Rig rig(scratch.path());
     CHECK(raw(scratch.path(), "nonsense\n").find("bad_argument") != std::string::npos);
     CHECK(raw(scratch.path(), std::string(100'000, 'x')).find("too_large") != std::string::npos);
@@ -251,7 +251,7 @@ TEST_SUITE("node/control") {
   }
 
   TEST_CASE("the socket is its owner's alone and goes with the node") {
-    const Scratch scratch;
+    const TempFolder scratch;
     {
       const Rig rig(scratch.path());
       struct stat status{};
@@ -266,7 +266,7 @@ TEST_SUITE("node/control") {
   }
 
   TEST_CASE("a folder with a path of any length works, and a dead socket is replaced") {
-    const Scratch scratch;
+    const TempFolder scratch;
     auto dir = scratch.path();
     for (int i = 0; i < 4; ++i) dir /= std::string(60, static_cast<char>('a' + i));
     std::filesystem::create_directories(dir);

@@ -1,7 +1,7 @@
 // `starling demo` over real processes: a stand-in for the binary, which the demo starts again for
 // each node.
 #include "tests/node/said.h"
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ std::string text_of(const std::filesystem::path& file) {
 }
 
 Said demo(const std::string& flags) {
-  const Scratch scratch;
+  const starling::TempFolder scratch;
   const auto out = scratch.path() / "out";
   const auto err = scratch.path() / "err";
   const auto dir = scratch.path() / "d";

@@ -1,6 +1,6 @@
 #include "node/observe/events.h"
 
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -26,7 +26,7 @@ std::vector<nlohmann::json> lines_of(const std::filesystem::path& file) {
 
 TEST_SUITE("node/events") {
   TEST_CASE("each event is one object on one line, also after a restart") {
-    const Scratch scratch;
+    const TempFolder scratch;
     NullLog log;
     const auto file = scratch.path() / "events.jsonl";
     for (int start = 0; start < 2; ++start) {
@@ -42,7 +42,7 @@ TEST_SUITE("node/events") {
   }
 
   TEST_CASE("a line that a crash cut short does not swallow the next event") {
-    const Scratch scratch;
+    const TempFolder scratch;
     NullLog log;
     const auto file = scratch.write("events.jsonl", "{\"event\":\"cut");
     auto events = EventLog::open(file, log);
@@ -54,7 +54,7 @@ TEST_SUITE("node/events") {
   }
 
   TEST_CASE("the folder never holds more than twice the limit") {
-    const Scratch scratch;
+    const TempFolder scratch;
     NullLog log;
     const auto file = scratch.path() / "events.jsonl";
     auto events = EventLog::open(file, log, {.max_bytes = 1'000});

@@ -2,7 +2,7 @@
 
 #include "gossip/consensus/certificate.h"
 #include "node/base/hash.h"
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 #include "training/genesis.h"
 #include "training/models/plan.h"
 
@@ -54,7 +54,7 @@ consensus::CertificateMessage certificate_of(const training::Model& model,
 
 TEST_SUITE("node/final_result") {
   TEST_CASE("what a finished node wrote it can serve after a restart") {
-    const Scratch dir;
+    const TempFolder dir;
     const auto folder = dir.path() / "final";
     const auto model = small_model();
     auto replica = training::make_genesis(model, 7).replica;
@@ -76,7 +76,7 @@ TEST_SUITE("node/final_result") {
   }
 
   TEST_CASE("a model that is not the certified one is never served") {
-    const Scratch dir;
+    const TempFolder dir;
     const auto folder = dir.path() / "final";
     const auto model = small_model();
     const auto replica = training::make_genesis(model, 7).replica;

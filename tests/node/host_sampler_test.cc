@@ -1,7 +1,7 @@
 #include "node/observe/host_sampler.h"
 
 #include "node/base/random.h"
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
 
@@ -99,7 +99,7 @@ TEST_SUITE("node/host_sampler") {
   }
 
   TEST_CASE("the cores in use come from two looks") {
-    const Scratch scratch;
+    const TempFolder scratch;
     std::filesystem::create_directories(scratch.path() / "self" / "fd");
     scratch.write("self/stat", kStat);
     scratch.write("stat", "cpu  10 0 10 80 0 0 0 0\n");

@@ -1,7 +1,7 @@
 #include "node/invites.h"
 
 #include "node/base/log.h"
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 
 #include <asio/co_spawn.hpp>
 #include <asio/io_context.hpp>
@@ -24,7 +24,7 @@ namespace {
 
 // The invites of one process; another one on the same folder is a restart.
 struct Process {
-  explicit Process(const Scratch& scratch)
+  explicit Process(const TempFolder& scratch)
       : folder(scratch.path() / "invites"), invites(std::make_unique<Invites>(folder, files, log)) {
     assert_io_thread();
     invites->load(wall_now());
@@ -70,7 +70,7 @@ std::size_t files_in(const std::filesystem::path& folder) {
 TEST_SUITE("node/invites") {
   TEST_CASE("an invite is good once, and its file goes before anybody is let in") {
     assert_io_thread();
-    const Scratch scratch;
+    const TempFolder scratch;
     Process process(scratch);
     const auto text = process.issue(wall_now() + 1h).value();
     const auto id = id_of(text);
@@ -89,7 +89,7 @@ TEST_SUITE("node/invites") {
 
   TEST_CASE("an open invite survives a restart, a used one does not come back") {
     assert_io_thread();
-    const Scratch scratch;
+    const TempFolder scratch;
     std::string open;
     std::string used;
     {
@@ -105,7 +105,7 @@ TEST_SUITE("node/invites") {
 
   TEST_CASE("an invite whose file a person removed lets nobody in") {
     assert_io_thread();
-    const Scratch scratch;
+    const TempFolder scratch;
     Process process(scratch);
     const auto id = id_of(process.issue(wall_now() + 1h).value());
     std::filesystem::remove(process.folder / to_hex(id));
@@ -114,7 +114,7 @@ TEST_SUITE("node/invites") {
 
   TEST_CASE("what has expired opens nothing and is removed") {
     assert_io_thread();
-    const Scratch scratch;
+    const TempFolder scratch;
     std::string text;
     {
       Process before(scratch);
@@ -131,7 +131,7 @@ TEST_SUITE("node/invites") {
 
   TEST_CASE("files that are no invites are left alone") {
     assert_io_thread();
-    const Scratch scratch;
+    const TempFolder scratch;
     std::string text;
     {
       Process before(scratch);
@@ -149,7 +149,7 @@ TEST_SUITE("node/invites") {
 
   TEST_CASE("an invite without an address that fits is refused") {
     assert_io_thread();
-    const Scratch scratch;
+    const TempFolder scratch;
     Process process(scratch);
     const auto issue = [&](std::size_t length) {
       return process.run(
@@ -161,7 +161,7 @@ TEST_SUITE("node/invites") {
 
   TEST_CASE("open invites are bounded in number") {
     assert_io_thread();
-    const Scratch scratch;
+    const TempFolder scratch;
     Process process(scratch);
     for (std::size_t i = 0; i < kMaxOpenInvites; ++i)
       REQUIRE(process.issue(wall_now() + 1h).has_value());

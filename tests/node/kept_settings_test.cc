@@ -2,7 +2,7 @@
 
 #include "node/log_backend.h"
 #include "node/state_dir.h"
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 #include "training/data/spec.h"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ struct Fixture {
   SteadyClock clock;
   std::ostringstream lines;
   LogBackend log{{}, clock, lines};
-  Scratch dir;
+  TempFolder dir;
   std::filesystem::path file = dir.path() / "settings";
   training::DataSets data = *training::open_data(
       *training::parse_data_spec("synthetic:size=16,channels=1,train=64,val=16"), nullptr, log);

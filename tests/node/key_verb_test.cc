@@ -1,6 +1,6 @@
 #include "node/cli/exit_code.h"
 #include "tests/node/said.h"
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 #include "transport/identity.h"
 #include "transport/secret.h"
 
@@ -27,7 +27,7 @@ std::string secret_line(const std::filesystem::path& file) {
 
 TEST_SUITE("node/key_verb") {
   TEST_CASE("id makes the identity once and prints a line of a list of nodes") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto dir = (scratch.path() / "node").string();
     const auto first = said_by({"id", "--dir", dir});
     CHECK(first.code == 0);
@@ -41,7 +41,7 @@ TEST_SUITE("node/key_verb") {
   }
 
   TEST_CASE("key new makes one secret of mode 0600 and never replaces it") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto dir = (scratch.path() / "node").string();
     CHECK(said_by({"key", "new", "--dir", dir}).code == 0);
     struct stat info{};
@@ -55,7 +55,7 @@ TEST_SUITE("node/key_verb") {
   }
 
   TEST_CASE("key shows what is accepted at each step of a rotation, and no secret") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto file = (scratch.path() / "s").string();
     const auto ask = [&](const std::string& what) {
       return said_by({"key", what, "--secret-file", file});
@@ -83,7 +83,7 @@ TEST_SUITE("node/key_verb") {
   }
 
   TEST_CASE("a passphrase makes the same secret on two machines") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto phrase = scratch.write("phrase", "correct horse battery\n");
     REQUIRE(::chmod(phrase.c_str(), 0600) == 0);
     const auto make = [&](const std::string& name) {
@@ -96,7 +96,7 @@ TEST_SUITE("node/key_verb") {
   }
 
   TEST_CASE("a passphrase that is weak, unsalted or readable by others is refused") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto file = (scratch.path() / "s").string();
     const auto phrase = scratch.write("phrase", "hunter2\n");
     const auto make = [&](const std::string& name) {
@@ -113,7 +113,7 @@ TEST_SUITE("node/key_verb") {
   }
 
   TEST_CASE("a flag that a kind of key does not know is an error") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto dir = scratch.path().string();
     CHECK(said_by({"key", "rotate", "--json", "--dir", dir}).code == 2);
     CHECK(said_by({"key", "show", "--passphrase-file", "x", "--dir", dir}).code == 2);

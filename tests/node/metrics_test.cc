@@ -1,7 +1,7 @@
 #include "node/observe/metrics.h"
 
-#include "tests/node/scratch.h"
 #include "tests/node/snapshots.h"
+#include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
 
@@ -85,11 +85,14 @@ TEST_SUITE("node/metrics") {
     }
   }
 
-#ifdef STARLING_PROMTOOL
   TEST_CASE("promtool finds nothing to complain about") {
+    if (std::string_view(STARLING_PROMTOOL).empty()) {
+      MESSAGE("skipped: install prometheus, whose promtool reads the metrics");
+      return;
+    }
     Metrics metrics;
     fill(metrics);
-    const Scratch scratch;
+    const starling::TempFolder scratch;
     const auto file = scratch.write("metrics", metrics.render());
     const auto log = scratch.path() / "log";
     const std::string command = std::string(STARLING_PROMTOOL) + " check metrics < " +
@@ -101,5 +104,4 @@ TEST_SUITE("node/metrics") {
     CHECK(complaints == "");
     CHECK(status == 0);
   }
-#endif
 }

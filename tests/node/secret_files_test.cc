@@ -1,6 +1,6 @@
 #include "node/secret_files.h"
 
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ struct Files {
   Files() { REQUIRE(SwarmSecret::generate().create(files.current)); }
   [[nodiscard]] SwarmSecret load() const { return SwarmSecret::load(files.current).value(); }
 
-  Scratch scratch;
+  TempFolder scratch;
   SecretFiles files = SecretFiles::beside(scratch.path() / "secret");
 };
 

@@ -1,6 +1,6 @@
 #include "node/state_dir.h"
 
-#include "tests/node/scratch.h"
+#include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 TEST_SUITE("node/state_dir") {
   TEST_CASE("a folder belongs to one process, and a second one is told which") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto first = StateDir::open(scratch.path() / "a" / "b");
     REQUIRE(first);
 
@@ -27,7 +27,7 @@ TEST_SUITE("node/state_dir") {
   }
 
   TEST_CASE("the folder is private and free again after its process") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto dir = scratch.path() / "state";
     {
       const auto state = StateDir::open(dir);
@@ -43,7 +43,7 @@ TEST_SUITE("node/state_dir") {
   }
 
   TEST_CASE("an address of an earlier process that was killed is gone before anything starts") {
-    const Scratch scratch;
+    const TempFolder scratch;
     scratch.write("address", "127.0.0.1:1\n");
     const auto state = StateDir::open(scratch.path());
     REQUIRE(state);
@@ -51,7 +51,7 @@ TEST_SUITE("node/state_dir") {
   }
 
   TEST_CASE("incarnations start at zero and go on where the ceiling was") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto state = StateDir::open(scratch.path());
     REQUIRE(state);
     CHECK(state->read_incarnation() == Incarnation{0});
@@ -63,7 +63,7 @@ TEST_SUITE("node/state_dir") {
   }
 
   TEST_CASE("a file is replaced whole or not at all, with its mode") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto file = scratch.write("x", "old");
     REQUIRE(write_whole(file, "new", FileMode::secret));
     CHECK(read_whole(file, 10) == "new");
@@ -75,7 +75,7 @@ TEST_SUITE("node/state_dir") {
   }
 
   TEST_CASE("a file that is too large is refused before it fills the memory") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto file = scratch.write("x", "12345");
     CHECK(read_whole(file, 5));
     REQUIRE_FALSE(read_whole(file, 4));

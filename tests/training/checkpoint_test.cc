@@ -1,6 +1,6 @@
 #include "training/checkpoint.h"
 
-#include "temporary_folder.h"
+#include "tests/support/temp_folder.h"
 #include "training/file_io.h"
 #include "training/genesis.h"
 
@@ -49,7 +49,7 @@ void flip_last_byte(const fs::path& path) {
 
 TEST_SUITE("training/checkpoint") {
   TEST_CASE("a checkpoint comes back bit for bit") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     const CheckpointOptions options{folder.path() / "checkpoints", 3};
     const Checkpoint checkpoint = checkpoint_at(model, 8'412);
@@ -68,7 +68,7 @@ TEST_SUITE("training/checkpoint") {
   }
 
   TEST_CASE("the newest is loaded, and only as many are kept as asked") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     const CheckpointOptions options{folder.path(), 2};
     NullLog log;
@@ -90,7 +90,7 @@ TEST_SUITE("training/checkpoint") {
       for (int damage = 0; damage < 3; ++damage) {
         CAPTURE(name);
         CAPTURE(damage);
-        const TemporaryFolder folder;
+        const TempFolder folder;
         const CheckpointOptions options{folder.path(), 3};
         REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 1)).has_value());
         REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 2)).has_value());
@@ -115,7 +115,7 @@ TEST_SUITE("training/checkpoint") {
   }
 
   TEST_CASE("when all are damaged the newest one's reason is told, and none is not_found") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     const CheckpointOptions options{folder.path(), 3};
     NullLog log;
@@ -130,7 +130,7 @@ TEST_SUITE("training/checkpoint") {
   }
 
   TEST_CASE("what a crash left is removed by the next checkpoint and never loaded") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     const CheckpointOptions options{folder.path(), 3};
     NullLog log;
@@ -145,7 +145,7 @@ TEST_SUITE("training/checkpoint") {
   }
 
   TEST_CASE("saving the same step again replaces it") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     const CheckpointOptions options{folder.path(), 3};
     NullLog log;
@@ -170,7 +170,7 @@ TEST_SUITE("training/checkpoint") {
   }
 
   TEST_CASE("a folder that cannot be made is an error, not a crash") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     std::ofstream(folder.path() / "file") << "x";
 

@@ -1,7 +1,7 @@
 #include "training/model_file.h"
 
 #include "node/base/random.h"
-#include "temporary_folder.h"
+#include "tests/support/temp_folder.h"
 #include "training/genesis.h"
 
 #include <doctest/doctest.h>
@@ -66,7 +66,7 @@ std::size_t index_of(const Tensors& tensors, std::string_view name) {
 
 TEST_SUITE("training/model_file") {
   TEST_CASE("a replica comes back from its file bit for bit") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     const Replica replica = some_replica(model);
 
@@ -78,7 +78,7 @@ TEST_SUITE("training/model_file") {
   }
 
   TEST_CASE("files hold torchvision's names, O,I,H,W weights and counts as I64") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     const Replica replica = some_replica(model);
     REQUIRE(write_model(folder.path() / "m", model, replica, {}).has_value());
@@ -102,7 +102,7 @@ TEST_SUITE("training/model_file") {
   }
 
   TEST_CASE("the model of a file is found from the file alone") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     REQUIRE(write_model(folder.path() / "m", model, some_replica(model), {}).has_value());
 
@@ -113,7 +113,7 @@ TEST_SUITE("training/model_file") {
   }
 
   TEST_CASE("a file with a tensor missing, added, reshaped or not finite is refused by name") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     const auto path = folder.path() / "m";
     REQUIRE(write_model(path, model, some_replica(model), {}).has_value());
@@ -156,7 +156,7 @@ TEST_SUITE("training/model_file") {
   }
 
   TEST_CASE("weights in F16 and BF16 are read as the numbers they are") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const Model model = small_model();
     const auto path = folder.path() / "m";
     REQUIRE(write_model(path, model, some_replica(model), {}).has_value());

@@ -1,7 +1,7 @@
 #include "training/safetensors.h"
 
 #include "node/base/random.h"
-#include "temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
 
@@ -35,7 +35,7 @@ constexpr std::string_view kTwo = R"({"a":{"dtype":"F32","shape":[2,3],"data_off
 
 TEST_SUITE("training/safetensors") {
   TEST_CASE("what was written comes back, names, shapes, metadata and bytes") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const auto path = folder.path() / "x.safetensors";
     const std::vector<float> values{1.0F, -2.5F, 3e-30F, 4.0F, 5.0F, 6.0F};
     const std::int64_t count = 12'345;
@@ -159,7 +159,7 @@ TEST_SUITE("training/safetensors") {
   }
 
   TEST_CASE("a file larger than the caller allows is not read") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const auto path = folder.path() / "x.safetensors";
     auto writer = SafetensorsWriter::create(path, {{"a", DType::u8, {1'000}, 0, 0}}, {});
     REQUIRE(writer.has_value());

@@ -1,6 +1,6 @@
 #include "training/trainer.h"
 
-#include "temporary_folder.h"
+#include "tests/support/temp_folder.h"
 #include "torch_support.h"
 
 #include <doctest/doctest.h>
@@ -167,7 +167,7 @@ TEST_SUITE("training/trainer") {
   }
 
   TEST_CASE("a run that is resumed from its checkpoint continues bit for bit") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     const CheckpointOptions where{folder.path(), 3};
     NullLog log;
     // Twenty batches in one go...
@@ -214,7 +214,7 @@ TEST_SUITE("training/trainer") {
   }
 
   TEST_CASE("a checkpoint that cannot be written is reported and training goes on") {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     std::ofstream(folder.path() / "file") << "not a folder";
     Fixture fixture;
     fixture.trainer->start();

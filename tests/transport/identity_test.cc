@@ -1,6 +1,6 @@
 #include "transport/identity.h"
 
-#include "tests/transport/temp_folder.h"
+#include "tests/support/temp_folder.h"
 #include "transport/private_file.h"
 
 #include <doctest/doctest.h>

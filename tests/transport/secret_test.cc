@@ -1,6 +1,6 @@
 #include "transport/secret.h"
 
-#include "tests/transport/temp_folder.h"
+#include "tests/support/temp_folder.h"
 #include "transport/base64.h"
 
 #include <doctest/doctest.h>

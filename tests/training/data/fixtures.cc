@@ -42,26 +42,6 @@ Bytes compress(const std::uint8_t* pixels, ImageSize size, int format, int subsa
 
 }  // namespace
 
-TempFolder::TempFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "starling-data-XXXXXX").string();
-  STARLING_CHECK(::mkdtemp(pattern.data()) != nullptr);
-  path_ = pattern;
-}
-
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::filesystem::path TempFolder::write(const std::string& name, ByteView bytes) const {
-  const std::filesystem::path path = path_ / name;
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream out(path, std::ios::binary);
-  out << as_text(bytes);
-  STARLING_CHECK(out.good());
-  return path;
-}
-
 Image smooth_image(ImageSize size, std::uint8_t shade) {
   Image image{.pixels = {}, .size = size, .channels = 3};
   for (std::uint32_t y = 0; y < size.height; ++y) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "node/base/bytes.h"
+#include "tests/support/temp_folder.h"
 #include "training/data/image.h"
 
 #include <cstdint>
@@ -13,22 +14,6 @@
 #include <vector>
 
 namespace starling::training {
-
-// A folder under the system's temporary folder, removed with everything in it.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  // Writes a file below it, with its folders; its path.
-  std::filesystem::path write(const std::string& name, ByteView bytes) const;
-
- private:
-  std::filesystem::path path_;
-};
 
 // A smooth image whose mean colour depends on `shade`.
 [[nodiscard]] Image smooth_image(ImageSize size, std::uint8_t shade);
