@@ -1,5 +1,7 @@
 #include "node/options.h"
 
+#include "node/base/cores.h"
+
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -7,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <thread>
 #include <utility>
 
 namespace starling::node {
@@ -98,8 +99,7 @@ bootstrap::JoinOptions join_options(const Config& config) {
 training::DeviceOptions device_options(const Config& config) {
   training::DeviceOptions device;
   device.device = config.train.device;
-  device.threads =
-      config.node.threads ? static_cast<int>(*config.node.threads) : training::usable_cores();
+  device.threads = config.node.threads ? static_cast<int>(*config.node.threads) : usable_cores();
   switch (config.train.precision) {
     case Precision::automatic:
       device.precision = training::Precision::automatic;
@@ -115,7 +115,7 @@ training::DeviceOptions device_options(const Config& config) {
 }
 
 std::uint32_t data_threads(const Config& config) {
-  const std::uint32_t cores = std::thread::hardware_concurrency();  // that this process may use
+  const auto cores = static_cast<std::uint32_t>(usable_cores());
   return config.data.threads.value_or(std::clamp(cores / 2, 1U, 4U));
 }
 

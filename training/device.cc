@@ -1,12 +1,10 @@
 #include "training/device.h"
 
-#include <sched.h>
 #include <torch/torch.h>
 #include <torch/version.h>
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <string>
 
 namespace starling::training {
@@ -79,21 +77,6 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
     resolved.precision = worth_it ? Precision::bf16 : Precision::fp32;
   }
   return resolved;
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int cores = 1;
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
-  // Microseconds of processor time in a period, and the period; "max" is no limit.
-  std::ifstream limits("/sys/fs/cgroup/cpu.max");
-  double quota = 0;
-  double period = 0;
-  if (limits >> quota >> period && quota > 0 && period > 0) {
-    cores = static_cast<int>(std::min(static_cast<double>(cores), quota / period));
-  }
-  return std::clamp(cores, 1, kMaxThreads);
 }
 
 std::string_view name_of(Precision precision) {

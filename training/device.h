@@ -41,10 +41,6 @@ struct ResolvedDevice {
 //          CUDA is asked for and this build or machine has none.
 [[nodiscard]] Result<ResolvedDevice> resolve_device(const DeviceOptions& options);
 
-// The cores that this process may use: of those that it may run on, no more than its control group
-// pays for; 1 to 1,024.
-[[nodiscard]] int usable_cores();
-
 [[nodiscard]] std::string_view name_of(Precision precision);
 // "cpu", "cuda:0".
 [[nodiscard]] std::string name_of(const ResolvedDevice& device);

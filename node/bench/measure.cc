@@ -2,6 +2,7 @@
 
 #include "gossip/delta/isa.h"
 #include "node/base/check.h"
+#include "node/base/cores.h"
 #include "node/base/cpu_time.h"
 #include "node/base/wide_loops.h"
 
@@ -13,7 +14,6 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
-#include <thread>
 
 namespace starling::node::bench {
 
@@ -90,7 +90,7 @@ void triad(std::span<float> a, std::span<const float> b) {
 
 Json machine_json() {
   return {{"cpu", cpu_model()},
-          {"cores", std::thread::hardware_concurrency()},
+          {"cores", usable_cores()},
           {"isa", gossip::name_of(gossip::detected_isa())}};
 }
 

@@ -1,5 +1,6 @@
 // `starling demo`: several real nodes on loopback, to the final consensus.
 #include "node/base/clock.h"
+#include "node/base/cores.h"
 #include "node/cli/demo_nodes.h"
 #include "node/cli/demo_report.h"
 #include "node/cli/exit_code.h"
@@ -18,7 +19,6 @@
 #include <algorithm>
 #include <memory>
 #include <ostream>
-#include <thread>
 
 namespace starling::node {
 
@@ -132,7 +132,7 @@ void Demo::choose_words(std::uint64_t count) {
   }
   if (!config.forced("train.until")) set("train.until", kDefaultUntil);
   if (!config.forced("node.threads")) {
-    const auto cores = std::max(1U, std::thread::hardware_concurrency());
+    const auto cores = static_cast<std::uint64_t>(usable_cores());
     set("node.threads", std::to_string(std::max<std::uint64_t>(1, cores / count)));
   }
   terminal_.err << fmt::format("{} nodes, data {}, folder {}\n", count, printable(data),

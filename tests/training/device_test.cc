@@ -2,17 +2,10 @@
 
 #include <doctest/doctest.h>
 
-#include <thread>
-
 using namespace starling;
 using namespace starling::training;
 
 TEST_SUITE("training/device") {
-  TEST_CASE("a process may use at least one core and no more than the machine has") {
-    CHECK(usable_cores() >= 1);
-    CHECK(usable_cores() <= static_cast<int>(std::thread::hardware_concurrency()));
-  }
-
   TEST_CASE("an unknown device, a device that is not there and a bad thread count are refused") {
     CHECK(resolve_device({.device = "gpu"}).error().code == Errc::bad_config);
     CHECK(resolve_device({.device = "cuda:x"}).error().code == Errc::bad_config);

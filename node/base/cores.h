@@ -1,0 +1,19 @@
+// How many threads that compute this process is given processors for.
+#pragma once
+
+#include <filesystem>
+
+namespace starling {
+
+// The cores that this process may use: of those that it may run on, no more than the control groups
+// it is in are granted time on, rounded down; 1 to 1,024. A container that is given 2 of 64 cores
+// would otherwise start 64 threads, each of which stands still for most of every period.
+//
+// `root` is where /proc and /sys are looked for: another folder in tests.
+// Rule:    the smallest quota of the process's group and the groups above it, of version 2
+//          (cpu.max) and version 1 (cpu.cfs_quota_us over cpu.cfs_period_us). What cannot be read
+//          limits nothing.
+// Thread:  any. Cost: a few small files.
+[[nodiscard]] int usable_cores(const std::filesystem::path& root = "/");
+
+}  // namespace starling
