@@ -116,8 +116,8 @@ class Loader {
   void recycle(Batch batch);
 
   // Members that share this data set from now on (Partition::members, otherwise nothing happens):
-  // where they are others than before, the next epoch begins with the sample that is drawn next,
-  // because the shares of the one under way are not theirs. Any thread; may wait for a shuffle.
+  // where they are others than before, what is left of the epoch under way is dealt anew with the
+  // sample that is drawn next (deal_rest_anew). Any thread; may wait for a shuffle.
   void set_members(std::vector<NodeId> members);
 
   // Ends all threads; next() fails from now on. Any thread may call it, any number of times.

@@ -1,5 +1,6 @@
 #include "training/data/sampler.h"
 
+#include "node/base/check.h"
 #include "node/base/hash.h"
 #include "node/base/random.h"
 
@@ -75,6 +76,17 @@ std::vector<std::uint32_t> epoch_order(const SamplerOptions& options, std::uint6
   Rng rng(stream_seed(options, epoch, "order"));
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
   return order;
+}
+
+void deal_rest_anew(std::vector<std::uint32_t>& order, std::uint64_t drawn,
+                    const SamplerOptions& options, std::uint64_t epoch, std::uint32_t size,
+                    const std::vector<NodeId>& members) {
+  STARLING_CHECK(drawn <= order.size());
+  order.resize(drawn);
+  std::vector<bool> had(size);
+  for (const std::uint32_t index : order) had[index] = true;
+  for (const std::uint32_t index : epoch_order(options, epoch, size, members))
+    if (!had[index]) order.push_back(index);
 }
 
 std::uint64_t sample_seed(const SamplerOptions& options, std::uint64_t epoch,
