@@ -92,6 +92,7 @@ NeighbourStatus neighbour_status(TimePoint now, const gossip::NeighbourView& vie
     one.state = state_of(member->state);
     if (member->round_trip) one.rtt_ms = seconds(*member->round_trip) * 1e3;
   }
+  one.edge = gossip::name_of(view.state);
   one.level = gossip::name_of(view.level);
   one.exchanges = view.exchanges;
   one.bytes_sent = view.bytes_sent;

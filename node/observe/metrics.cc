@@ -267,7 +267,7 @@ void Metrics::update(const StatusSnapshot& status) {
     const auto state = static_cast<MemberState>(i);
     set(Metric::swarm_members, real(status.members_in(state)), {name_of(state)});
   }
-  set(Metric::neighbours, real(status.neighbours.size()));
+  set(Metric::neighbours, real(status.open_edges()));
   if (status.disagreement_ratio) set(Metric::swarm_disagreement, *status.disagreement_ratio);
   const auto& traffic = status.traffic;
   const auto other = [](std::uint64_t all, std::uint64_t delta) {

@@ -32,7 +32,7 @@ std::string progress_line(const StatusSnapshot& status, WallTime time) {
   if (train.loss) line += fmt::format(" loss={:.3f}", *train.loss);
   if (status.eval) line += fmt::format(" accuracy={:.1f}%", status.eval->accuracy_ratio * 100);
   line += fmt::format(" img_s={:.0f} swarm_img_s={:.0f} peers={}", train.images_per_second,
-                      train.swarm_images_per_second, status.neighbours.size());
+                      train.swarm_images_per_second, status.open_edges());
   if (status.disagreement_ratio)
     line += fmt::format(" disagreement={:.1e}", *status.disagreement_ratio);
   line += fmt::format(" gossip_wait={:.1f}%", train.gossip_wait_ratio * 100);
@@ -59,7 +59,7 @@ std::string progress_json(const StatusSnapshot& status, WallTime time) {
   if (status.eval) line["accuracy_ratio"] = status.eval->accuracy_ratio;
   line["images_per_second"] = train.images_per_second;
   line["swarm_images_per_second"] = train.swarm_images_per_second;
-  line["neighbours"] = status.neighbours.size();
+  line["neighbours"] = status.open_edges();
   line["members_alive"] = status.members_in(MemberState::alive);
   if (status.disagreement_ratio) line["disagreement_ratio"] = *status.disagreement_ratio;
   line["gossip_wait_ratio"] = train.gossip_wait_ratio;

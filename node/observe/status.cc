@@ -28,6 +28,7 @@ Json neighbour_json(const NeighbourStatus& neighbour) {
   return {{"id", neighbour.id},
           {"name", neighbour.name},
           {"state", name_of(neighbour.state)},
+          {"edge", neighbour.edge},
           {"rtt_ms", or_null(neighbour.rtt_ms)},
           {"level", neighbour.level},
           {"exchanges", neighbour.exchanges},
@@ -116,6 +117,10 @@ bool StatusSnapshot::healthy() const {
 
 std::size_t StatusSnapshot::members_in(MemberState state) const {
   return static_cast<std::size_t>(std::ranges::count(members, state, &MemberStatus::state));
+}
+
+std::size_t StatusSnapshot::open_edges() const {
+  return static_cast<std::size_t>(std::ranges::count(neighbours, "open", &NeighbourStatus::edge));
 }
 
 Json to_json(const StatusSnapshot& status) {

@@ -39,6 +39,7 @@ struct NeighbourStatus {
   std::string id;
   std::string name;
   MemberState state = MemberState::alive;
+  std::string edge;  // "open"; "lost" while its session is away, for a while before it is forgotten
   std::optional<double> rtt_ms;
   std::string level;  // "L2"
   std::uint64_t exchanges = 0;
@@ -130,6 +131,8 @@ struct StatusSnapshot {
   // True when the node does what it is there for: `starling status` exits 0, /readyz is 200.
   [[nodiscard]] bool healthy() const;
   [[nodiscard]] std::size_t members_in(MemberState state) const;
+  // Neighbours with whom an exchange is possible now.
+  [[nodiscard]] std::size_t open_edges() const;
 };
 
 // The whole snapshot, its members, its neighbours: objects with "schema": 1.

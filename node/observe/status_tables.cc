@@ -89,17 +89,17 @@ std::string with_unit(const Json& item, std::string_view key, std::string_view u
 
 const Json& list_of(const Json& object, std::string_view name) { return at(object, {name}); }
 
-std::size_t count_state(const Json& members, std::string_view state) {
-  if (!members.is_array()) return 0;
-  return static_cast<std::size_t>(std::ranges::count_if(
-      members, [&](const Json& member) { return show(member, {"state"}) == state; }));
+std::size_t count_where(const Json& list, std::string_view key, std::string_view value) {
+  if (!list.is_array()) return 0;
+  return static_cast<std::size_t>(
+      std::ranges::count_if(list, [&](const Json& item) { return show(item, {key}) == value; }));
 }
 
 std::string members_line(const Json& status) {
   std::string line;
   for (std::size_t i = 0; i < kMemberStates; ++i) {
     const auto state = name_of(static_cast<MemberState>(i));
-    const auto count = count_state(list_of(status, "members"), state);
+    const auto count = count_where(list_of(status, "members"), "state", state);
     if (count > 0) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", count, state);
   }
   return line.empty() ? "-" : line;
@@ -133,9 +133,10 @@ std::string status_table(const Json& status) {
                                             number(status, {"eval", "accuracy_ratio"}) * 100,
                                             show(status, {"eval", "step"}))});
   rows.push_back({"members", members_line(status)});
-  rows.push_back({"neighbours",
-                  fmt::format("{}  disagreement {}", neighbours.is_array() ? neighbours.size() : 0,
-                              show(status, {"disagreement_ratio"}))});
+  rows.push_back({"neighbours", fmt::format("{} of {} open  disagreement {}",
+                                            count_where(neighbours, "edge", "open"),
+                                            neighbours.is_array() ? neighbours.size() : 0,
+                                            show(status, {"disagreement_ratio"}))});
   rows.push_back(
       {"traffic",
        fmt::format("sent {}  received {}", show_bytes(number(status, {"traffic", "bytes_sent"})),
@@ -163,13 +164,14 @@ std::string members_table(const Json& members) {
 }
 
 std::string neighbours_table(const Json& neighbours) {
-  std::vector<std::vector<std::string>> rows{{"ID", "NAME", "STATE", "RTT", "LEVEL", "EXCHANGES",
-                                              "SENT", "RECEIVED", "DISAGREEMENT", "LAST"}};
+  std::vector<std::vector<std::string>> rows{{"ID", "NAME", "STATE", "EDGE", "RTT", "LEVEL",
+                                              "EXCHANGES", "SENT", "RECEIVED", "DISAGREEMENT",
+                                              "LAST"}};
   const auto& list = list_of(neighbours, "neighbours");
   if (list.is_array()) {
     for (const auto& edge : list) {
       rows.push_back({short_id(edge), show(edge, {"name"}), show(edge, {"state"}),
-                      with_unit(edge, "rtt_ms", "ms"), show(edge, {"level"}),
+                      show(edge, {"edge"}), with_unit(edge, "rtt_ms", "ms"), show(edge, {"level"}),
                       show(edge, {"exchanges"}), show_bytes(number(edge, {"bytes_sent"})),
                       show_bytes(number(edge, {"bytes_received"})),
                       show(edge, {"disagreement_ratio"}), with_unit(edge, "last_exchange_s", "s")});

@@ -22,7 +22,7 @@ TEST_SUITE("node/progress_lines") {
   TEST_CASE("a progress line has this form") {
     CHECK(progress_line(busy_snapshot(), november()) ==
           "2026-11-21T02:14:07Z INFO train step=8412 epoch=3.57 samples=2100000 progress=35.0% "
-          "loss=2.417 img_s=2914 swarm_img_s=23180 peers=2 disagreement=3.7e-03 gossip_wait=0.4% "
+          "loss=2.417 img_s=2914 swarm_img_s=23180 peers=1 disagreement=3.7e-03 gossip_wait=0.4% "
           "left=1h38m");
   }
 

@@ -26,6 +26,7 @@ StatusSnapshot busy_snapshot() {
   NeighbourStatus first;
   first.id = std::string(64, 'c');
   first.name = "brisk-wren";
+  first.edge = "open";
   first.rtt_ms = 4.2;
   first.level = "L2";
   first.exchanges = 400;
@@ -36,6 +37,7 @@ StatusSnapshot busy_snapshot() {
   NeighbourStatus second;
   second.id = std::string(64, 'd');
   second.state = MemberState::suspect;
+  second.edge = "lost";
   status.neighbours = {first, second};
   return status;
 }
