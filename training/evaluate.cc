@@ -3,6 +3,8 @@
 #include "node/base/clock.h"
 #include "training/batch_tensors.h"
 #include "training/cpu/intra_op.h"
+#include "training/cpu/slices.h"
+#include "training/cpu/team.h"
 #include "training/cpu/tensor_memory.h"
 #include "training/models/network.h"
 #include "training/torch_guard.h"
@@ -13,6 +15,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace starling::training {
 
@@ -20,36 +23,59 @@ struct Evaluation::Impl {
   Impl(const Model& model, const ResolvedDevice& device, const Replica& replica,
        std::unique_ptr<BatchSource> batches)
       : spec(model.plan.spec),
-        threads(device.threads),
         network(model),
         working(model, device),
+        team(device.cuda ? 1 : device.threads, [] {}),
         source(std::move(batches)) {
     working.load(replica);
   }
 
   [[nodiscard]] Result<void> add(const Batch& batch);
+  // Sums over some images: loss, hits among the first and the first five. Thread: any.
+  [[nodiscard]] EvaluationReport sums_of(const at::Tensor& images, const at::Tensor& labels);
 
   ModelSpec spec;
-  int threads;
   Network network;
   WorkingCopy working;
+  // As in training (cpu/slices.h): parts of a batch side by side, no barrier inside an operation.
+  Team team;
   std::unique_ptr<BatchSource> source;
   EvaluationReport sums;  // loss, top1 and top5 are sums here
 };
 
 Result<void> Evaluation::Impl::add(const Batch& batch) {
   TRY(const BatchTensors tensors, tensors_of(batch, spec, working.device(), Doing::evaluating));
-  const torch::NoGradGuard no_grad;
-  use_intra_op_threads(threads);
-  const at::Tensor logits = network.forward(working.weights(), tensors.images, Mode::evaluation);
-  const at::Tensor loss = at::cross_entropy_loss(logits, tensors.labels, {}, at::Reduction::Sum);
-  const auto best = std::get<1>(logits.topk(std::min<std::int64_t>(5, spec.classes), 1));
-  const at::Tensor hits = best.eq(tensors.labels.unsqueeze(1));
+  const std::size_t count = slice_count(batch.size, team.size());
+  const int intra_op = team.size() / static_cast<int>(count);
+  std::vector<EvaluationReport> parts(count);
+  team.run([&](int number) {
+    const auto part = static_cast<std::size_t>(number);
+    if (part >= count) return;
+    use_intra_op_threads(intra_op);
+    const SlicePlace place = slice_place(batch.size, part, count);
+    parts[part] = sums_of(tensors.images.narrow(0, place.begin, place.size),
+                          tensors.labels.narrow(0, place.begin, place.size));
+  });
   sums.images += static_cast<std::int64_t>(batch.size);
-  sums.loss += loss.item<double>();
-  sums.top1 += static_cast<double>(hits.narrow(1, 0, 1).sum().item<std::int64_t>());
-  sums.top5 += static_cast<double>(hits.sum().item<std::int64_t>());
+  for (const EvaluationReport& part : parts) {
+    sums.loss += part.loss;
+    sums.top1 += part.top1;
+    sums.top5 += part.top5;
+  }
   return {};
+}
+
+EvaluationReport Evaluation::Impl::sums_of(const at::Tensor& images, const at::Tensor& labels) {
+  const torch::NoGradGuard no_grad;
+  const at::Tensor logits = network.forward(working.weights(), images, Mode::evaluation);
+  const at::Tensor loss = at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum);
+  const auto best = std::get<1>(logits.topk(std::min<std::int64_t>(5, spec.classes), 1));
+  const at::Tensor hits = best.eq(labels.unsqueeze(1));
+  EvaluationReport part;
+  part.loss = loss.item<double>();
+  part.top1 = static_cast<double>(hits.narrow(1, 0, 1).sum().item<std::int64_t>());
+  part.top5 = static_cast<double>(hits.sum().item<std::int64_t>());
+  return part;
 }
 
 Evaluation::Evaluation(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

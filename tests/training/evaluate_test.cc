@@ -36,6 +36,28 @@ TEST_SUITE("training/evaluate") {
     CHECK(report->loss == doctest::Approx(partition - report->top1).epsilon(1e-5));
   }
 
+  TEST_CASE("an evaluation comes to the same however many threads share its batches") {
+    const Model model = tiny_model();
+    const Replica replica = make_genesis(model, 7).replica;
+    DeviceOptions options = cpu();
+    options.precision = Precision::fp32;
+    const auto by = [&](int threads) {
+      options.threads = threads;
+      return evaluate(model, replica, options, quarters({.size = 50, .batches = 4}));
+    };
+    const auto alone = by(1);
+    REQUIRE(alone.has_value());
+    for (const int threads : {2, 3, 16}) {
+      CAPTURE(threads);
+      const auto shared = by(threads);
+      REQUIRE(shared.has_value());
+      CHECK(shared->images == 200);
+      CHECK(shared->loss == doctest::Approx(alone->loss).epsilon(1e-5));
+      CHECK(shared->top1 == doctest::Approx(alone->top1).epsilon(0.02));
+      CHECK(shared->top5 == alone->top5);
+    }
+  }
+
   TEST_CASE("an evaluation of no images reports zero and does not divide by it") {
     const Model model = tiny_model();
 

@@ -7,21 +7,12 @@
 #include <span>
 
 namespace starling::training {
-namespace {
 
-struct Part {
-  std::int64_t begin;
-  std::int64_t size;
-};
-
-// Part `number` of `images` in `count` parts that differ by one image at most.
-Part part_of(std::size_t images, std::size_t number, std::size_t count) {
+SlicePlace slice_place(std::size_t images, std::size_t number, std::size_t count) {
   const auto begin = static_cast<std::int64_t>(images * number / count);
   const auto end = static_cast<std::int64_t>(images * (number + 1) / count);
   return {begin, end - begin};
 }
-
-}  // namespace
 
 std::size_t slice_count(std::size_t images, int threads) {
   return std::clamp<std::size_t>(images / kMinSliceImages, 1, static_cast<std::size_t>(threads));
@@ -46,10 +37,10 @@ Slices::Outcome Slices::run(const BatchTensors& batch, double label_smoothing) {
     const auto slice = static_cast<std::size_t>(number);
     if (slice >= count) return;
     use_intra_op_threads(intra_op);
-    const Part part = part_of(images, slice, count);
+    const SlicePlace place = slice_place(images, slice, count);
     const double loss =
-        slices_[slice]->forward_backward({batch.images.narrow(0, part.begin, part.size),
-                                          batch.labels.narrow(0, part.begin, part.size),
+        slices_[slice]->forward_backward({batch.images.narrow(0, place.begin, place.size),
+                                          batch.labels.narrow(0, place.begin, place.size),
                                           static_cast<std::int64_t>(images), label_smoothing});
     outcomes[slice] = {loss, std::isfinite(loss) && arena_.gradients_finite(slice), 1};
   });
@@ -66,7 +57,7 @@ void Slices::move_statistics(std::size_t slices, std::size_t images) {
   const Weights& weights = arena_.weights();
   std::vector<double> shares;
   for (std::size_t s = 0; s < slices; ++s)
-    shares.push_back(static_cast<double>(part_of(images, s, slices).size) /
+    shares.push_back(static_cast<double>(slice_place(images, s, slices).size) /
                      static_cast<double>(images));
   for (std::size_t norm = 0; norm < model_.norms.size(); ++norm) {
     float* const mean = weights.means[norm].data_ptr<float>();

@@ -21,6 +21,14 @@ inline constexpr std::size_t kMinSliceImages = 8;
 // (unless the batch is).
 [[nodiscard]] std::size_t slice_count(std::size_t images, int threads);
 
+// Where a slice lies in its batch.
+struct SlicePlace {
+  std::int64_t begin;
+  std::int64_t size;
+};
+// Slice `number` of `images` in `count` slices that differ by one image at most.
+[[nodiscard]] SlicePlace slice_place(std::size_t images, std::size_t number, std::size_t count);
+
 // Forward and backward on the CPU: every slice computes the whole model on its part of the batch,
 // on its own thread, with gradients of its own, which the optimizer pass sums. Nothing inside an
 // operation waits for another thread (at a barrier it would spin, and one busy neighbour on two
