@@ -81,13 +81,15 @@ Task<Error> Session::run() {
   tasks_.spawn("session.write", [this] { return write_loop(); });
   tasks_.spawn("session.tick", [this] { return tick_loop(); });
   while (!over_) {
-    const auto [error] = co_await finished_.async_wait(as_result);
-    (void)error;  // finish() wakes us, or our owner stops
+    // Before the wait: an owner that stopped while the handshake ended has said so already.
     const auto state = co_await asio::this_coro::cancellation_state;
     if (state.cancelled() != asio::cancellation_type::none) {
       Error stopping{Errc::cancelled, Doing::stopping, "stopping"};
       finish(std::move(stopping), SessionEnd::orderly);
+      break;
     }
+    const auto [error] = co_await finished_.async_wait(as_result);
+    (void)error;  // finish() wakes us, or our owner stops
   }
   co_await tasks_.stop();
   for (const auto& probe : probes_) probe->timer.cancel();

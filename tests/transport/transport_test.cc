@@ -9,6 +9,9 @@
 #include <asio/read.hpp>
 #include <asio/write.hpp>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <array>
 
@@ -34,6 +37,21 @@ TEST_SUITE("transport/transport") {
     CHECK(pair.right.events.up.front().remote.host == "127.0.0.1");
     CHECK(pair.left.transport->has_session(pair.right.id()));
     CHECK(pair.left.transport->totals().handshakes_ok == 1);
+  }
+
+  TEST_CASE("what a peer does not acknowledge for half a minute ends the session") {
+    assert_io_thread();
+    Pair pair;
+    // Nothing on loopback is ever lost, so the promise is read off the sockets of both ends.
+    int asked = 0;
+    for (int number = 0; number < 1'024; ++number) {
+      unsigned patience = 0;
+      socklen_t size = sizeof patience;
+      if (::getsockopt(number, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, &size) == 0 &&
+          patience == 30'000)
+        ++asked;
+    }
+    CHECK(asked == 2);
   }
 
   TEST_CASE("messages arrive both ways in order, and a 5 MB attachment arrives whole") {
