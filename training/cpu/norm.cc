@@ -2,9 +2,7 @@
 
 #include "node/base/check.h"
 #include "training/models/plan.h"
-
-#include <algorithm>
-#include <cmath>
+#include "training/norm_formulas.h"
 
 namespace starling::training {
 namespace {
@@ -60,16 +58,15 @@ void Norm<T>::measure(const T* x, std::size_t rows, const NormWeights& weights) 
   kernels_.sums(x, {rows, channels}, pivot_.data(), sums_.data());
   const auto n = static_cast<double>(rows);
   for (std::size_t c = 0; c < channels; ++c) {
-    const double offset = sums_[c] / n;
-    const double squares = std::max(0.0, sums_[channels + c] - n * offset * offset);
-    const double mean = static_cast<double>(pivot_[c]) + offset;
-    const double inverse = 1 / std::sqrt(squares / n + kNormEpsilon);
-    const double scale = static_cast<double>(weights.weight[c]) * inverse;
-    state_.mean[c] = static_cast<float>(mean);
-    state_.variance[c] = static_cast<float>(squares / std::max(1.0, n - 1));
-    state_.inverse[c] = static_cast<float>(inverse);
-    state_.scale[c] = static_cast<float>(scale);
-    state_.shift[c] = static_cast<float>(static_cast<double>(weights.bias[c]) - mean * scale);
+    const ChannelFound found =
+        found_in({n, static_cast<double>(pivot_[c]), sums_[c], sums_[channels + c]},
+                 {static_cast<double>(weights.weight[c]), static_cast<double>(weights.bias[c])},
+                 kNormEpsilon);
+    state_.mean[c] = found.mean;
+    state_.variance[c] = found.variance;
+    state_.inverse[c] = found.inverse;
+    state_.scale[c] = found.scale;
+    state_.shift[c] = found.shift;
   }
 }
 
@@ -90,19 +87,16 @@ void Norm<T>::backward(const Backward& args, std::size_t rows, const NormWeights
   if (args.y == nullptr && args.relu) gate = {nullptr, state_.scale.data(), state_.shift.data()};
   kernels_.gradient_sums({args.x, args.g, args.more, state_.mean.data(), gate}, {rows, channels},
                          sums_.data());
-  // With z = (x - mean) inverse: dx = weight inverse (g - mean(g) - z mean(g z)).
   const auto n = static_cast<double>(rows);
   for (std::size_t c = 0; c < channels; ++c) {
-    const auto inverse = static_cast<double>(state_.inverse[c]);
-    const double sum = sums_[c];
-    const double with_z = sums_[channels + c] * inverse;
-    weights.bias_gradient[c] = static_cast<float>(sum);
-    weights.weight_gradient[c] = static_cast<float>(with_z);
-    const double a = static_cast<double>(weights.weight[c]) * inverse;
-    const double b = -a * with_z / n * inverse;
-    a_[c] = static_cast<float>(a);
-    b_[c] = static_cast<float>(b);
-    c_[c] = static_cast<float>(-a * sum / n - b * static_cast<double>(state_.mean[c]));
+    const ChannelGradient found =
+        gradient_of({n, sums_[c], sums_[channels + c]}, static_cast<double>(weights.weight[c]),
+                    static_cast<double>(state_.mean[c]), static_cast<double>(state_.inverse[c]));
+    weights.bias_gradient[c] = found.bias;
+    weights.weight_gradient[c] = found.weight;
+    a_[c] = found.a;
+    b_[c] = found.b;
+    c_[c] = found.c;
   }
   gate.y = nullptr;  // g is gated now
   kernels_.gradient({args.x, args.g, args.dx, a_.data(), b_.data(), c_.data(), gate},

@@ -8,6 +8,7 @@
 #include "training/cuda/crew.h"
 #include "training/optimizer.h"
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -23,7 +24,12 @@ inline constexpr std::size_t kSgdPack = 4;
 STARLING_BOTH inline float widened(float value) { return value; }
 STARLING_BOTH inline float widened(Bf16 value) { return to_float(value); }
 STARLING_BOTH inline void narrow(float value, float& to) { to = value; }
-STARLING_BOTH inline void narrow(float value, Bf16& to) { to = to_bf16(value); }
+// A NaN stays one: a GPU's, all ones, would be rounded up to -0.
+STARLING_BOTH inline void narrow(float value, Bf16& to) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const bool is_nan = (bits & 0x7fff'ffffU) > 0x7f80'0000U;
+  to = is_nan ? Bf16{static_cast<std::uint16_t>(bits >> 16 | 0x40U)} : to_bf16(value);
+}
 
 // One range of the arenas on the device.
 template <class T>

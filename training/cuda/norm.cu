@@ -1,0 +1,120 @@
+#include "training/cuda/hardware.h"
+#include "training/cuda/launch_norm.h"
+
+namespace starling::training::cuda {
+namespace {
+
+using GpuCrew = ThreadCrew<GpuThreads>;
+
+// Threads that fold the chunks of one channel.
+constexpr unsigned kFoldThreads = 128;
+
+template <class T>
+__global__ void __launch_bounds__(kNormThreads)
+    measure_kernel(NormPlan plan, const T* x, float* partials) {
+  __shared__ CrewMemory crew_memory;
+  __shared__ NormMemory memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  measure_chunk(crew, memory, NormChunk{plan, blockIdx.x, partials}, x);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kFoldThreads)
+    settle_kernel(NormPlan plan, float* partials, NormChannels<T> norm) {
+  __shared__ CrewMemory crew_memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  settle_channel(crew, NormChunk{plan, 0, partials}, norm, blockIdx.x);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kWalkThreads)
+    apply_kernel(NormApply<T> args, std::uint32_t channels, std::size_t packs) {
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs;
+       i += step)
+    apply_pack(args, channels, i);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kNormThreads)
+    gradient_sums_kernel(NormPlan plan, float* partials, NormGradientSums<T> args) {
+  __shared__ CrewMemory crew_memory;
+  __shared__ NormMemory memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  gradient_chunk(crew, memory, NormChunk{plan, blockIdx.x, partials}, args);
+}
+
+__global__ void __launch_bounds__(kFoldThreads)
+    settle_gradient_kernel(NormPlan plan, float* partials, NormLearned learned, NormLines lines) {
+  __shared__ CrewMemory crew_memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  settle_gradient(crew, NormChunk{plan, 0, partials}, learned, lines, blockIdx.x);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kWalkThreads)
+    gradient_kernel(NormGradient<T> args, std::uint32_t channels, std::size_t packs) {
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs;
+       i += step)
+    gradient_pack(args, channels, i);
+}
+
+template <class T>
+std::size_t packs_of(const NormLayer<T>& layer) {
+  return layer.shape.rows * layer.shape.channels / kNormPack;
+}
+
+}  // namespace
+
+template <class T>
+const char* launch_norm_measure(const NormLayer<T>& layer, Stream stream) {
+  const NormPlan plan = NormPlan::make(layer.shape);
+  measure_kernel<<<plan.chunks, kNormThreads, 0, stream>>>(plan, layer.channels.x, layer.partials);
+  if (const char* wrong = launch_result()) return wrong;
+  settle_kernel<<<plan.channels, kFoldThreads, 0, stream>>>(plan, layer.partials, layer.channels);
+  return launch_result();
+}
+
+template <class T>
+const char* launch_norm_apply(const NormLayer<T>& layer, const NormApply<T>& args, Stream stream) {
+  const std::size_t packs = packs_of(layer);
+  apply_kernel<<<walk_blocks(packs), kWalkThreads, 0, stream>>>(
+      args, static_cast<std::uint32_t>(layer.shape.channels), packs);
+  return launch_result();
+}
+
+template <class T>
+const char* launch_norm_backward(const NormLayer<T>& layer, const NormBackward<T>& args,
+                                 Stream stream) {
+  const NormPlan plan = NormPlan::make(layer.shape);
+  const auto& [x, learned, lines, epsilon] = layer.channels;
+  NormGate<T> gate{args.y, nullptr, nullptr};
+  if (args.y == nullptr && args.relu) gate = {nullptr, lines.scale, lines.shift};
+  const NormGradientSums<T> sums{x, args.g, args.more, lines.mean, gate};
+  gradient_sums_kernel<<<plan.chunks, kNormThreads, 0, stream>>>(plan, layer.partials, sums);
+  if (const char* wrong = launch_result()) return wrong;
+  settle_gradient_kernel<<<plan.channels, kFoldThreads, 0, stream>>>(plan, layer.partials, learned,
+                                                                     lines);
+  if (const char* wrong = launch_result()) return wrong;
+  gate.y = nullptr;  // g is gated now
+  const NormGradient<T> gradient{x, args.g, args.dx, lines.a, lines.b, lines.c, gate};
+  const std::size_t packs = packs_of(layer);
+  gradient_kernel<<<walk_blocks(packs), kWalkThreads, 0, stream>>>(gradient, plan.channels, packs);
+  return launch_result();
+}
+
+template const char* launch_norm_measure(const NormLayer<float>&, Stream);
+template const char* launch_norm_measure(const NormLayer<Bf16>&, Stream);
+template const char* launch_norm_apply(const NormLayer<float>&, const NormApply<float>&, Stream);
+template const char* launch_norm_apply(const NormLayer<Bf16>&, const NormApply<Bf16>&, Stream);
+template const char* launch_norm_backward(const NormLayer<float>&, const NormBackward<float>&,
+                                          Stream);
+template const char* launch_norm_backward(const NormLayer<Bf16>&, const NormBackward<Bf16>&,
+                                          Stream);
+
+}  // namespace starling::training::cuda
