@@ -21,6 +21,7 @@ bool is_literal(std::string_view host) {
 DialEnd dial_end_of(const Error& error) {
   switch (error.code) {
     case Errc::connect_failed:
+    case Errc::connect_refused:
       return DialEnd::refused;
     case Errc::timed_out:
       return DialEnd::timed_out;

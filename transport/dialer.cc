@@ -38,9 +38,11 @@ Task<Result<tcp::socket>> connect_one(tcp::endpoint endpoint) {
   const auto [error] = co_await socket.async_connect(endpoint, as_result);
   if (error == asio::error::operation_aborted)
     co_return fail(Errc::cancelled, Doing::connecting, "stopping");
-  if (error)
-    co_return fail(Errc::connect_failed, Doing::connecting,
+  if (error) {
+    const bool refused = error == asio::error::connection_refused;
+    co_return fail(refused ? Errc::connect_refused : Errc::connect_failed, Doing::connecting,
                    to_string(endpoint_of(endpoint)) + ": " + error.message());
+  }
   co_return socket;
 }
 
@@ -52,6 +54,7 @@ Task<Result<tcp::socket>> connect_to(Endpoint target) {
       co_await with_deadline(limits::kResolveDeadline, Doing::resolving, std::move(resolving));
   if (!resolved) co_return fail(std::move(resolved).error());
   Error last{Errc::resolve_failed, Doing::resolving, target.host + " has no address"};
+  bool all_refused = true;
   for (const auto& endpoint : *resolved) {
     auto connecting = connect_one(endpoint);
     auto socket =
@@ -59,6 +62,8 @@ Task<Result<tcp::socket>> connect_to(Endpoint target) {
     if (socket) co_return std::move(*socket);
     last = std::move(socket).error();
     if (last.code == Errc::cancelled) break;
+    all_refused = all_refused && last.code == Errc::connect_refused;
+    if (last.code == Errc::connect_refused && !all_refused) last.code = Errc::connect_failed;
     if (last.code == Errc::timed_out)
       last.detail = to_string(endpoint_of(endpoint)) + " did not answer within 5 s";
   }

@@ -13,8 +13,9 @@ namespace starling::transport {
 // A connected socket. All addresses of the name are tried in the resolver's order, each with its
 // own deadline.
 //
-// Errors:  resolve_failed; connect_failed or timed_out, with the last address and the system's
-//          reason; cancelled.
+// Errors:  resolve_failed; connect_refused where every address answered that nobody listens there;
+//          otherwise connect_failed or timed_out, with the last address and the system's reason;
+//          cancelled.
 [[nodiscard]] Task<Result<asio::ip::tcp::socket>> connect_to(Endpoint target);
 
 // The address and port of a connection's other side, IPv4 written as IPv4.

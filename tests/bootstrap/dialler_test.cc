@@ -21,7 +21,7 @@ Seed seed_of(const transport::Endpoint& endpoint, SeedKind kind = SeedKind::addr
   return seed;
 }
 
-Error refused() { return {Errc::connect_failed, Doing::connecting, "refused"}; }
+Error refused() { return {Errc::connect_refused, Doing::connecting, "refused"}; }
 
 bool nobody(const NodeId&) { return false; }
 bool everybody(const NodeId&) { return true; }

@@ -283,7 +283,8 @@ TEST_SUITE("transport/transport") {
     closed.close();
     pair.left.transport->dial({{"127.0.0.1", free_port}, {}});
     REQUIRE(pair.world.run_until([&] { return !pair.left.events.dial_failed.empty(); }));
-    CHECK(pair.left.events.dial_failed[0].code == Errc::connect_failed);
+    // What a verdict about a member that is gone rests on: no other failure says so much.
+    CHECK(pair.left.events.dial_failed[0].code == Errc::connect_refused);
   }
 
   TEST_CASE("a byte that is changed on the way ends that session, names why, and no other") {
