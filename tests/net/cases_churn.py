@@ -1,0 +1,202 @@
+"""A-1, A-2, A-7, A-9, A-10, A-11: nodes that come and go."""
+
+import json
+import signal
+import time
+
+from cases import case, watch
+from cases_silence import CALM_S
+from lab import Failure, longest_pause, throughput_percent
+
+
+def exchange_count(node):
+    status = node.status()
+    return status["traffic"]["exchanges"] if status else None
+
+
+class ExchangeWatch:
+    """The longest that each node went without an applied exchange, from the moment it was first seen."""
+
+    def __init__(self):
+        self.seen = {}  # number: (count, since when)
+        self.longest = 0.0
+
+    def look(self, nodes):
+        now = time.monotonic()
+        for node in nodes:
+            count = exchange_count(node)
+            if count is None:
+                continue
+            last = self.seen.get(node.number)
+            if last is None or count != last[0]:
+                self.seen[node.number] = (count, now)
+            else:
+                self.longest = max(self.longest, now - last[1])
+
+    def forget(self, node):
+        self.seen.pop(node.number, None)
+
+
+@case("A-1", "5 of 16 are killed at once, at a moment that the seed draws",
+      {"ended": "<= 0", "exchange_s": "<= 2", "throughput_percent": ">= 98"}, 3)
+def kill_five(bench):
+    waits, shares, ended = [], [], 0
+    for _ in range(bench.trials):
+        with bench.lab(bench.nodes) as lab:
+            nodes = lab.start_all()
+            before = watch(CALM_S + lab.random.random())
+            victims = lab.random.sample(nodes, 5 * len(nodes) // 16)
+            others = [node for node in nodes if node not in victims]
+            counts = {node: exchange_count(node) for node in others}
+            begin = time.monotonic()
+            for victim in victims:
+                victim.signal(signal.SIGKILL)
+            waits.append(lab.until(lambda: all((exchange_count(node) or 0) > counts[node] for node in others), 60, "a survivor exchanges no more"))
+            watch(3)
+            shares.append(throughput_percent(others, before, (begin, time.monotonic())))
+            ended += sum(not node.running() for node in others)
+    # A status is a second old at the most.
+    return {"ended": ended, "exchange_s": max(0.0, max(waits) - 1), "throughput_percent": min(shares), "trials": bench.trials}
+
+
+def finish(lab, nodes, victims, after):
+    """Asks for the final consensus, kills the victims in the middle of it; seconds, hashes and exit codes of the others."""
+    begin = time.monotonic()
+    asked = lab.random.choice([node for node in nodes if node not in victims])
+    asked.ask("finish", seconds=0.2)
+    time.sleep(after)
+    for victim in victims:
+        victim.signal(signal.SIGKILL)
+    others = [node for node in nodes if node not in victims]
+    ends = [node.wait(max(1.0, 180 - (time.monotonic() - begin))) for node in others]
+    took = time.monotonic() - begin
+    hashes = set()
+    for node in others:
+        try:
+            hashes.add(json.loads((node.folder / "final" / "certificate.json").read_text(encoding="utf-8"))["hash"])
+        except (OSError, ValueError) as error:
+            raise Failure(f"node {node.number} has no certificate: {error}; it ended with {node.process.poll()}") from error
+    return took, hashes, ends
+
+
+@case("A-2", "2 of 9 are killed in the middle of the final consensus",
+      {"differing": "<= 0", "over_s": "<= 0", "bad_exits": "<= 0"}, 3)
+def kill_in_consensus(bench):
+    more = ["--set", "finish.linger=5s"]
+    with bench.lab(9) as lab:
+        nodes = lab.start_all(more=more)
+        watch(CALM_S)
+        clean, hashes, ends = finish(lab, nodes, [], 0)
+        if len(hashes) != 1 or any(ends):
+            raise Failure(f"without a fault: {len(hashes)} hashes, exit codes {ends}")
+    worst, differing, bad = 0.0, 0, 0
+    for _ in range(bench.trials):
+        with bench.lab(9) as lab:
+            nodes = lab.start_all(more=more)
+            watch(CALM_S)
+            took, hashes, ends = finish(lab, nodes, lab.random.sample(nodes, 2), lab.random.random() * clean)
+            worst = max(worst, took)
+            differing += len(hashes) != 1
+            bad += sum(end != 0 for end in ends)
+    return {"differing": differing, "over_s": max(0.0, worst - 2 * clean - 10), "bad_exits": bad, "clean_s": clean, "worst_s": worst, "trials": bench.trials}
+
+
+@case("A-7", "nodes come (0.6) and are killed (0.4) every 0.5 to 2 s, ten at the most",
+      {"exchange_gap_s": "<= 5", "ended": "<= 0", "pause_s": "<= 5"})
+def churn(bench):
+    with bench.lab(10) as lab:
+        nodes = lab.start_all(4)
+        first = nodes[0]
+        held, files = first.rss_bytes(), first.descriptors()
+        alive = set(nodes)
+        gaps = ExchangeWatch()
+        begin = time.monotonic()
+        killed = came = ended = 0
+        act = begin
+        while time.monotonic() - begin < 2 * bench.seconds:
+            if time.monotonic() >= act:
+                act = time.monotonic() + 0.5 + 1.5 * lab.random.random()
+                absent = [node for node in lab.nodes if node not in alive]
+                if absent and (lab.random.random() < 0.6 or len(alive) < 3):
+                    node = lab.random.choice(absent)
+                    lab.start(node, lab.random.sample(sorted(alive, key=lambda one: one.number), 1))
+                    alive.add(node)
+                    came += 1
+                elif len(alive) > 2:
+                    node = lab.random.choice(sorted(alive - {first}, key=lambda one: one.number))
+                    node.kill()
+                    gaps.forget(node)
+                    alive.discard(node)
+                    killed += 1
+            gaps.look(alive)
+            ended += sum(not node.running() for node in alive)
+            time.sleep(0.25)
+        return {"exchange_gap_s": gaps.longest, "ended": ended, "pause_s": longest_pause([first], begin, time.monotonic()),
+                "growth_mib": (first.rss_bytes() - held) / 2**20, "descriptors_more": first.descriptors() - files, "came": came, "killed": killed}
+
+
+@case("A-9", "all are killed at once and started again without the address of any",
+      {"whole_s": "<= 10", "lost_s": "<= 10"})
+def restart_all(bench):
+    with bench.lab(bench.nodes) as lab:
+        nodes = lab.start_all()
+        watch(2.5 * CALM_S)  # each has a checkpoint by then
+        steps = {}
+        for node in nodes:
+            node.signal(signal.SIGKILL)
+        for node in nodes:
+            node.wait(5)
+            steps[node] = node.steps()[-1][1]
+        begin = time.monotonic()
+        for node in nodes:
+            lab.start(node, [])
+        whole = lab.wait_whole(nodes, 60)
+        watch(5)
+        lost = 0
+        for node in nodes:
+            again = [number for at, number, _ in node.steps() if at > begin]
+            if not again:
+                raise Failure(f"node {node.number} does not train")
+            lost = max(lost, steps[node] + 1 - again[0])
+        return {"whole_s": whole, "lost_s": lost * lab.step_ms / 1000, "lost_steps": lost}
+
+
+@case("A-10", "a node is told to leave (SIGTERM) under load",
+      {"exit_s": "<= 8", "bad_exits": "<= 0", "steps_lost": "<= 0", "known_s": "<= 1", "throughput_percent": ">= 98"}, 3)
+def terminate(bench):
+    slowest, known, bad, lost, shares = 0.0, 0.0, 0, 0, []
+    with bench.lab(bench.nodes) as lab:
+        nodes = lab.start_all()
+        before = watch(CALM_S)
+        for victim in lab.random.sample(nodes[1:], bench.trials):
+            nodes.remove(victim)
+            begin = time.monotonic()
+            since = time.time()
+            victim.signal(signal.SIGTERM)
+            bad += victim.wait(30) != 0
+            slowest = max(slowest, time.monotonic() - begin)
+            gone = time.time() - since
+            watch(3)
+            shares.append(throughput_percent(nodes, before, (begin, time.monotonic())))
+            for node in nodes:
+                known = max(known, min((after for state, after in node.changes(victim.id, since) if state == "left"), default=99.0) - gone)
+            kept = json.loads((victim.folder / "checkpoints" / "latest" / "state.json").read_text(encoding="utf-8"))
+            lost = max(lost, victim.steps()[-1][1] - int(kept["step"]))
+    return {"exit_s": slowest, "bad_exits": bad, "steps_lost": lost, "known_s": max(0.0, known), "throughput_percent": min(shares), "trials": bench.trials}
+
+
+@case("A-11", "32 nodes join through one contact within a second",
+      {"whole_s": "<= 5", "contact_mib": "<= 256", "throughput_percent": ">= 98"})
+def crowd(bench):
+    with bench.lab(33, step_ms=1000) as lab:
+        contact = lab.nodes[0]
+        lab.start_all(1)
+        before = watch(CALM_S)
+        begin = time.monotonic()
+        for node in lab.nodes[1:]:
+            lab.start(node, [contact])
+        started = time.monotonic() - begin
+        whole = lab.wait_whole(lab.nodes, 120)
+        return {"whole_s": whole, "started_s": started, "contact_mib": contact.rss_bytes() / 2**20,
+                "throughput_percent": throughput_percent([contact], before, (begin, time.monotonic())),
+                "pause_s": longest_pause([contact], begin, time.monotonic())}

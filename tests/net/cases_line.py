@@ -1,0 +1,104 @@
+"""B-3, B-7, B-10, B-12: lines that part, lose, and are slow."""
+
+import signal
+import time
+
+from cases import case, watch
+from cases_silence import CALM_S, false_deaths
+from lab import Failure, longest_pause, quantile, throughput_percent
+
+
+def disagreement(nodes):
+    """The largest that any node measures between itself and a neighbour; None where none has measured."""
+    found = [status["disagreement_ratio"] for status in (node.status() for node in nodes) if status and status["disagreement_ratio"] is not None]
+    return max(found, default=None)
+
+
+def exchanges(nodes):
+    return sum(status["traffic"]["exchanges"] for status in (node.status() for node in nodes) if status)
+
+
+@case("B-3", "the swarm is cut into halves for a minute, and healed",
+      {"throughput_percent": ">= 98", "whole_s": "<= 5", "model_s": "<= 30", "lost_members": "<= 0"})
+def partition(bench):
+    with bench.lab(bench.nodes) as lab:
+        nodes = lab.start_all()
+        before = watch(2 * CALM_S)
+        clean = disagreement(nodes)
+        half = lab.random.sample(nodes, len(nodes) // 2)
+        rest = [node for node in nodes if node not in half]
+        lab.network.between([node.number for node in half], [node.number for node in rest], cut=1)
+        during = watch(2 * bench.seconds)
+        lab.network.clear()
+        healed = time.monotonic()
+        whole = lab.wait_whole(nodes, 120)
+        lab.until(lambda: (disagreement(nodes) or 0) <= 1.2 * clean, 60, "the models are not together")
+        model = time.monotonic() - healed
+        watch(CALM_S)
+        lost = sum(not lab.sees(node, nodes) for node in nodes)
+        return {"throughput_percent": throughput_percent(nodes, before, during), "whole_s": whole, "model_s": model, "lost_members": lost,
+                "pause_s": longest_pause(nodes, during[0], time.monotonic()), "clean_disagreement": clean}
+
+
+@case("B-7", "5 % loss, 50 +- 20 ms, 10 % reordered, 1 % twice",
+      {"false_dead": "<= 0", "bad_records": "<= 0", "throughput_percent": ">= 98"})
+def lossy(bench):
+    with bench.lab(bench.nodes) as lab:
+        nodes = lab.start_all()
+        before = watch(CALM_S)
+        clean = exchanges(nodes)
+        watch(CALM_S)
+        clean = exchanges(nodes) - clean
+        since = time.time()
+        lab.network.link("*", "*", loss=0.05, delay_ms=50, jitter_ms=20, reorder=0.1, duplicate=0.01)
+        begin = time.monotonic()
+        count = exchanges(nodes)
+        watch(2 * bench.seconds)
+        during = (begin, time.monotonic())
+        share = (exchanges(nodes) - count) / (2 * bench.seconds) / (clean / CALM_S)
+        bad = sum(node.log().count("session.ended") for node in nodes)
+        return {"false_dead": false_deaths(nodes, nodes, since), "bad_records": bad, "throughput_percent": throughput_percent(nodes, before, during),
+                "exchanges_percent": 100 * share, "pause_s": longest_pause(nodes, *during)}
+
+
+@case("B-10", "every line has 10 Mbit/s, and deltas are as large as they come (L6)",
+      {"rtt_p99_ms": "<= 150", "throughput_percent": ">= 98"})
+def narrow(bench):
+    with bench.lab(min(bench.nodes, 8)) as lab:
+        nodes = lab.start_all(more=["--codec", "L6"])
+        before = watch(CALM_S)
+        lab.network.link("*", "*", rate_kbit=10_000, queue_ms=50)
+        begin = time.monotonic()
+        times = []
+        while time.monotonic() - begin < bench.seconds:
+            for status in (node.status() for node in nodes):
+                times += [neighbour["rtt_ms"] for neighbour in status["neighbours"] if neighbour["rtt_ms"] is not None]
+            time.sleep(1)
+        during = (begin, time.monotonic())
+        return {"rtt_p50_ms": quantile(times, 0.5), "rtt_p99_ms": quantile(times, 0.99), "throughput_percent": throughput_percent(nodes, before, during)}
+
+
+@case("B-12", "a process stops reading and keeps its sockets",
+      {"dropped_s": "<= 15", "growth_mib": "<= 8", "throughput_percent": ">= 98"})
+def stopped_reader(bench):
+    with bench.lab(bench.nodes) as lab:
+        nodes = lab.start_all()
+        before = watch(CALM_S)
+        victim = lab.random.choice(nodes)
+        others = [node for node in nodes if node is not victim]
+        held = {node: node.rss_bytes() for node in others}
+        begin = time.monotonic()
+        victim.signal(signal.SIGSTOP)
+
+        def forgotten():
+            return not any(victim.id == neighbour["id"] and neighbour["state"] == "alive" for node in others for neighbour in node.status()["neighbours"])
+        dropped = lab.until(forgotten, 60, "an edge to the stopped node is still open")
+        growth = 0
+        while time.monotonic() - begin < 2 * bench.seconds:
+            growth = max(growth, *(node.rss_bytes() - held[node] for node in others))
+            time.sleep(0.5)
+        during = (begin, time.monotonic())
+        victim.signal(signal.SIGCONT)
+        if not all(node.running() for node in nodes):
+            raise Failure("a node ended")
+        return {"dropped_s": dropped, "growth_mib": growth / 2**20, "throughput_percent": throughput_percent(others, before, during)}

@@ -1,0 +1,107 @@
+"""A swarm of lab nodes on a network of its own, and what the tests ask of it."""
+
+import pathlib
+import random
+import shutil
+import tempfile
+import time
+
+from lab_node import LabNode
+from network import Network
+
+POLL_S = 0.1
+STEP_MS = 200  # most of a step is waiting: sixteen nodes take about one core
+
+
+class Failure(Exception):
+    """A test did not come as far as its figure."""
+
+
+class Lab:
+    """Machines 1 to `count`, not started yet. Use as a context manager; `keep` leaves the folders behind."""
+
+    def __init__(self, programs, seed, count, step_ms=STEP_MS, keep=False):
+        self.random = random.Random(seed)
+        self.step_ms = step_ms
+        self.keep = keep
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="starling-net-"))
+        self.network = Network(count, seed, programs / "starling_switch")
+        self.nodes = [LabNode(k, self.network.space(k), self.network.address(k), self.folder / f"node-{k}", programs / "starling_lab")
+                      for k in self.network.numbers]
+
+    def __enter__(self):
+        self.network.__enter__()
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes:
+            if node.running():
+                node.kill()
+        self.network.__exit__()
+        if not self.keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self, node, peers, more=()):
+        words = ["--data", "synthetic:classes=10,size=8,channels=1,val=0", "--until", "samples=1000000000", "--http", "off", "--ui", "none",
+                 "--set", "train.warmup=0", "--set", "data.threads=1", "--set", "eval.every=0s", "--set", "checkpoint.every=10s"]
+        for peer in peers:
+            words += ["--peer", f"{peer.address}:7700"]
+        if node is not self.nodes[0]:
+            words += ["--secret-file", self.nodes[0].folder / "secret"]
+        node.start([*words, *more], self.step_ms)
+
+    def start_all(self, count=None, more=()):
+        """The first node alone, then all others with it as their contact; waits until everybody sees everybody."""
+        nodes = self.nodes[:count]
+        self.start(nodes[0], [], more)
+        self.until(lambda: nodes[0].status(), 20, "the first node does not answer")
+        for node in nodes[1:]:
+            self.start(node, nodes[:1], more)
+        self.wait_whole(nodes, 60)
+        return nodes
+
+    def until(self, holds, seconds, otherwise):
+        """Polls until `holds()`; the seconds it took."""
+        begin = time.monotonic()
+        while not holds():
+            if time.monotonic() - begin > seconds:
+                raise Failure(f"{otherwise} after {seconds} s")
+            time.sleep(POLL_S)
+        return time.monotonic() - begin
+
+    def wait_whole(self, nodes, seconds):
+        """Until every one of these has all of them alive in its view; the seconds it took."""
+        return self.until(lambda: all(self.sees(node, nodes) for node in nodes), seconds, f"{len(nodes)} nodes are not one swarm")
+
+    def sees(self, node, others):
+        status = node.status()
+        if not status or any(other.id is None and not other.status() for other in others):
+            return False
+        alive = {member["id"] for member in status["members"] if member["state"] == "alive"}
+        return all(other.id in alive for other in others)
+
+
+def rate(node, begin, end):
+    """Steps a second of a node between two moments of time.monotonic()."""
+    at = [when for when, _, _ in node.steps() if begin <= when <= end]
+    return (len(at) - 1) / (at[-1] - at[0]) if len(at) > 2 else 0.0
+
+
+def throughput_percent(nodes, before, after):
+    """Steps of these nodes in the span `after`, in per cent of the span `before`; spans of time.monotonic()."""
+    was = sum(rate(node, *before) for node in nodes)
+    return 100 * sum(rate(node, *after) for node in nodes) / was if was else 0.0
+
+
+def longest_pause(nodes, begin, end):
+    """The longest that any of these nodes went without a step between two moments of time.monotonic()."""
+    longest = 0.0
+    for node in nodes:
+        at = [begin, *(when for when, _, _ in node.steps() if begin <= when <= end), end]
+        longest = max(longest, *(later - earlier for earlier, later in zip(at, at[1:])))
+    return longest
+
+
+def quantile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
