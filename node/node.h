@@ -201,6 +201,7 @@ class Node final : private transport::SessionEvents,
   void end_if_finished() ON_IO_THREAD;
   void leave_finished(std::string how) ON_IO_THREAD;
   void begin_leave(Duration timeout) ON_IO_THREAD;
+  void save_last_checkpoint() ON_IO_THREAD;
   transport::Task<> limit_leave(Duration limit);
   void end_if_left() ON_IO_THREAD;
   void finish_leave(const std::string& how) ON_IO_THREAD;
@@ -258,6 +259,7 @@ class Node final : private transport::SessionEvents,
   bool reading_access_ = false;
   bool restricted_ = false;  // by a list of allowed nodes
   bool saving_ = false;
+  bool save_last_ = false;  // once the checkpoint that is being written is done
   bool evaluating_ = false;
   TimePoint next_checkpoint_ = kNever;
   TimePoint next_evaluation_ = kNever;

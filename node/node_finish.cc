@@ -214,13 +214,28 @@ void Node::begin_leave(Duration timeout) {
   const Duration work = std::max(timeout - Duration(std::chrono::seconds(2)), timeout / 2);
   tasks_.spawn("leave limit", [this, work] { return limit_leave(work); });
   leave_saved_ = !bridge_;
+  if (bridge_) {
+    // A step after the last checkpoint would be lost.
+    bridge_->pause([this] {
+      assert_io_thread();
+      save_last_checkpoint();
+    });
+  }
+  gossip_driver_.carry_out(gossip_.begin_leave(now, now + work * 3 / 4));
+  end_if_left();
+}
+
+// Not the one that may be on its way to the disk already: that has not the last steps.
+void Node::save_last_checkpoint() {
+  if (saving_) {
+    save_last_ = true;
+    return;
+  }
   save_checkpoint([this] {
     assert_io_thread();
     leave_saved_ = true;
     end_if_left();
   });
-  gossip_driver_.carry_out(gossip_.begin_leave(now, now + work * 3 / 4));
-  end_if_left();
 }
 
 transport::Task<> Node::limit_leave(Duration limit) {

@@ -160,6 +160,7 @@ void Node::save_checkpoint(std::function<void()> done) {
       log_.warn("checkpoint.failed", {{"why", to_string(saved.error())},
                                       {"did", "went on training; the checkpoint before is whole"}});
     }
+    if (std::exchange(save_last_, false)) save_last_checkpoint();
     done();
   });
 }

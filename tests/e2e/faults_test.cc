@@ -121,8 +121,15 @@ TEST_SUITE("e2e/faults") {
     CHECK(asked.status == 0);
     REQUIRE(left.has_value());
     CHECK(left->status == 0);
-    CHECK(std::filesystem::exists(swarm.node(2).dir() / "checkpoints" / "latest"));
-    CHECK(std::filesystem::exists(swarm.node(1).dir() / "checkpoints" / "latest"));
+    for (const std::size_t index : {1U, 2U}) {
+      const auto& dir = swarm.node(index).dir();
+      const auto kept = nlohmann::json::parse(
+          read_text(dir / "checkpoints" / "latest" / "state.json"), nullptr, false);
+      const auto last = nlohmann::json::parse(read_text(dir / "status.json"), nullptr, false);
+      REQUIRE(kept.is_object());
+      REQUIRE(last.is_object());
+      CHECK(kept.at("step") == last.at("progress").at("step"));  // not one step is lost
+    }
     CHECK(eventually(10s, [&] { return swarm.node(0).state_of(by_signal) == "left"; }));
     CHECK(eventually(10s, [&] { return swarm.node(0).state_of(by_verb) == "left"; }));
   }

@@ -96,7 +96,7 @@ struct Trainer::Impl {
   void serve(Adoption request);
   void serve(Saving request);
   void serve(Evaluating request);
-  void serve(Pausing request);
+  void serve(const Pausing& request);
   [[nodiscard]] std::optional<Request> take_request();
   void wait_for_work();
   void finish();
@@ -326,7 +326,7 @@ void Trainer::Impl::serve(Evaluating request) {
   if (request.on_evaluated) request.on_evaluated(evaluate(of));
 }
 
-void Trainer::Impl::serve(Pausing request) {
+void Trainer::Impl::serve(const Pausing& request) {
   {
     const MutexLock lock(mutex);
     if (phase == Phase::running) phase = Phase::paused;
@@ -398,6 +398,7 @@ void Trainer::set_progress(double share) {
   impl_->progress_share = share;
 }
 
+// NOLINTBEGIN(performance-unnecessary-value-param): the signatures are training/trainer.h's.
 void Trainer::request_evaluation(MakeSource, OnEvaluated on_evaluated) {
   impl_->ask(Evaluating{std::nullopt, std::move(on_evaluated)});
 }
@@ -405,6 +406,8 @@ void Trainer::request_evaluation(MakeSource, OnEvaluated on_evaluated) {
 void Trainer::request_evaluation_of(Replica replica, MakeSource, OnEvaluated on_evaluated) {
   impl_->ask(Evaluating{std::move(replica), std::move(on_evaluated)});
 }
+
+// NOLINTEND(performance-unnecessary-value-param)
 
 void Trainer::request_checkpoint(CheckpointRequest request, OnSaved on_saved) {
   impl_->ask(Saving{std::move(request), std::move(on_saved)});
