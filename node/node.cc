@@ -108,6 +108,7 @@ Node::Node(NodeParts parts)
       progress_lines_(progress_form(config_)),
       control_(io_, snapshots_, *this, log_),
       second_(io_),
+      leave_limit_(io_),
       settings_(parts_.training) {
   figures_.name = name_for(parts_);
   figures_.mode = name_of(config_.swarm.mode);
@@ -271,6 +272,7 @@ transport::Task<> Node::stop_everything() {
       !write_whole(parts_.dir.last_status(), text + "\n"))
     log_.warn("status.not_written", {{"file", parts_.dir.last_status().string()}});
   second_.cancel();
+  leave_limit_.cancel();  // a node that has left waits for nothing
   auto training_ends = drop_bridge();
   co_await std::move(training_ends);
   auto doors_close = close_doors();

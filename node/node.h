@@ -246,6 +246,7 @@ class Node final : private transport::SessionEvents,
   ControlServer control_;
   std::unique_ptr<HttpServer> http_;
   asio::steady_timer second_;
+  asio::steady_timer leave_limit_;
 
   NodeFigures figures_;
   std::vector<transport::Endpoint> advertised_;

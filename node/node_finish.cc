@@ -239,8 +239,8 @@ void Node::save_last_checkpoint() {
 }
 
 transport::Task<> Node::limit_leave(Duration limit) {
-  asio::steady_timer timer(io_, limit);
-  const auto [error] = co_await timer.async_wait(transport::as_result);
+  leave_limit_.expires_after(limit);
+  const auto [error] = co_await leave_limit_.async_wait(transport::as_result);
   assert_io_thread();
   if (!error && !exit_) finish_leave("left at the deadline");
 }

@@ -102,7 +102,10 @@ TEST_SUITE("e2e/faults") {
   }
 
   TEST_CASE("a node that leaves writes its checkpoint, ends with 0, and is seen as left") {
-    Swarm swarm(small_run("200000"));
+    // So much time that a node which waited for its end would not end in this test.
+    std::vector<std::string> arguments = small_run("200000");
+    arguments.insert(arguments.end(), {"--set", "leave.timeout=300s"});
+    Swarm swarm(arguments);
     swarm.start(3);
     REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2}, 3); }));
     REQUIRE(in_the_middle(swarm.node(0), 0.05));
@@ -110,10 +113,10 @@ TEST_SUITE("e2e/faults") {
     const std::string by_verb = swarm.node(1).id();
 
     swarm.node(2).process().signal(SIGTERM);
-    const auto ended = swarm.node(2).process().wait(8s);
+    const auto ended = swarm.node(2).process().wait(60s);
     const auto asked =
-        run_to_end({starling_binary(), "leave", "--dir", swarm.node(1).dir().string()}, 20s);
-    const auto left = swarm.node(1).process().wait(8s);
+        run_to_end({starling_binary(), "leave", "--dir", swarm.node(1).dir().string()}, 60s);
+    const auto left = swarm.node(1).process().wait(60s);
 
     INFO(swarm.logs());
     REQUIRE(ended.has_value());
