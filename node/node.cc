@@ -109,6 +109,7 @@ Node::Node(NodeParts parts)
       control_(io_, snapshots_, *this, log_),
       second_(io_),
       leave_limit_(io_),
+      build_over_(io_, asio::steady_timer::time_point::max()),
       settings_(parts_.training) {
   figures_.name = name_for(parts_);
   figures_.mode = name_of(config_.swarm.mode);

@@ -35,6 +35,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -140,6 +141,9 @@ class Node final : private transport::SessionEvents,
   // Builds the trainer off the io thread, then starts it and averaging. The rest of the node goes
   // on meanwhile.
   transport::Task<> build_and_start(Beginning beginning);
+  transport::Task<> wait_for_build();
+  // Puts a state that arrived in the place of the replica that trains.
+  void adopt_replica(training::Replica replica, double age) ON_IO_THREAD;
   transport::Task<> drop_bridge();
   [[nodiscard]] BridgeOptions bridge_options() const ON_IO_THREAD;
   [[nodiscard]] std::vector<NodeId> data_members() const ON_IO_THREAD;
@@ -247,6 +251,7 @@ class Node final : private transport::SessionEvents,
   std::unique_ptr<HttpServer> http_;
   asio::steady_timer second_;
   asio::steady_timer leave_limit_;
+  asio::steady_timer build_over_;  // never expires; cancelled when a build has ended
 
   NodeFigures figures_;
   std::vector<transport::Endpoint> advertised_;
@@ -257,6 +262,7 @@ class Node final : private transport::SessionEvents,
   bool book_changed_ = false;
   bool bug_ = false;
   bool building_ = false;
+  std::stop_source build_;  // of the build under way: asked to end early
   bool reading_access_ = false;
   bool restricted_ = false;  // by a list of allowed nodes
   bool saving_ = false;

@@ -191,14 +191,7 @@ void Node::install_state(const bootstrap::InstallState& install) {
   log_.info("join.state", {{"sponsor", short_form(install.sponsor)},
                            {"bytes", install.snapshot->manifest.total_bytes},
                            {"age_steps", age}});
-  if (bridge_) {
-    bridge_->adopt(std::move(*replica), [this, age] {
-      assert_io_thread();
-      gossip_driver_.carry_out(gossip_.on_adopted(clock_.now(), age));
-      bootstrap_driver_.carry_out(join_.on_state_installed(clock_.now()));
-    });
-    return;
-  }
+  if (bridge_) return adopt_replica(std::move(*replica), age);
   Beginning beginning;
   beginning.origin = gossip::Origin::transferred;
   beginning.age = age;

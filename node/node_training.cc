@@ -1,6 +1,7 @@
 // From settings to a trainer that runs, and what training reports.
 #include "node/node.h"
 #include "node/options.h"
+#include "node/precision.h"
 #include "node/state_transfer_bytes.h"
 
 #include <nlohmann/json.hpp>
@@ -82,23 +83,38 @@ gossip::ModelFacts Node::model_facts() const {
 
 transport::Task<> Node::build_and_start(Beginning beginning) {
   assert_io_thread();
-  if (bridge_ || building_) co_return;
+  auto build_ends = wait_for_build();
+  co_await std::move(build_ends);
+  if (bridge_ && beginning.origin == gossip::Origin::transferred)
+    adopt_replica(std::move(beginning.start->replica), beginning.age);
+  if (bridge_ || exit_) co_return;
   building_ = true;
+  build_ = {};
   // Owners: this coroutine and the job on the pool.
   auto start =
       std::make_shared<std::optional<training::Trainer::Start>>(std::move(beginning.start));
-  auto create = [this, start, options = bridge_options()] {
+  auto precision = std::make_shared<PrecisionChoice>();
+  auto create = [this, start, precision, options = bridge_options(), file = parts_.dir.precision(),
+                 stop = build_.get_token()]() mutable {
+    training::DeviceOptions& device = options.trainer.device;
+    *precision = choose_precision({device, options.model, options.loader.batch, stop}, file, log_);
+    device.precision = precision->precision;
     return Bridge::create(io_, options, std::move(*start), *this, log_);
   };
   auto created = co_await transport::on_pool(pool_, std::move(create));
   building_ = false;
+  build_over_.cancel();
   if (!created) {
     parts_.terminal.err << "starling run: " << to_string(created.error()) << '\n';
     end(exit_code_of(created.error().code), to_string(created.error()));
     co_return;
   }
   bridge_ = std::move(*created);
-  if (exit_ || figures_.phase == Phase::leaving) co_return;
+  log_.info("training.device", {{"device", training::name_of(bridge_->device())},
+                                {"precision", training::name_of(bridge_->device().precision)},
+                                {"why", precision->why},
+                                {"threads", bridge_->device().threads}});
+  if (build_.stop_requested() || exit_ || figures_.phase == Phase::leaving) co_return;
   const TimePoint now = clock_.now();
   figures_.batch = static_cast<std::uint32_t>(batch_of(config_, settings_.model));
   next_checkpoint_ = next_due(now, config_.checkpoint.every);
@@ -119,8 +135,28 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));
 }
 
+// A model of size takes seconds to build, and much can arrive meanwhile: other settings, a state.
+transport::Task<> Node::wait_for_build() {
+  while (building_) {
+    const auto [error] = co_await build_over_.async_wait(transport::as_result);
+    (void)error;  // cancelled: a build has ended, which the condition sees
+    assert_io_thread();
+  }
+}
+
+void Node::adopt_replica(training::Replica replica, double age) {
+  bridge_->adopt(std::move(replica), [this, age] {
+    assert_io_thread();
+    gossip_driver_.carry_out(gossip_.on_adopted(clock_.now(), age));
+    bootstrap_driver_.carry_out(join_.on_state_installed(clock_.now()));
+  });
+}
+
 transport::Task<> Node::drop_bridge() {
   assert_io_thread();
+  build_.request_stop();
+  auto build_ends = wait_for_build();
+  co_await std::move(build_ends);
   if (!bridge_) co_return;
   tell_run(0);
   auto ends = bridge_->stop();

@@ -57,6 +57,8 @@ class StateDir {
   [[nodiscard]] std::filesystem::path events() const { return path_ / "events.jsonl"; }
   // What the swarm trains, as this node last knew it (kept_settings.h).
   [[nodiscard]] std::filesystem::path settings() const { return path_ / "settings"; }
+  // In which precision a step costs less here (precision.h).
+  [[nodiscard]] std::filesystem::path precision() const { return path_ / "precision"; }
   [[nodiscard]] std::filesystem::path final_dir() const { return path_ / "final"; }
   // The newest status of a process that ended: what `demo` and scripts read afterwards.
   [[nodiscard]] std::filesystem::path last_status() const { return path_ / "status.json"; }

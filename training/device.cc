@@ -12,14 +12,6 @@ namespace {
 
 constexpr int kMaxThreads = 1'024;
 
-bool cpu_has_bf16() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16") != 0;
-#else
-  return false;
-#endif
-}
-
 std::unexpected<Error> bad_device(std::string what) {
   return fail(Errc::bad_config, Doing::building_model, std::move(what));
 }
@@ -47,6 +39,14 @@ int cuda_devices() {
 }
 
 }  // namespace
+
+bool cpu_has_bf16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
 
 Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
   if (options.threads < 1 || options.threads > kMaxThreads) {

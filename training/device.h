@@ -5,14 +5,16 @@
 #include "node/base/result.h"
 #include "training/models/plan.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
 namespace starling::training {
 
 enum class Precision : std::uint8_t {
-  automatic,  // see resolve_device()
+  automatic,  // see resolve_device(); a node measures
   fp32,
   bf16,  // convolutions in bf16; master, normalisations, last layer and loss in fp32
 };
@@ -34,12 +36,32 @@ struct ResolvedDevice {
   int threads = 1;
 };
 
-// Rule:    automatic precision is bf16 on CUDA and on CPUs with bf16 instructions (on a Zen 5 core
-// the
-//          small net trains at 937 images a second in bf16, 453 in fp32), and fp32 elsewhere.
+// Rule:    automatic precision is bf16 on CUDA and on CPUs with bf16 instructions, and fp32
+//          elsewhere. Which one is faster depends on the model: a node asks node/precision.h first.
 // Errors:  bad_config for an unknown device text or a thread count outside 1..1024; unsupported if
 //          CUDA is asked for and this build or machine has none.
 [[nodiscard]] Result<ResolvedDevice> resolve_device(const DeviceOptions& options);
+
+// Whether this CPU computes with bf16 at all: without, nothing needs to be measured.
+[[nodiscard]] bool cpu_has_bf16();
+
+// What a sample costs on this CPU in each precision: processor time, which other programs on the
+// same cores hardly change, in seconds.
+struct PrecisionCost {
+  double fp32 = 0;
+  double bf16 = 0;
+  [[nodiscard]] Precision cheaper() const {
+    return fp32 < bf16 ? Precision::fp32 : Precision::bf16;
+  }
+};
+
+// Trains a few steps of a few samples in both, on random pixels.
+//
+// Errors:  those of make_model(); bad_argument for a batch of 0; no_memory, cancelled.
+// Cost:    four steps of at most 8 samples a thread in each precision (ResNet-50 at 224 pixels:
+//          some ten seconds), and their memory, which is given back.
+[[nodiscard]] Result<PrecisionCost> measure_precisions(const ModelSpec& model, std::size_t batch,
+                                                       int threads, std::stop_token stop);
 
 [[nodiscard]] std::string_view name_of(Precision precision);
 // "cpu", "cuda:0".

@@ -83,7 +83,11 @@ Result<StepBenchReport> bench_steps(const StepBenchOptions& options) {
   std::array<Batch, 4> batches;
   for (Batch& batch : batches) batch = random_batch(rng, options.model, options.batch);
   std::size_t number = 0;
-  const auto step = [&] { return stepper->step(batches.at(number++ % batches.size()), 0); };
+  const auto step = [&]() -> Result<StepReport> {
+    if (options.stop.stop_requested())
+      return fail(Errc::cancelled, Doing::training, "stopped before its end");
+    return stepper->step(batches.at(number++ % batches.size()), 0);
+  };
 
   const SteadyClock clock;
   for (int i = 0; i < options.warmup; ++i) {
@@ -109,6 +113,28 @@ Result<StepBenchReport> bench_steps(const StepBenchOptions& options) {
     report.blocks.push_back(figures);
   }
   return report;
+}
+
+Result<PrecisionCost> measure_precisions(const ModelSpec& model, std::size_t batch, int threads,
+                                         std::stop_token stop) {
+  StepBenchOptions options{.model = model,
+                           .device = {.device = "cpu", .threads = threads},
+                           .warmup = 1,
+                           .blocks = 3,
+                           .steps = 1,
+                           .stop = std::move(stop)};
+  options.batch = std::min(batch, kMinSliceImages * static_cast<std::size_t>(threads));
+  const auto cost_in = [&](Precision precision) -> Result<double> {
+    options.device.precision = precision;
+    TRY(const StepBenchReport report, bench_steps(options));
+    trim_tensor_memory();
+    const auto least = std::ranges::min(report.blocks, {}, &StepBlock::cpu_seconds_per_step);
+    return least.cpu_seconds_per_step / static_cast<double>(options.batch);
+  };
+  PrecisionCost cost;
+  TRY(cost.bf16, cost_in(Precision::bf16));
+  TRY(cost.fp32, cost_in(Precision::fp32));
+  return cost;
 }
 
 }  // namespace starling::training

@@ -6,6 +6,7 @@
 #include "training/models/plan.h"
 
 #include <cstddef>
+#include <stop_token>
 #include <vector>
 
 namespace starling::training {
@@ -17,6 +18,7 @@ struct StepBenchOptions {
   int warmup = 2;  // steps that nobody counts: LibTorch makes its kernels, memory is mapped
   int blocks = 5;  // every figure is given once a block; 1 to 1,000
   int steps = 3;   // in a block
+  std::stop_token stop = {};  // ends it between two steps
 };
 
 // One block of steps.
@@ -39,7 +41,7 @@ struct StepBenchReport {
 // (forward, backward, check of the gradients, optimizer pass under the lease); no data is loaded.
 //
 // Errors:  those of make_model() and resolve_device(); bad_argument for a size or count of zero;
-//          device_failed, no_memory.
+//          device_failed, no_memory; cancelled.
 // Thread:  the caller's, for as long as it takes; it should be alone on the machine.
 [[nodiscard]] Result<StepBenchReport> bench_steps(const StepBenchOptions& options);
 

@@ -63,6 +63,16 @@ double granted_to_this_process(const fs::path& root) {
 
 }  // namespace
 
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const auto colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
 int usable_cores(const fs::path& root) {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -1,7 +1,8 @@
-// How many threads that compute this process is given processors for.
+// Processors: how many threads that compute this process is given some for, and what they are.
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 namespace starling {
 
@@ -15,5 +16,8 @@ namespace starling {
 //          limits nothing.
 // Thread:  any. Cost: a few small files.
 [[nodiscard]] int usable_cores(const std::filesystem::path& root = "/");
+
+// As /proc/cpuinfo names it; "unknown".
+[[nodiscard]] std::string cpu_model();
 
 }  // namespace starling

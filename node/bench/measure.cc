@@ -12,7 +12,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <string>
 
 namespace starling::node::bench {
@@ -24,16 +23,6 @@ Cost cost_so_far(double cpu_s, int who) {
   (void)::getrusage(who, &usage);
   return {seconds(SteadyClock().now().time_since_epoch()), cpu_s,
           static_cast<std::uint64_t>(usage.ru_minflt)};
-}
-
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("model name")) continue;
-    const auto colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
 }
 
 // Bits of the largest |a - b|: integers, so that the loop may be reordered and vectorises.

@@ -249,7 +249,7 @@ constexpr std::array kKeys{
     row<Choice<&C::train, &TrainConfig::precision, kPrecisionWords>>(
         "train.precision", "--precision", "auto|fp32|bf16",
         "What forward and backward compute in; the master parameters are fp32 always. auto: bf16 "
-        "where the device is fast at it."),
+        "on a GPU, on a CPU what a short measurement finds cheaper (kept in DIR/precision)."),
     setting<Decimal<&C::train, &TrainConfig::lr, 0, 100'000>>(
         "train.lr", "--lr", "X",
         "Learning rate at the end of the warm-up. auto: 0.1, and in proportion less for a batch "

@@ -39,7 +39,11 @@ Result<ModelPlan> make_plan(const ModelSpec& spec) {
 
 Result<ResolvedDevice> resolve_device(const DeviceOptions&) { return ResolvedDevice{}; }
 
-int usable_cores() { return 1; }
+bool cpu_has_bf16() { return false; }
+
+Result<PrecisionCost> measure_precisions(const ModelSpec&, std::size_t, int, std::stop_token) {
+  return fail(Errc::unsupported, Doing::training, "a node of the net lab computes in fp32");
+}
 
 std::string_view name_of(Precision) { return "fp32"; }
 std::string name_of(const ResolvedDevice&) { return "lab"; }

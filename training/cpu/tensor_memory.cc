@@ -38,4 +38,6 @@ void use_cached_tensor_memory() {
   c10::SetCPUAllocator(&memory);
 }
 
+void trim_tensor_memory() { (void)cache.trim(); }
+
 }  // namespace starling::training

@@ -9,4 +9,8 @@ namespace starling::training {
 // Thread:  any, but before tensors are made at the same time on another.
 void use_cached_tensor_memory();
 
+// Gives memory that no tensor holds back to the system: after a job that needed much once.
+// Thread: any. Cost: a system call for each large block.
+void trim_tensor_memory();
+
 }  // namespace starling::training
