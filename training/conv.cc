@@ -1,4 +1,4 @@
-#include "training/cpu/conv.h"
+#include "training/conv.h"
 
 #include <array>
 #include <tuple>
@@ -20,7 +20,8 @@ at::Tensor conv_backward(const Conv& conv, const at::Tensor& x, const at::Tensor
       g, x, conv.weight, std::nullopt, {conv.stride, conv.stride}, {conv.padding, conv.padding},
       {1, 1}, /*transposed=*/false, {0, 0}, /*groups=*/1, wanted);
   conv.weight_gradient.copy_(dw);
-  return dx;
+  // Libraries may choose another layout; who reads the values next relies on this one.
+  return dx.defined() ? dx.contiguous(at::MemoryFormat::ChannelsLast) : dx;
 }
 
 }  // namespace starling::training

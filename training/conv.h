@@ -1,4 +1,4 @@
-// Convolutions on the CPU without autograd: channels_last in, channels_last out.
+// Convolutions without autograd: channels_last in, channels_last out.
 //
 // Includes torch: for this folder's .cc files only.
 #pragma once
