@@ -8,10 +8,6 @@
 namespace starling::training {
 namespace {
 
-at::Tensor zeros_like_on(const at::Tensor& tensor, const at::Device& device) {
-  return at::zeros(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).device(device));
-}
-
 at::Tensor flat_of(std::span<const float> values, std::size_t size) {
   at::Tensor flat = at::zeros({static_cast<std::int64_t>(size)}, at::kFloat);
   STARLING_CHECK(values.empty() || values.size() == size);
@@ -49,6 +45,7 @@ Arena::Arena(const Model& model, const ResolvedDevice& device, const Replica& re
       working_(model, device),
       places_(model.layout.tensors().begin(), model.layout.tensors().end()),
       lease_(gossip::MasterView{floats_of(master_), bn_mean_, bn_variance_}) {
+  STARLING_CHECK(!device.cuda);
   STARLING_CHECK_OP(bn_mean_.size(), ==, model.layout.bn_channels());
   STARLING_CHECK_OP(bn_variance_.size(), ==, model.layout.bn_channels());
   working_.load(replica);
@@ -57,11 +54,8 @@ Arena::Arena(const Model& model, const ResolvedDevice& device, const Replica& re
 
 Arena::GradientSet Arena::make_set() {
   GradientSet set;
-  set.big = zeros_like_on(working_.big().host, working_.device());
-  set.small = zeros_like_on(working_.small().host, working_.device());
-  const bool on_host = working_.device().is_cpu();
-  set.big_host = on_host ? set.big : zeros_like_on(set.big, at::kCPU);
-  set.small_host = on_host ? set.small : zeros_like_on(set.small, at::kCPU);
+  set.big = at::zeros_like(working_.big().host);
+  set.small = at::zeros_like(working_.small().host);
   for (const gossip::TensorPlace& place : places_) {
     set.views.push_back(WorkingCopy::view(place.is_small() ? set.small : set.big,
                                           place.is_small() ? working_.small() : working_.big(),
@@ -76,7 +70,7 @@ const std::vector<at::Tensor>& Arena::gradients(std::size_t set) {
 }
 
 bool Arena::gradients_finite(std::size_t set) const {
-  return finite(gradients_.at(set).big_host) && finite(gradients_.at(set).small_host);
+  return finite(gradients_.at(set).big) && finite(gradients_.at(set).small);
 }
 
 void Arena::attach_gradients() {
@@ -93,13 +87,6 @@ void Arena::zero_gradients() {
   gradients_.front().small.zero_();
 }
 
-void Arena::collect_gradients() {
-  if (working_.device().is_cpu()) return;
-  const torch::NoGradGuard no_grad;
-  gradients_.front().big_host.copy_(gradients_.front().big);
-  gradients_.front().small_host.copy_(gradients_.front().small);
-}
-
 bool Arena::gradients_in_place() const {
   const auto& parameters = working_.weights().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -113,7 +100,7 @@ bool Arena::gradients_in_place() const {
   return true;
 }
 
-Arena::PassTimes Arena::optimizer_pass(const Rates& rates, std::size_t sets, Team* team) {
+PassTimes Arena::optimizer_pass(const Rates& rates, std::size_t sets, Team* team) {
   const SteadyClock clock;
   const TimePoint asked = clock.now();
   TimePoint got = asked;
@@ -123,9 +110,8 @@ Arena::PassTimes Arena::optimizer_pass(const Rates& rates, std::size_t sets, Tea
     const auto share = [&](int number) {
       const auto part = static_cast<std::size_t>(number);
       const auto parts = static_cast<std::size_t>(shares);
-      pass_stretch(stretch_of(working_.big(), &GradientSet::big_host, part, parts), sets,
-                   rates.big);
-      pass_stretch(stretch_of(working_.small(), &GradientSet::small_host, part, parts), sets,
+      pass_stretch(stretch_of(working_.big(), &GradientSet::big, part, parts), sets, rates.big);
+      pass_stretch(stretch_of(working_.small(), &GradientSet::small, part, parts), sets,
                    rates.small);
     };
     if (team == nullptr) {
@@ -135,9 +121,7 @@ Arena::PassTimes Arena::optimizer_pass(const Rates& rates, std::size_t sets, Tea
     }
     merge_statistics();
   });
-  const TimePoint done = clock.now();
-  working_.upload();
-  return {seconds(got - asked), seconds(done - got)};
+  return {seconds(got - asked), seconds(clock.now() - got)};
 }
 
 Arena::Stretch Arena::stretch_of(const WorkingPart& part, at::Tensor GradientSet::* gradients,

@@ -1,9 +1,10 @@
-// Arena: master, momenta, gradients and working copy of one model as flat memory.
+// Arena: master, momenta, gradients and working copy of one model as flat memory of the host.
 //
 // Includes torch: for this folder's .cc files and their tests only.
 #pragma once
 
 #include "training/cpu/team.h"
+#include "training/engine.h"
 #include "training/lease.h"
 #include "training/replica.h"
 #include "training/working_copy.h"
@@ -47,19 +48,9 @@ class Arena {
   // For autograd: every parameter wants gradients and has its view of the first set attached.
   void attach_gradients();
   void zero_gradients();
-  // Brings the first set to the host.
-  void collect_gradients();
   // Whether every parameter's gradient is still the view it was given.
   [[nodiscard]] bool gradients_in_place() const;
 
-  struct Rates {
-    SgdStep big;    // tensors of rank >= 2
-    SgdStep small;  // the rest: no weight decay
-  };
-  struct PassTimes {
-    double wait_s = 0;  // for the lease
-    double hold_s = 0;
-  };
   // The optimizer pass over the master with the sum of the first `sets` gradients, under the lease;
   // then the working copy is that of the new master, and the statistics of the forward pass are in
   // the master's. The threads of `team`, if there is one, share the work.
@@ -82,10 +73,8 @@ class Arena {
 
  private:
   struct GradientSet {
-    at::Tensor big;  // on the device
+    at::Tensor big;
     at::Tensor small;
-    at::Tensor big_host;  // the same tensors on a CPU
-    at::Tensor small_host;
     std::vector<at::Tensor> views;
   };
 

@@ -3,36 +3,47 @@
 #include "node/base/check.h"
 #include "node/base/clock.h"
 #include "training/batch_tensors.h"
+#include "training/cpu/engine.h"
 #include "training/torch_guard.h"
+
+#ifdef STARLING_CUDA
+#include "training/cuda/engine.h"
+#endif
 
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 namespace starling::training {
+
+namespace {
+
+std::unique_ptr<Engine> make_engine(const Model& model, const ResolvedDevice& device,
+                                    const Trainer::Start& start) {
+#ifdef STARLING_CUDA
+  if (device.cuda)
+    return std::make_unique<cuda::CudaEngine>(model, device, start.replica, start.momenta);
+#endif
+  STARLING_CHECK(!device.cuda);  // resolve_device() refuses it where there is none
+  return std::make_unique<CpuEngine>(model, device, start.replica, start.momenta);
+}
+
+}  // namespace
 
 Stepper::Stepper(const Model& model, const ResolvedDevice& device, const TrainerOptions& options,
                  const Trainer::Start& start)
     : spec_(model.plan.spec),
       options_(options),
-      network_(model),
-      arena_(model, device, start.replica, start.momenta),
-      state_(start.state) {
-  if (device.cuda) {
-    arena_.attach_gradients();
-  } else {
-    slices_ = std::make_unique<Slices>(model, arena_, device.threads);
-  }
-}
+      engine_(make_engine(model, device, start)),
+      state_(start.state) {}
 
 Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
   const SteadyClock clock;
   StepReport report;
   report.batch = batch.size;
   const TimePoint begin = clock.now();
-  TRY(const Slices::Outcome outcome, guarded(Doing::training, [&] { return compute(batch); }));
+  TRY(const Engine::Outcome outcome, guarded(Doing::training, [&] { return compute(batch); }));
   report.loss = outcome.loss;
   report.compute_s = seconds(clock.now() - begin);
 
@@ -40,7 +51,7 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
   // replica and, through exchanges, others.
   if (outcome.finite) {
     TRY_VOID(guarded(Doing::training, [&]() -> Result<void> {
-      train(report, batch, progress_share, outcome.sets);
+      train(report, batch, progress_share);
       return {};
     }));
   } else {
@@ -53,27 +64,12 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
   return report;
 }
 
-Result<Slices::Outcome> Stepper::compute(const Batch& batch) {
-  TRY(const BatchTensors tensors, tensors_of(batch, spec_, arena_.device(), Doing::training));
-  if (!slices_) return compute_with_autograd(tensors);
-  return slices_->run(tensors, options_.label_smoothing);
+Result<Engine::Outcome> Stepper::compute(const Batch& batch) {
+  TRY(const BatchTensors tensors, tensors_of(batch, spec_, at::kCPU, Doing::training));
+  return engine_->compute(tensors, options_.label_smoothing);
 }
 
-Slices::Outcome Stepper::compute_with_autograd(const BatchTensors& batch) {
-  arena_.zero_gradients();
-  const at::Tensor logits = network_.forward(arena_.weights(), batch.images, Mode::training);
-  const at::Tensor loss =
-      at::cross_entropy_loss(logits, batch.labels, /*weight=*/{}, at::Reduction::Mean,
-                             /*ignore_index=*/-100, options_.label_smoothing);
-  loss.backward();
-  STARLING_DCHECK(arena_.gradients_in_place());
-  arena_.collect_gradients();
-  const auto value = loss.item<double>();
-  return {value, std::isfinite(value) && arena_.gradients_finite(0), 1};
-}
-
-void Stepper::train(StepReport& report, const Batch& batch, double progress_share,
-                    std::size_t sets) {
+void Stepper::train(StepReport& report, const Batch& batch, double progress_share) {
   state_.progress_share = progress_share;
   double rate = learning_rate(options_.schedule, progress_share);
   if (state_.steps_since_adoption < kAdoptionWarmupSteps) {
@@ -82,8 +78,7 @@ void Stepper::train(StepReport& report, const Batch& batch, double progress_shar
   const SgdStep small{static_cast<float>(rate), options_.optimizer.momentum, 0.0F};
   SgdStep big = small;
   big.weight_decay = options_.optimizer.weight_decay;
-  const Arena::PassTimes times =
-      arena_.optimizer_pass({big, small}, sets, slices_ ? &slices_->team() : nullptr);
+  const PassTimes times = engine_->optimizer_pass({big, small});
 
   ++state_.step;
   state_.samples += batch.size;
@@ -97,7 +92,7 @@ void Stepper::train(StepReport& report, const Batch& batch, double progress_shar
 }
 
 Result<void> Stepper::skip(StepReport& report) {
-  arena_.discard_statistics();
+  engine_->discard();
   report.outcome = StepOutcome::skipped;
   ++bad_steps_;
   if (++bad_in_a_row_ < options_.max_bad_steps) return {};
@@ -108,11 +103,11 @@ Result<void> Stepper::skip(StepReport& report) {
 }
 
 void Stepper::adopt(const Replica& replica) {
-  arena_.adopt(replica);
+  engine_->adopt(replica);
   state_.steps_since_adoption = 0;
   bad_in_a_row_ = 0;
 }
 
-Checkpoint Stepper::checkpoint() { return {state_, arena_.snapshot(), arena_.momenta()}; }
+Checkpoint Stepper::checkpoint() { return {state_, engine_->snapshot(), engine_->momenta()}; }
 
 }  // namespace starling::training

@@ -3,9 +3,7 @@
 // Includes torch: for this folder's .cc files and their tests only.
 #pragma once
 
-#include "training/arena.h"
-#include "training/cpu/slices.h"
-#include "training/models/network.h"
+#include "training/engine.h"
 #include "training/trainer.h"
 
 #include <cstddef>
@@ -15,9 +13,9 @@ namespace starling::training {
 
 // Forward, backward, optimizer pass, and the counters that they move.
 //
-// Owned by the trainer; lives on the train thread, except that arena().lease() may be used by any.
-// Truth: this node's replica. On a CPU the batch is computed in slices, one a thread, without
-// autograd; on CUDA as a whole, with it.
+// Owned by the trainer; lives on the train thread, except for what of engine() any may use. Truth:
+// this node's replica. On a CPU the batch is computed in slices, one a thread (cpu/engine.h); on a
+// GPU as a whole, as one CUDA graph (cuda/engine.h).
 class Stepper {
  public:
   // Throws what LibTorch throws: call it inside guarded(). `model` must outlive it.
@@ -36,21 +34,18 @@ class Stepper {
   // Everything that a checkpoint holds, at this step boundary.
   [[nodiscard]] Checkpoint checkpoint();
 
-  [[nodiscard]] Arena& arena() { return arena_; }
+  [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] const TrainingState& state() const { return state_; }
 
  private:
-  // The gradients of a batch, in the arena.
-  [[nodiscard]] Result<Slices::Outcome> compute(const Batch& batch);
-  [[nodiscard]] Slices::Outcome compute_with_autograd(const BatchTensors& batch);
-  void train(StepReport& report, const Batch& batch, double progress_share, std::size_t sets);
+  // The gradients of a batch, left in the engine.
+  [[nodiscard]] Result<Engine::Outcome> compute(const Batch& batch);
+  void train(StepReport& report, const Batch& batch, double progress_share);
   [[nodiscard]] Result<void> skip(StepReport& report);
 
   ModelSpec spec_;
   TrainerOptions options_;
-  Network network_;
-  Arena arena_;
-  std::unique_ptr<Slices> slices_;  // on a CPU
+  std::unique_ptr<Engine> engine_;
   TrainingState state_;
   int bad_in_a_row_ = 0;
   std::uint64_t bad_steps_ = 0;

@@ -299,7 +299,7 @@ void Trainer::Impl::serve(Saving request) {
 void Trainer::Impl::serve(Evaluating request) {
   auto evaluation = guarded(Doing::evaluating, [&]() -> Result<Evaluation> {
     const Replica replica =
-        request.replica ? *std::move(request.replica) : stepper->arena().snapshot();
+        request.replica ? *std::move(request.replica) : stepper->engine().snapshot();
     return Evaluation::create(model, replica, options.device, request.make_source());
   });
   if (!evaluation) {
@@ -450,10 +450,10 @@ void Trainer::request_adoption(Replica replica, OnDone on_adopted) {
   impl_->ask(Adoption{std::move(replica), std::move(on_adopted)});
 }
 
-Replica Trainer::snapshot() { return impl_->stepper->arena().snapshot(); }
+Replica Trainer::snapshot() { return impl_->stepper->engine().snapshot(); }
 
 void Trainer::with_master(const std::function<void(gossip::MasterView)>& job) {
-  impl_->stepper->arena().lease().with_master(job);
+  impl_->stepper->engine().master().with_master(job);
 }
 
 TrainingState Trainer::state() const {

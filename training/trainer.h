@@ -92,8 +92,9 @@ struct CheckpointRequest {
 // (other settings were adopted) destroy it and make a new one.
 // Threads: all public functions may be called from any thread; those that say so wait. The train
 //          thread alone touches tensors.
-// Truth:   this node's replica. The fp32 master lives in host memory behind the lease.
-// Cost:    vectors of the model's size: master, momenta, gradients, working copy; one more while a
+// Truth:   this node's replica. The fp32 master lives behind the lease, in host memory or on the
+// GPU. Cost:    vectors of the model's size: master, momenta, gradients, working copy; one more
+// while a
 //          snapshot is out or an evaluation runs.
 //
 // States and events (others are ignored):

@@ -56,8 +56,9 @@ at::Tensor WorkingCopy::view(const at::Tensor& flat, const WorkingPart& part,
     for (std::size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
   }
   // detach(): a leaf of its own that shares the memory, so that autograd sees no view of a view.
-  return flat.as_strided(sizes, strides, static_cast<std::int64_t>(place.offset - part.begin))
-      .detach();
+  // An offset counts from the start of the memory, of which `flat` may be a later part.
+  const auto offset = flat.storage_offset() + static_cast<std::int64_t>(place.offset - part.begin);
+  return flat.as_strided(sizes, strides, offset).detach();
 }
 
 WorkingCopy::WorkingCopy(const Model& model, const ResolvedDevice& device)

@@ -25,6 +25,9 @@ if(STARLING_CUDA)
     endif()
     list(APPEND torch_libraries ${torch_root}/lib/${library}.so)
   endforeach()
+  # LibTorch and our kernels share one CUDA runtime, the wheel's.
+  file(GLOB torch_cudart ${STARLING_LIBTORCH}/nvidia/*/lib/libcudart.so.*)
+  list(APPEND torch_libraries ${torch_cudart})
 endif()
 
 # The libraries of NVIDIA's wheels (cuDNN, NCCL, cuBLAS, the run-time) lie beside torch.
@@ -39,6 +42,9 @@ foreach(folder ${torch_root}/lib ${torch_nvidia_folders})
   target_link_options(libtorch INTERFACE -Wl,-rpath,${folder} -Wl,-rpath-link,${folder})
 endforeach()
 if(STARLING_CUDA)
+  # Headers of CUDA, which LibTorch's own include.
+  file(GLOB torch_cuda_headers LIST_DIRECTORIES true ${STARLING_LIBTORCH}/nvidia/cu*/include)
+  target_include_directories(libtorch SYSTEM INTERFACE ${torch_cuda_headers})
   target_compile_definitions(libtorch INTERFACE STARLING_CUDA=1)
 endif()
 

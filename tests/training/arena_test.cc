@@ -13,7 +13,7 @@ using namespace starling::training;
 
 namespace {
 
-constexpr Arena::Rates kStill{{0.0F, 0.9F, 0.0F}, {0.0F, 0.9F, 0.0F}};
+constexpr Rates kStill{{0.0F, 0.9F, 0.0F}, {0.0F, 0.9F, 0.0F}};
 
 }  // namespace
 
@@ -45,7 +45,7 @@ TEST_SUITE("training/arena") {
   TEST_CASE("the threads of a team share the optimizer pass and change no bit of it") {
     const Model model = tiny_model();
     const Trainer::Start start = start_of(model);
-    const Arena::Rates rates{{0.1F, 0.9F, 1e-2F}, {0.1F, 0.9F, 0.0F}};
+    const Rates rates{{0.1F, 0.9F, 1e-2F}, {0.1F, 0.9F, 0.0F}};
     const auto after_two_passes = [&](Team* team) {
       Arena arena(model, {.precision = Precision::bf16}, start.replica, {});
       torch::manual_seed(2);

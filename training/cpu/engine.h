@@ -1,0 +1,43 @@
+// CpuEngine: host memory, and a batch in slices, one a thread.
+//
+// Includes torch: for this folder's .cc files and their tests only.
+#pragma once
+
+#include "training/arena.h"
+#include "training/cpu/slices.h"
+#include "training/engine.h"
+
+#include <span>
+
+namespace starling::training {
+
+// See Engine. Cost: Arena and Slices.
+class CpuEngine final : public Engine {
+ public:
+  // `momenta` is empty (zero) or has the size of the parameters. `model` must outlive it.
+  CpuEngine(const Model& model, const ResolvedDevice& device, const Replica& replica,
+            std::span<const float> momenta)
+      : arena_(model, device, replica, momenta), slices_(model, arena_, device.threads) {}
+
+  [[nodiscard]] Outcome compute(const BatchTensors& batch, double label_smoothing) override {
+    const Slices::Outcome outcome = slices_.run(batch, label_smoothing);
+    sets_ = outcome.sets;
+    return {outcome.loss, outcome.finite};
+  }
+  [[nodiscard]] PassTimes optimizer_pass(const Rates& rates) override {
+    return arena_.optimizer_pass(rates, sets_, &slices_.team());
+  }
+  void discard() override { arena_.discard_statistics(); }
+
+  void adopt(const Replica& replica) override { arena_.adopt(replica); }
+  [[nodiscard]] Replica snapshot() override { return arena_.snapshot(); }
+  [[nodiscard]] std::vector<float> momenta() override { return arena_.momenta(); }
+  [[nodiscard]] gossip::MasterPort& master() override { return arena_.lease(); }
+
+ private:
+  Arena arena_;
+  Slices slices_;
+  std::size_t sets_ = 1;  // of gradients, that the last compute() left
+};
+
+}  // namespace starling::training

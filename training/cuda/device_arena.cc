@@ -1,0 +1,254 @@
+#include "training/cuda/device_arena.h"
+
+#include "node/base/check.h"
+#include "node/base/clock.h"
+#include "training/cuda/launch_optimizer.h"
+#include "training/working_copy.h"
+
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace starling::training::cuda {
+namespace {
+
+// Views begin at multiples of this: more than any load of a kernel needs.
+constexpr std::int64_t kAlignment = 512;
+constexpr std::int64_t kLineCount = sizeof(NormLines) / sizeof(float*);
+
+Stream current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
+
+std::int64_t signed_of(std::size_t count) { return static_cast<std::int64_t>(count); }
+
+template <class T>
+SgdArgs<T> sgd_args(float* x, const at::Tensor& gradient, float* v, const at::Tensor& working) {
+  SgdArgs<T> args{};
+  args.x = x;
+  args.g = static_cast<const T*>(gradient.const_data_ptr());
+  args.v = v;
+  args.w = static_cast<T*>(working.data_ptr());
+  args.n = static_cast<std::size_t>(gradient.numel());
+  return args;
+}
+
+template <class T>
+const char* check_finite(const at::Tensor& values, std::uint32_t* refused) {
+  return launch_finite_check(static_cast<const T*>(values.const_data_ptr()),
+                             static_cast<std::size_t>(values.numel()), refused, current_stream());
+}
+
+void copy_to(std::span<const float> values, const at::Tensor& device) {
+  const at::Tensor host =
+      at::from_blob(const_cast<float*>(values.data()), {signed_of(values.size())}, at::kFloat);
+  device.copy_(host);
+}
+
+}  // namespace
+
+DeviceArena::DeviceArena(const Model& model, const ResolvedDevice& device, const Replica& replica,
+                         std::span<const float> momenta)
+    : model_(model),
+      device_(torch_device(device)),
+      split_(model.layout.first_small_block() * gossip::kBlock),
+      lease_(gossip::MasterView{}),
+      host_master_(*this) {
+  const c10::DeviceGuard guard(device_);
+  allocate(model, device.precision == Precision::bf16 ? at::kBFloat16 : at::kFloat);
+  load(replica, momenta);
+}
+
+void DeviceArena::allocate(const Model& model, at::ScalarType type) {
+  const std::int64_t size = signed_of(model.layout.size());
+  const std::int64_t big = signed_of(split_);
+  std::int64_t widest = 0;
+  for (const NormSpec& norm : model.norms) widest = std::max(widest, norm.channels);
+  TORCH_CHECK(widest <= static_cast<std::int64_t>(kMostChannels), "a normalisation has ", widest,
+              " channels, the kernels take at most ", kMostChannels);
+  struct Want {
+    at::Tensor& view;
+    std::int64_t count;
+    at::ScalarType type;
+  };
+  const Want wanted[] = {{master_, size + 2 * model.bn_channels, at::kFloat},
+                         {momenta_, size, at::kFloat},
+                         {gradient_big_, big, type},
+                         {gradient_small_, size - big, at::kFloat},
+                         {working_big_, big, type},
+                         {working_small_, size - big, at::kFloat},
+                         {lines_, kLineCount * model.bn_channels, at::kFloat},
+                         {partials_, 2 * widest * signed_of(kMostChunks), at::kFloat},
+                         {loss_, 1, at::kDouble},
+                         {rate_, 1, at::kFloat},
+                         {refused_, 1, at::kInt}};
+  const auto bytes_of = [](const Want& want) {
+    return want.count * signed_of(at::elementSize(want.type));
+  };
+  const auto padded = [](std::int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  std::int64_t total = 0;
+  for (const Want& want : wanted) total += padded(bytes_of(want));
+  memory_ = at::zeros({total}, at::TensorOptions(at::kByte).device(device_));
+  std::int64_t at = 0;
+  for (const Want& want : wanted) {
+    want.view = memory_.narrow(0, at, bytes_of(want)).view(want.type);
+    at += padded(bytes_of(want));
+  }
+  const WorkingPart big_part{0, split_, {}, {}};
+  const WorkingPart small_part{split_, model.layout.size() - split_, {}, {}};
+  for (const gossip::TensorPlace& place : model.layout.tensors()) {
+    const bool small = place.is_small();
+    const WorkingPart& part = small ? small_part : big_part;
+    weights_.parameters.push_back(
+        WorkingCopy::view(small ? working_small_ : working_big_, part, place));
+    gradients_.push_back(WorkingCopy::view(small ? gradient_small_ : gradient_big_, part, place));
+  }
+}
+
+void DeviceArena::load(const Replica& replica, std::span<const float> momenta) {
+  const std::int64_t size = signed_of(model_.layout.size());
+  STARLING_CHECK_OP(replica.parameters.size(), ==, model_.layout.size());
+  STARLING_CHECK_OP(replica.bn_mean.size(), ==, model_.layout.bn_channels());
+  STARLING_CHECK_OP(replica.bn_variance.size(), ==, model_.layout.bn_channels());
+  STARLING_CHECK(momenta.empty() || momenta.size() == model_.layout.size());
+  copy_to(replica.parameters, master_.narrow(0, 0, size));
+  copy_to(replica.bn_mean, master_.narrow(0, size, model_.bn_channels));
+  copy_to(replica.bn_variance, master_.narrow(0, size + model_.bn_channels, model_.bn_channels));
+  if (momenta.empty()) {
+    momenta_.zero_();
+  } else {
+    copy_to(momenta, momenta_);
+  }
+  batches_tracked_ = replica.batches_tracked;
+  write_working_copy();
+  written_.record();
+  written_.synchronize();
+}
+
+void DeviceArena::write_working_copy() {
+  const auto* x = master_.data_ptr<float>();
+  const std::size_t small = model_.layout.size() - split_;
+  const Stream stream = current_stream();
+  launched(is_bf16()
+               ? launch_working_copy(x, split_, static_cast<Bf16*>(working_big_.data_ptr()), stream)
+               : launch_working_copy(x, split_, working_big_.data_ptr<float>(), stream));
+  launched(launch_working_copy(x + split_, small, working_small_.data_ptr<float>(), stream));
+}
+
+NormPlaces DeviceArena::norm_places(const UnitWiring& wires) const {
+  const NormSpec& norm = model_.norms[wires.norm];
+  float* const first = lines_.data_ptr<float>() + norm.offset;
+  const auto line = [&](std::int64_t number) { return first + number * model_.bn_channels; };
+  const auto learned = [&](const std::vector<at::Tensor>& tensors, std::size_t number) {
+    return tensors[number].data_ptr<float>();
+  };
+  NormPlaces places;
+  places.channels = static_cast<std::size_t>(norm.channels);
+  places.learned = {learned(weights_.parameters, wires.norm_weight),
+                    learned(weights_.parameters, wires.norm_bias),
+                    learned(gradients_, wires.norm_weight), learned(gradients_, wires.norm_bias)};
+  places.lines = {line(0), line(1), line(2), line(3), line(4), line(5), line(6), line(7)};
+  places.partials = partials_.data_ptr<float>();
+  return places;
+}
+
+bool DeviceArena::is_finite() {
+  refused_.zero_();
+  auto* const refused = reinterpret_cast<std::uint32_t*>(refused_.data_ptr<std::int32_t>());
+  launched(is_bf16() ? check_finite<Bf16>(gradient_big_, refused)
+                     : check_finite<float>(gradient_big_, refused));
+  launched(check_finite<float>(gradient_small_, refused));
+  return refused_.item<std::int32_t>() == 0;
+}
+
+PassTimes DeviceArena::optimizer_pass(const Rates& rates) {
+  const SteadyClock clock;
+  const TimePoint asked = clock.now();
+  TimePoint got = asked;
+  lease_.with_master([&](const gossip::MasterView&) {
+    got = clock.now();
+    rate_.fill_(rates.big.learning_rate);
+    float* const x = master_.data_ptr<float>();
+    float* const v = momenta_.data_ptr<float>();
+    const auto launch = [&](auto args, const SgdStep& step) {
+      args.learning_rate = rate_.data_ptr<float>();
+      args.refused = reinterpret_cast<const std::uint32_t*>(refused_.data_ptr<std::int32_t>());
+      args.momentum = step.momentum;
+      args.weight_decay = step.weight_decay;
+      launched(launch_sgd(args, current_stream()));
+    };
+    if (is_bf16()) {
+      launch(sgd_args<Bf16>(x, gradient_big_, v, working_big_), rates.big);
+    } else {
+      launch(sgd_args<float>(x, gradient_big_, v, working_big_), rates.big);
+    }
+    launch(sgd_args<float>(x + split_, gradient_small_, v + split_, working_small_), rates.small);
+    // The forward pass does not read running statistics, so a batch moves the master's directly.
+    const std::int64_t size = signed_of(model_.layout.size());
+    const std::int64_t channels = model_.bn_channels;
+    master_.narrow(0, size, channels).lerp_(lines_.narrow(0, 0, channels), kNormMomentum);
+    master_.narrow(0, size + channels, channels)
+        .lerp_(lines_.narrow(0, channels, channels), kNormMomentum);
+    ++batches_tracked_;
+    written_.record();
+  });
+  return {seconds(got - asked), seconds(clock.now() - got)};
+}
+
+void DeviceArena::adopt(const Replica& replica) {
+  lease_.with_master([&](const gossip::MasterView&) { load(replica, {}); });
+}
+
+Replica DeviceArena::snapshot() {
+  const c10::DeviceGuard guard(device_);
+  Replica replica;
+  lease_.with_master([&](const gossip::MasterView&) {
+    written_.synchronize();
+    const at::Tensor host = master_.to(at::kCPU);
+    const std::span<const float> values = floats_of(host);
+    const std::size_t size = model_.layout.size();
+    const std::size_t channels = model_.layout.bn_channels();
+    const auto take = [&](std::size_t begin, std::size_t count, std::vector<float>& to) {
+      to.assign(values.begin() + signed_of(begin), values.begin() + signed_of(begin + count));
+    };
+    take(0, size, replica.parameters);
+    take(size, channels, replica.bn_mean);
+    take(size + channels, channels, replica.bn_variance);
+    replica.batches_tracked = batches_tracked_;
+  });
+  return replica;
+}
+
+std::vector<float> DeviceArena::momenta() const {
+  const at::Tensor host = momenta_.to(at::kCPU);
+  const std::span<const float> values = floats_of(host);
+  return {values.begin(), values.end()};
+}
+
+void DeviceArena::with_device_master(const std::function<void(const MasterPlaces&)>& job) {
+  const c10::DeviceGuard guard(device_);
+  lease_.with_master([&](const gossip::MasterView&) {
+    float* const x = master_.data_ptr<float>();
+    float* const mean = x + model_.layout.size();
+    job({x, mean, mean + model_.layout.bn_channels(), written_.event()});
+  });
+}
+
+void DeviceArena::HostMaster::with_master(const std::function<void(gossip::MasterView)>& job) {
+  arena_.with_device_master([&](const MasterPlaces&) {
+    arena_.written_.synchronize();
+    if (!staging_.defined())
+      staging_ =
+          at::empty(arena_.master_.sizes(), at::TensorOptions(at::kFloat).pinned_memory(true));
+    staging_.copy_(arena_.master_);
+    const std::span<float> values = floats_of(staging_);
+    const std::size_t size = arena_.model_.layout.size();
+    const std::size_t channels = arena_.model_.layout.bn_channels();
+    job({values.first(size), values.subspan(size, channels),
+         values.subspan(size + channels, channels)});
+    arena_.master_.copy_(staging_);
+  });
+}
+
+}  // namespace starling::training::cuda

@@ -1,0 +1,105 @@
+#include "training/cuda/engine.h"
+
+#include "training/layered_step.h"
+
+#include <ATen/Context.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <cmath>
+
+namespace starling::training::cuda {
+namespace {
+
+// Steps before a capture: libraries choose algorithms and take their work space.
+constexpr int kWarmUp = 3;
+
+}  // namespace
+
+class CudaEngine::Layers {
+ public:
+  virtual ~Layers() = default;
+  virtual at::Tensor forward_backward(const StepJob& job) = 0;
+};
+
+template <class T>
+class CudaEngine::LayersOf final : public Layers {
+ public:
+  LayersOf(const Model& model, const DeviceArena& arena)
+      : step_(model, arena.weights(), arena.gradients(), [&arena](const UnitWiring& wires) {
+          return DeviceNorm<T>(arena.norm_places(wires));
+        }) {}
+  at::Tensor forward_backward(const StepJob& job) override { return step_.forward_backward(job); }
+
+ private:
+  LayeredStep<T, DeviceNorm<T>> step_;
+};
+
+CudaEngine::CudaEngine(const Model& model, const ResolvedDevice& device, const Replica& replica,
+                       std::span<const float> momenta)
+    : model_(model),
+      stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true,
+                                           static_cast<c10::DeviceIndex>(device.index))),
+      arena_(model, device, replica, momenta) {
+  at::globalContext().setBenchmarkCuDNN(true);
+  if (arena_.is_bf16()) {
+    layers_ = std::make_unique<LayersOf<Bf16>>(model_, arena_);
+  } else {
+    layers_ = std::make_unique<LayersOf<float>>(model_, arena_);
+  }
+}
+
+CudaEngine::~CudaEngine() = default;
+
+void CudaEngine::capture(const BatchTensors& batch, double label_smoothing) {
+  graph_.reset();
+  const auto device = at::TensorOptions().device(stream_.device());
+  images_ =
+      at::empty(batch.images.sizes(), device.dtype(at::kFloat), at::MemoryFormat::ChannelsLast);
+  labels_ = at::empty(batch.labels.sizes(), device.dtype(at::kLong));
+  label_smoothing_ = label_smoothing;
+  images_.copy_(batch.images);
+  labels_.copy_(batch.labels);
+  const StepJob job{images_, labels_, images_.size(0), label_smoothing};
+  for (int i = 0; i < kWarmUp; ++i) arena_.loss().copy_(layers_->forward_backward(job));
+  stream_.synchronize();
+  auto graph = std::make_unique<at::cuda::CUDAGraph>();
+  // Codec jobs on other threads go on meanwhile.
+  graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+  arena_.loss().copy_(layers_->forward_backward(job));
+  graph->capture_end();
+  graph_ = std::move(graph);
+}
+
+Engine::Outcome CudaEngine::compute(const BatchTensors& batch, double label_smoothing) {
+  const c10::cuda::CUDAStreamGuard guard(stream_);
+  if (graph_ == nullptr || images_.sizes() != batch.images.sizes() ||
+      label_smoothing_ != label_smoothing) {
+    capture(batch, label_smoothing);
+  } else {
+    images_.copy_(batch.images, /*non_blocking=*/true);
+    labels_.copy_(batch.labels, /*non_blocking=*/true);
+  }
+  graph_->replay();
+  const bool finite = arena_.is_finite();
+  const auto loss = arena_.loss().item<double>();
+  return {loss, finite && std::isfinite(loss)};
+}
+
+PassTimes CudaEngine::optimizer_pass(const Rates& rates) {
+  const c10::cuda::CUDAStreamGuard guard(stream_);
+  return arena_.optimizer_pass(rates);
+}
+
+void CudaEngine::adopt(const Replica& replica) {
+  const c10::cuda::CUDAStreamGuard guard(stream_);
+  arena_.adopt(replica);
+}
+
+Replica CudaEngine::snapshot() { return arena_.snapshot(); }
+
+std::vector<float> CudaEngine::momenta() {
+  const c10::cuda::CUDAStreamGuard guard(stream_);
+  return arena_.momenta();
+}
+
+}  // namespace starling::training::cuda

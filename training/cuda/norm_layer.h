@@ -1,0 +1,79 @@
+// DeviceNorm: one layer's normalisation on a GPU, as LayeredStep uses it.
+//
+// Includes torch: for this folder's .cc files only.
+#pragma once
+
+#include "training/cuda/launch_norm.h"
+#include "training/models/plan.h"
+
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+
+namespace starling::training::cuda {
+
+// Throws what a launch said, as LibTorch throws: torch_guard.h makes an Error of it.
+inline void launched(const char* wrong) { TORCH_CHECK(wrong == nullptr, wrong); }
+
+// The memory of one layer, all on the device.
+struct NormPlaces {
+  std::size_t channels = 0;
+  NormLearned learned;
+  NormLines lines;
+  float* partials = nullptr;  // shared by all layers
+};
+
+// Launches on the current stream. Lives as long as its layer; one thread.
+template <class T>
+class DeviceNorm {
+ public:
+  explicit DeviceNorm(const NormPlaces& places) : places_(places) {}
+
+  struct Apply {
+    const T* x = nullptr;
+    const T* residual = nullptr;
+    const DeviceNorm* residual_norm = nullptr;
+    T* y = nullptr;
+  };
+  struct Backward {
+    const T* x = nullptr;
+    T* g = nullptr;
+    const T* more = nullptr;
+    const T* y = nullptr;
+    T* dx = nullptr;
+    bool relu = true;
+  };
+
+  void measure(const T* x, std::size_t rows) {
+    launched(launch_norm_measure(layer(x, rows), stream()));
+  }
+  void apply(const Apply& args, std::size_t rows) const {
+    const NormLines& own = places_.lines;
+    const DeviceNorm* beside = args.residual_norm;
+    const NormApply<T> what{args.x,
+                            args.residual,
+                            args.y,
+                            own.scale,
+                            own.shift,
+                            beside == nullptr ? nullptr : beside->places_.lines.scale,
+                            beside == nullptr ? nullptr : beside->places_.lines.shift};
+    launched(launch_norm_apply(layer(args.x, rows), what, stream()));
+  }
+  void backward(const Backward& args, std::size_t rows) {
+    const NormBackward<T> what{args.g, args.more, args.y, args.dx, args.relu};
+    launched(launch_norm_backward(layer(args.x, rows), what, stream()));
+  }
+
+ private:
+  [[nodiscard]] NormLayer<T> layer(const T* x, std::size_t rows) const {
+    return {{rows, places_.channels},
+            {x, places_.learned, places_.lines, kNormEpsilon},
+            places_.partials};
+  }
+  [[nodiscard]] static Stream stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
+
+  NormPlaces places_;
+};
+
+}  // namespace starling::training::cuda

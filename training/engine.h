@@ -1,0 +1,54 @@
+// Engine: where a replica lives and learns, the CPU's memory and cores or a GPU's.
+//
+// Includes torch: for this folder's .cc files and their tests only.
+#pragma once
+
+#include "gossip/delta/master.h"
+#include "training/batch_tensors.h"
+#include "training/optimizer.h"
+#include "training/replica.h"
+
+#include <memory>
+#include <vector>
+
+namespace starling::training {
+
+// What the optimizer pass needs.
+struct Rates {
+  SgdStep big;    // tensors of rank >= 2
+  SgdStep small;  // the rest: no weight decay
+};
+struct PassTimes {
+  double wait_s = 0;  // for the lease
+  double hold_s = 0;
+};
+
+// Master, momenta, gradients and working copy of one replica, and what computes with them.
+//
+// Owned by the stepper; lives on the train thread, except for master() and snapshot(), which any
+// thread may use. Throws what LibTorch throws.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  struct Outcome {
+    double loss = 0;      // mean over the batch
+    bool finite = false;  // the loss and all gradients
+  };
+  // Forward and backward; the gradients stay here for the optimizer pass. The tensors are on the
+  // host.
+  [[nodiscard]] virtual Outcome compute(const BatchTensors& batch, double label_smoothing) = 0;
+  // The optimizer pass under the lease, and the batch's statistics into the master's.
+  [[nodiscard]] virtual PassTimes optimizer_pass(const Rates& rates) = 0;
+  // Instead of it, where the outcome was not finite: the last compute() leaves no trace.
+  virtual void discard() = 0;
+
+  // Replaces all values between two steps; momenta become zero.
+  virtual void adopt(const Replica& replica) = 0;
+  // Copies of the master, under the lease, and of the momenta (train thread).
+  [[nodiscard]] virtual Replica snapshot() = 0;
+  [[nodiscard]] virtual std::vector<float> momenta() = 0;
+  [[nodiscard]] virtual gossip::MasterPort& master() = 0;
+};
+
+}  // namespace starling::training
