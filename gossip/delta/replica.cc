@@ -13,10 +13,6 @@ namespace starling::gossip {
 
 namespace {
 
-Hash hash_of_reference(const FlatVector& reference) {
-  return hash_of(std::as_bytes(reference.values()));
-}
-
 std::string text_of(const EdgeEnds& edge) {
   return "edge " + short_form(edge.lower) + " - " + short_form(edge.higher);
 }
@@ -34,16 +30,15 @@ struct OwnPayload {
 struct PayloadOrder {
   Level level;
   Statistics statistics;
-  Isa isa;
 };
-Result<OwnPayload> make_payload(const Layout& layout, const MasterView& master,
-                                std::span<const float> reference, const PayloadOrder& order,
-                                Carry& carry) {
+Result<OwnPayload> make_payload(LentMaster& master, const Reference& reference,
+                                const PayloadOrder& order, Carry& carry) {
   Carry next = carry;  // so that a refusal by the statistics leaves it alone as well
-  TRY(Encoded encoded, encode(layout, {master.parameters, reference},
-                              {.level = order.level, .isa = order.isa}, next));
-  if (order.statistics == Statistics::with)
-    TRY_VOID(append_statistics({master.bn_mean, master.bn_variance}, encoded.bytes));
+  TRY(Encoded encoded, master.encode(&reference, order.level, next));
+  if (order.statistics == Statistics::with) {
+    TRY(const ChannelStatistics own, master.statistics());
+    TRY_VOID(append_statistics(own, encoded.bytes));
+  }
   carry = std::move(next);
   return OwnPayload{{order.level, order.statistics, share(std::move(encoded.bytes))},
                     encoded.figures};
@@ -57,8 +52,8 @@ struct Exchange {
   ByteView own_bytes;
   ByteView their_bytes;
 };
-void apply(const Exchange& exchange, const MasterView& master, std::span<float> reference, Isa isa,
-           ExchangeDone& done) {
+Result<void> apply(const Exchange& exchange, LentMaster& master, Reference& reference, Isa isa,
+                   ExchangeDone& done) {
   const ExchangeTerms& terms = exchange.terms;
   STARLING_CHECK(terms.weight.of_128 >= 1 && terms.weight.of_128 <= 64);
   const DeltaPair pair{exchange.own.delta, exchange.theirs.delta, terms.own_side};
@@ -69,33 +64,35 @@ void apply(const Exchange& exchange, const MasterView& master, std::span<float> 
       done.scale = static_cast<float>(static_cast<double>(terms.max_norm) / norm);
   }
   const float factor = done.scale * terms.weight.value();
-  done.norm = as_float(apply_exchange(pair, factor, {master.parameters, reference}, isa));
-  if (fault::planted("replica.residual_dropped"))
-    std::ranges::copy(reference, master.parameters.begin());
-  if (!exchange.theirs.statistics.empty())
-    pool_statistics(exchange.theirs.statistics, terms.weight, {master.bn_mean, master.bn_variance});
+  TRY(const double norm, master.apply(pair, factor, reference));
+  done.norm = as_float(norm);
+  if (fault::planted("replica.residual_dropped")) master.overwrite(reference);
+  if (!exchange.theirs.statistics.empty()) {
+    TRY(const ChannelStatistics own, master.statistics());
+    pool_statistics(exchange.theirs.statistics, terms.weight, own);
+  }
   const bool own_is_lower = terms.own_side == Side::lower;
   done.chain = next_chain(terms.chain, own_is_lower ? exchange.own_bytes : exchange.their_bytes,
                           own_is_lower ? exchange.their_bytes : exchange.own_bytes);
-}
-
-void decode_into(const DeltaView& view, std::span<float> out, Isa isa) {
-  for (std::size_t block = 0; block < view.layout().blocks(); ++block)
-    decode_block(view, block, out.subspan(block * kBlock, kBlock), isa);
+  return {};
 }
 
 }  // namespace
-
-Hash hash_of_block(std::span<const float> reference, std::size_t block) {
-  return hash_of(std::as_bytes(reference.subspan(block * kBlock, kBlock)));
-}
 
 Hash next_chain(const Hash& chain, ByteView lower, ByteView higher) {
   return Hasher().add(chain.view()).add(lower).add(higher).finish();
 }
 
 Replica::Replica(const Layout& layout, MasterPort& master, Genesis genesis, ReplicaOptions options)
-    : layout_(layout), master_(master), genesis_(std::move(genesis)), options_(options) {}
+    : Replica(layout, std::make_unique<HostVectors>(layout, master, options.isa),
+              std::move(genesis), options) {}
+
+Replica::Replica(const Layout& layout, std::unique_ptr<ReplicaVectors> vectors, Genesis genesis,
+                 ReplicaOptions options)
+    : layout_(layout),
+      vectors_(std::move(vectors)),
+      genesis_(std::move(genesis)),
+      options_(options) {}
 
 CodecOutcome Replica::run(const CodecJob& job) {
   return {edge_of(job), std::visit([this](const auto& one) { return run_job(one); }, job)};
@@ -104,7 +101,7 @@ CodecOutcome Replica::run(const CodecJob& job) {
 std::span<const float> Replica::reference(const EdgeEnds& edge) const {
   const auto found = edges_.find(edge);
   if (found == edges_.end()) return {};
-  return found->second.reference.values();
+  return found->second.reference->values();
 }
 
 Result<Replica::Edge*> Replica::find(const EdgeEnds& edge) {
@@ -119,7 +116,7 @@ Result<Replica::Edge*> Replica::find_or_make(const EdgeEnds& edge) {
     found->second.carry = {};
     return &found->second;
   }
-  TRY(FlatVector reference, FlatVector::make(layout_.size()));
+  TRY(auto reference, vectors_->make_reference());
   return &edges_.emplace(edge, Edge{std::move(reference), {}}).first->second;
 }
 
@@ -129,7 +126,8 @@ Result<void> Replica::compare_spot(const Edge& edge, const std::optional<Spot>& 
     return fail(Errc::bad_message, Doing::exchanging,
                 "a hash of block " + std::to_string(spot->block) + " of " +
                     std::to_string(layout_.blocks()));
-  if (hash_of_block(edge.reference.values(), spot->block) != spot->hash)
+  TRY(const Hash own, edge.reference->hash_of_block(spot->block));
+  if (own != spot->hash)
     return fail(
         Errc::corrupt, Doing::exchanging,
         "block " + std::to_string(spot->block) + " of the reference differs from the neighbour's");
@@ -139,39 +137,36 @@ Result<void> Replica::compare_spot(const Edge& edge, const std::optional<Spot>& 
 Result<CodecDone> Replica::run_job(const OfferJob& job) {
   STARLING_CHECK_OP(job.spot_block, <, layout_.blocks());
   TRY(Edge * edge, find(job.edge));
-  Result<OwnPayload> own = fail(Errc::internal, Doing::encoding_delta, "the master was not lent");
-  master_.with_master([&](MasterView master) {
-    own = make_payload(layout_, master, edge->reference.values(),
-                       {job.level, job.statistics, options_.isa}, edge->carry);
-  });
-  if (!own) return fail(std::move(own).error());
-  const Hash spot = hash_of_block(edge->reference.values(), job.spot_block);
-  return OfferDone{std::move(own->payload), {job.spot_block, spot}, own->figures};
+  OfferDone done;
+  TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {
+    TRY(OwnPayload own,
+        make_payload(master, *edge->reference, {job.level, job.statistics}, edge->carry));
+    done.payload = std::move(own.payload);
+    done.figures = own.figures;
+    return {};
+  }));
+  TRY(const Hash spot, edge->reference->hash_of_block(job.spot_block));
+  done.spot = {job.spot_block, spot};
+  return done;
 }
 
 Result<CodecDone> Replica::run_job(const AnswerJob& job) {
   TRY(Edge * edge, find(job.terms.edge));
   TRY(PayloadView theirs, parse_payload(layout_, job.theirs));
   TRY_VOID(compare_spot(*edge, job.their_spot));
-  Result<CodecDone> result = fail(Errc::internal, Doing::encoding_delta, "the master was not lent");
+  ExchangeDone done;
   // One lease for both halves: the answer encodes exactly the x that the increment changes.
-  master_.with_master([&](MasterView master) {
-    auto own = make_payload(layout_, master, edge->reference.values(),
-                            {job.own_level, job.theirs.statistics, options_.isa}, edge->carry);
-    if (!own) {
-      result = fail(std::move(own).error());
-      return;
-    }
-    const auto view = parse_payload(layout_, own->payload);
+  TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {
+    TRY(OwnPayload own, make_payload(master, *edge->reference,
+                                     {job.own_level, job.theirs.statistics}, edge->carry));
+    const auto view = parse_payload(layout_, own.payload);
     STARLING_CHECK(view.has_value());
-    ExchangeDone done;
-    done.answer = own->payload;
-    done.figures = own->figures;
-    apply({job.terms, *view, theirs, *own->payload.bytes, *job.theirs.bytes}, master,
-          edge->reference.values(), options_.isa, done);
-    result = std::move(done);
-  });
-  return result;
+    done.answer = own.payload;
+    done.figures = own.figures;
+    return apply({job.terms, *view, theirs, *own.payload.bytes, *job.theirs.bytes}, master,
+                 *edge->reference, options_.isa, done);
+  }));
+  return done;
 }
 
 Result<CodecDone> Replica::run_job(const ApplyJob& job) {
@@ -180,37 +175,36 @@ Result<CodecDone> Replica::run_job(const ApplyJob& job) {
   TRY(PayloadView own, parse_payload(layout_, job.own));
   TRY_VOID(compare_spot(*edge, job.their_spot));
   ExchangeDone done;
-  master_.with_master([&](MasterView master) {
-    if (fault::planted("replica.late_answer_overwrites"))
-      std::ranges::copy(edge->reference.values(), master.parameters.begin());
-    apply({job.terms, own, theirs, *job.own.bytes, *job.theirs.bytes}, master,
-          edge->reference.values(), options_.isa, done);
-  });
+  TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {
+    if (fault::planted("replica.late_answer_overwrites")) master.overwrite(*edge->reference);
+    return apply({job.terms, own, theirs, *job.own.bytes, *job.theirs.bytes}, master,
+                 *edge->reference, options_.isa, done);
+  }));
   return done;
 }
 
 Result<CodecDone> Replica::run_job(const GenesisJob& job) {
   TRY(Edge * edge, find_or_make(job.edge));
-  const auto values = edge->reference.values();
-  std::ranges::fill(values, 0.0F);
-  genesis_(values);
-  if (!genesis_hash_) genesis_hash_ = hash_of_reference(edge->reference);
+  TRY_VOID(edge->reference->fill(genesis_));
+  if (!genesis_hash_) {
+    TRY(genesis_hash_, edge->reference->hash());
+  }
   return ReferenceSet{*genesis_hash_, nullptr};
 }
 
 Result<CodecDone> Replica::run_job(const SnapshotJob& job) {
-  Result<Encoded> encoded = fail(Errc::internal, Doing::encoding_delta, "the master was not lent");
-  Carry unused;
-  master_.with_master([&](MasterView master) {
-    encoded =
-        encode(layout_, {master.parameters, {}}, {.level = Level::l6, .isa = options_.isa}, unused);
-  });
-  if (!encoded) return fail(std::move(encoded).error());
+  Encoded encoded;
+  TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {
+    Carry unused;
+    TRY(encoded, master.encode(nullptr, Level::l6, unused));
+    return {};
+  }));
   TRY(Edge * edge, find_or_make(job.edge));
-  const auto view = parse_delta(layout_, Level::l6, encoded->bytes);
+  const auto view = parse_delta(layout_, Level::l6, encoded.bytes);
   STARLING_CHECK(view.has_value());
-  decode_into(*view, edge->reference.values(), options_.isa);
-  return ReferenceSet{hash_of_reference(edge->reference), share(std::move(encoded->bytes))};
+  TRY_VOID(edge->reference->install(*view));
+  TRY(const Hash hash, edge->reference->hash());
+  return ReferenceSet{hash, share(std::move(encoded.bytes))};
 }
 
 Result<CodecDone> Replica::run_job(const InstallJob& job) {
@@ -218,10 +212,10 @@ Result<CodecDone> Replica::run_job(const InstallJob& job) {
     return fail(Errc::bad_message, Doing::opening_edge, "a snapshot without bytes");
   TRY(DeltaView view, parse_delta(layout_, Level::l6, *job.bytes));
   TRY(Edge * edge, find_or_make(job.edge));
-  decode_into(view, edge->reference.values(), options_.isa);
-  const Hash hash = hash_of_reference(edge->reference);
+  TRY_VOID(edge->reference->install(view));
+  TRY(const Hash hash, edge->reference->hash());
   if (fault::planted("replica.snapshot_for_another_edge")) {
-    genesis_(edge->reference.values());
+    TRY_VOID(edge->reference->fill(genesis_));
   } else if (hash != job.expected) {
     edges_.erase(job.edge);
     return fail(Errc::corrupt, Doing::opening_edge,

@@ -3,12 +3,13 @@
 
 #include "gossip/delta/codec.h"
 #include "gossip/delta/exchange.h"
-#include "gossip/delta/flat_vector.h"
+#include "gossip/delta/host_vectors.h"
 #include "gossip/delta/jobs.h"
 #include "gossip/delta/master.h"
+#include "gossip/delta/vectors.h"
 
-#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -20,7 +21,7 @@ struct ReplicaOptions {
 
 // The references of all edges, and the arithmetic between them and the master parameters.
 //
-// Owned by the node's shell; `layout` and `master` must outlive it. Lives on the codec lane of the
+// Owned by the node's shell; `layout` must outlive it. Lives on the codec lane of the
 // pool: one job at a time, in the order in which the state machines returned them. Holds this
 // node's copy of what each edge shares. Costs one model of memory for each edge and nothing else of
 // that size; a job that is refused changes nothing, except that a refused InstallJob forgets its
@@ -37,9 +38,13 @@ struct ReplicaOptions {
 class Replica {
  public:
   // Fills a zeroed span of Layout::size() values with the genesis parameters, padding left zero.
-  using Genesis = std::function<void(std::span<float>)>;
+  using Genesis = Reference::Fill;
 
+  // Over vectors in host memory; `layout` and `master` must outlive it.
   Replica(const Layout& layout, MasterPort& master, Genesis genesis, ReplicaOptions options = {});
+  // Over vectors wherever they lie.
+  Replica(const Layout& layout, std::unique_ptr<ReplicaVectors> vectors, Genesis genesis,
+          ReplicaOptions options = {});
 
   // Does one job and says what came of it.
   //
@@ -47,13 +52,13 @@ class Replica {
   // Thread:  the codec lane.
   [[nodiscard]] CodecOutcome run(const CodecJob& job);
 
-  // The reference of an edge, empty if there is none.
+  // The reference of an edge, empty if there is none or it is not in host memory.
   [[nodiscard]] std::span<const float> reference(const EdgeEnds& edge) const;
   [[nodiscard]] std::size_t edges() const { return edges_.size(); }
 
  private:
   struct Edge {
-    FlatVector reference;
+    std::unique_ptr<Reference> reference;
     Carry carry;
   };
 
@@ -70,15 +75,12 @@ class Replica {
   [[nodiscard]] Result<void> compare_spot(const Edge& edge, const std::optional<Spot>& spot) const;
 
   const Layout& layout_;
-  MasterPort& master_;
+  std::unique_ptr<ReplicaVectors> vectors_;
   Genesis genesis_;
   ReplicaOptions options_;
   std::map<EdgeEnds, Edge> edges_;
   std::optional<Hash> genesis_hash_;  // worked out once: 0.13 s for ResNet-50
 };
-
-// Hash of one block of a reference: what a Spot carries.
-[[nodiscard]] Hash hash_of_block(std::span<const float> reference, std::size_t block);
 
 // The next value of an edge's hash chain: H(chain | payload of the lower | payload of the higher).
 [[nodiscard]] Hash next_chain(const Hash& chain, ByteView lower, ByteView higher);
