@@ -1,0 +1,299 @@
+// The kernels on a GPU against the CPU's code: launches, the real crew, the device codec.
+#include "gossip/delta/exchange.h"
+#include "tests/gossip/delta/models.h"
+#include "training/cpu/norm.h"
+#include "training/cuda/device_codec.h"
+#include "training/cuda/launch_norm.h"
+#include "training/cuda/launch_optimizer.h"
+#include "training/models/plan.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <limits>
+#include <utility>
+#include <vector>
+
+using namespace starling;
+using namespace starling::training;
+using gossip::kBlock;
+using gossip::Layout;
+using gossip::Level;
+using gossip::testing::kShapes;
+using gossip::testing::Shape;
+
+namespace {
+
+// Before main(), so that the whole binary is skipped (exit 77) where there is no device.
+[[maybe_unused]] const bool kDevice = [] {
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error == cudaSuccess && devices > 0) return true;
+  std::clog << "skipped: no CUDA device here (" << cudaGetErrorString(error) << ")\n";
+  std::_Exit(77);
+}();
+
+// A copy of host values on the device.
+template <class T>
+class OnDevice {
+ public:
+  explicit OnDevice(const std::vector<T>& values) : count_(values.size()) {
+    auto made = cuda::DeviceArray<T>::make(count_, Doing::training);
+    REQUIRE(made.has_value());
+    array_ = std::move(*made);
+    const auto copied =
+        cudaMemcpy(array_.get(), values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice);
+    REQUIRE(copied == cudaSuccess);
+  }
+  [[nodiscard]] T* get() const { return array_.get(); }
+  // Waits for everything that was launched.
+  [[nodiscard]] std::vector<T> read() const {
+    std::vector<T> values(count_);
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    const auto copied =
+        cudaMemcpy(values.data(), array_.get(), count_ * sizeof(T), cudaMemcpyDeviceToHost);
+    REQUIRE(copied == cudaSuccess);
+    return values;
+  }
+
+ private:
+  std::size_t count_;
+  cuda::DeviceArray<T> array_;
+};
+
+template <class A, class B>
+bool same_bytes(const A& a, const B& b) {
+  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
+}
+
+void launched(const char* wrong) {
+  if (wrong != nullptr) FAIL(wrong);
+}
+
+template <class T>
+std::vector<T> random_values(std::size_t n, Rng& rng, double spread, double mean) {
+  std::vector<T> values(n);
+  for (T& value : values)
+    cuda::narrow(static_cast<float>((rng.unit() - 0.5) * spread + mean), value);
+  return values;
+}
+
+template <class T>
+void check_sgd() {
+  constexpr std::size_t kValues = 1'000'000;
+  Rng rng(3);
+  auto x = random_values<float>(kValues, rng, 2, 0);
+  const auto g = random_values<T>(kValues, rng, 0.1, 0);
+  auto v = random_values<float>(kValues, rng, 1, 0);
+  std::vector<T> w(kValues);
+  const OnDevice<float> device_x(x);
+  const OnDevice<T> device_g(g);
+  const OnDevice<float> device_v(v);
+  const OnDevice<T> device_w(w);
+  const OnDevice<float> rate({0.03F});
+  const OnDevice<std::uint32_t> refused({0});
+  const cuda::SgdArgs<T> args{device_x.get(), device_g.get(), device_v.get(),
+                              device_w.get(), kValues,        rate.get(),
+                              refused.get(),  0.9F,           1e-4F};
+  for (int step = 0; step < 3; ++step) {
+    launched(cuda::launch_sgd(args, nullptr));
+    sgd_pass(SgdRange<T>{x, g, v, w}, {0.03F, 0.9F, 1e-4F});
+  }
+  CHECK(same_bytes(device_x.read(), x));
+  CHECK(same_bytes(device_v.read(), v));
+  CHECK(same_bytes(device_w.read(), w));
+
+  const OnDevice<std::uint32_t> bad({1});
+  cuda::SgdArgs<T> stopped = args;
+  stopped.refused = bad.get();
+  launched(cuda::launch_sgd(stopped, nullptr));
+  CHECK(same_bytes(device_x.read(), x));
+}
+
+template <class T>
+void check_finite() {
+  Rng rng(5);
+  auto values = random_values<T>(100'000, rng, 2, 0);
+  const auto found = [&] {
+    const OnDevice<T> device(values);
+    const OnDevice<std::uint32_t> refused({0});
+    launched(cuda::launch_finite_check(device.get(), values.size(), refused.get(), nullptr));
+    return refused.read().front();
+  };
+  CHECK(found() == 0);
+  cuda::narrow(std::numeric_limits<float>::infinity(), values[77'777]);
+  CHECK(found() == 1);
+}
+
+double apart(const std::vector<float>& a, const std::vector<float>& b) {
+  double most = 0;
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+    largest = std::max(largest, std::abs(static_cast<double>(a[i])));
+  }
+  return most / largest;
+}
+
+// fp32, where nearly all differences are those of sums; the passes themselves are compared with the
+// CPU's in norm_test.cc.
+void check_norm(std::size_t rows, std::size_t channels) {
+  Rng rng(7);
+  const auto x = random_values<float>(rows * channels, rng, 4, 3);
+  auto g = random_values<float>(rows * channels, rng, 2, 0);
+  const auto weight = random_values<float>(channels, rng, 1, 1);
+  const auto bias = random_values<float>(channels, rng, 1, 0);
+  const OnDevice<float> device_x(x);
+  const OnDevice<float> device_g(g);
+  const OnDevice<float> device_weight(weight);
+  const OnDevice<float> device_bias(bias);
+  const OnDevice<float> device_y(std::vector<float>(x.size()));
+  const OnDevice<float> gradients(std::vector<float>(2 * channels));
+  const OnDevice<float> lines(std::vector<float>(8 * channels));
+  const auto plan = cuda::NormPlan::make({rows, channels});
+  const OnDevice<float> partials(std::vector<float>(plan.partials()));
+  const auto line = [&](std::size_t number) { return lines.get() + number * channels; };
+  const cuda::NormLayer<float> layer{
+      {rows, channels},
+      {device_x.get(),
+       {device_weight.get(), device_bias.get(), gradients.get(), gradients.get() + channels},
+       {line(0), line(1), line(2), line(3), line(4), line(5), line(6), line(7)},
+       kNormEpsilon},
+      partials.get()};
+  launched(cuda::launch_norm_measure(layer, nullptr));
+  launched(cuda::launch_norm_apply(
+      layer,
+      NormApply<float>{device_x.get(), nullptr, device_y.get(), line(3), line(4), nullptr, nullptr},
+      nullptr));
+  const OnDevice<float> device_dx(std::vector<float>(x.size()));
+  launched(cuda::launch_norm_backward(
+      layer, cuda::NormBackward<float>{device_g.get(), nullptr, nullptr, device_dx.get(), false},
+      nullptr));
+
+  Norm<float> norm(channels, gossip::Isa::scalar);
+  std::vector<float> weight_gradient(channels);
+  std::vector<float> bias_gradient(channels);
+  const NormWeights weights{weight, bias, weight_gradient, bias_gradient};
+  std::vector<float> y(x.size());
+  std::vector<float> dx(x.size());
+  norm.measure(x.data(), rows, weights);
+  norm.apply({.x = x.data(), .y = y.data()}, rows);
+  norm.backward({.x = x.data(), .g = g.data(), .dx = dx.data(), .relu = false}, rows, weights);
+  // 2,048 additions in fp32 at most, on either side.
+  constexpr double kBound = 4'096.0 / (1 << 24);
+  CHECK(apart(y, device_y.read()) < kBound);
+  CHECK(apart(dx, device_dx.read()) < kBound);
+  const auto found = gradients.read();
+  CHECK(apart(weight_gradient, {found.begin(), found.begin() + static_cast<long>(channels)}) <
+        kBound);
+  CHECK(apart(bias_gradient, {found.begin() + static_cast<long>(channels), found.end()}) < kBound);
+}
+
+void check_codec(const Layout& layout, Shape shape) {
+  Rng rng(11 + static_cast<std::uint64_t>(shape));
+  auto made = cuda::DeviceCodec::make(layout);
+  REQUIRE(made.has_value());
+  cuda::DeviceCodec codec = std::move(*made);
+  const auto start = gossip::testing::values(layout, shape, rng);
+  const auto begin = gossip::testing::values(layout, Shape::gaussian, rng);
+  for (const Level level : gossip::testing::kLevels) {
+    CAPTURE(gossip::name_of(level));
+    auto x = start;
+    auto r = begin;
+    const OnDevice<float> device_x(x);
+    const OnDevice<float> device_r(r);
+    gossip::Carry carry;
+    gossip::Carry device_carry;
+    for (int round = 0; round < 3; ++round) {
+      const auto expected =
+          gossip::encode(layout, {x, r}, {.level = level, .isa = gossip::Isa::scalar}, carry);
+      const auto found = codec.encode({device_x.get()}, device_r.get(), level, device_carry);
+      REQUIRE(expected.has_value() == found.has_value());
+      if (!expected) break;
+      CHECK(found->bytes == expected->bytes);
+      CHECK(same_bytes(device_carry.thresholds, carry.thresholds));
+      const auto own = gossip::parse_delta(layout, level, expected->bytes);
+      REQUIRE(own.has_value());
+      // The neighbour is one that stands still where this node is.
+      const gossip::DeltaPair pair{*own, *own, gossip::Side::higher};
+      const double norm = gossip::apply_exchange(pair, 0.25F, {x, r}, gossip::Isa::scalar);
+      const auto moved = codec.apply(pair, 0.25F, {device_x.get()}, device_r.get());
+      REQUIRE(moved.has_value());
+      CHECK(*moved == norm);
+      CHECK(same_bytes(device_x.read(), x));
+      CHECK(same_bytes(device_r.read(), r));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("training/cuda/gpu") {
+  TEST_CASE("the optimizer pass gives the CPU's bytes, and changes nothing where it is refused") {
+    check_sgd<float>();
+    check_sgd<Bf16>();
+  }
+
+  TEST_CASE("a value that is not finite is found") {
+    check_finite<float>();
+    check_finite<Bf16>();
+  }
+
+  TEST_CASE("normalisation differs from the CPU's by the rounding of sums") {
+    check_norm(100'000, 64);
+    check_norm(777, 256);
+    check_norm(49, 2'048);
+  }
+
+  TEST_CASE("encode and exchange give the CPU's bytes and bits") {
+    for (const Shape shape : kShapes) {
+      CAPTURE(static_cast<int>(shape));
+      check_codec(gossip::testing::uneven_layout(), shape);
+    }
+    check_codec(gossip::testing::make_layout(gossip::testing::resnet50()), Shape::gaussian);
+  }
+
+  TEST_CASE("two deltas at different levels are applied as on the CPU, and a snapshot installed") {
+    const Layout layout = gossip::testing::uneven_layout();
+    auto made = cuda::DeviceCodec::make(layout);
+    REQUIRE(made.has_value());
+    Rng rng(13);
+    for (std::size_t i = 0; i < 7; ++i) {
+      const Level own_level = gossip::testing::kLevels[i];
+      const Level their_level = gossip::testing::kLevels[(i + 2) % 7];
+      auto x = gossip::testing::values(layout, Shape::mixed, rng);
+      auto r = gossip::testing::values(layout, Shape::gaussian, rng);
+      const auto other = gossip::testing::values(layout, Shape::laplace, rng);
+      gossip::Carry carry;
+      const auto own = gossip::encode(layout, {r, {}}, {.level = own_level}, carry);
+      const auto theirs = gossip::encode(layout, {other, {}}, {.level = their_level}, carry);
+      REQUIRE(own.has_value());
+      REQUIRE(theirs.has_value());
+      const auto own_view = gossip::parse_delta(layout, own_level, own->bytes);
+      const auto their_view = gossip::parse_delta(layout, their_level, theirs->bytes);
+      REQUIRE(own_view.has_value());
+      REQUIRE(their_view.has_value());
+      const OnDevice<float> device_x(x);
+      const OnDevice<float> device_r(r);
+      const gossip::DeltaPair pair{*own_view, *their_view, gossip::Side::lower};
+      const double norm = gossip::apply_exchange(pair, 0.5F, {x, r}, gossip::Isa::scalar);
+      const auto moved = made->apply(pair, 0.5F, {device_x.get()}, device_r.get());
+      REQUIRE(moved.has_value());
+      CHECK(*moved == doctest::Approx(norm).epsilon(1e-12));
+      CHECK(same_bytes(device_x.read(), x));
+      CHECK(same_bytes(device_r.read(), r));
+
+      const OnDevice<float> installed(std::vector<float>(layout.size()));
+      REQUIRE(made->install(*their_view, installed.get()).has_value());
+      std::vector<float> expected(layout.size());
+      for (std::size_t block = 0; block < layout.blocks(); ++block)
+        gossip::decode_block(*their_view, block,
+                             std::span(expected).subspan(block * kBlock, kBlock),
+                             gossip::Isa::scalar);
+      CHECK(same_bytes(installed.read(), expected));
+    }
+  }
+}
