@@ -1,11 +1,11 @@
 // `starling demo`: several real nodes on loopback, to the final consensus.
 #include "node/base/clock.h"
-#include "node/base/cores.h"
 #include "node/cli/demo_nodes.h"
 #include "node/cli/demo_report.h"
+#include "node/cli/demo_setup.h"
 #include "node/cli/exit_code.h"
 #include "node/cli/verb_list.h"
-#include "node/config/keys.h"
+#include "node/config/values.h"
 #include "node/control/caller.h"
 #include "node/printable.h"
 #include "node/state_dir.h"
@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <memory>
@@ -29,20 +28,12 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kDefaultNodes = 4;
 constexpr std::uint64_t kMaxNodes = 32;
 constexpr std::string_view kDefaultUntil = "samples=240000";
-constexpr std::string_view kFashionMnist = "/usr/share/datasets/fashion-mnist";
 constexpr Duration kStartLimit = std::chrono::seconds(120);
 constexpr Duration kAskEvery = std::chrono::seconds(2);
 constexpr Duration kTellEvery = std::chrono::seconds(10);
 constexpr Duration kPatience = std::chrono::seconds(2);
 constexpr Duration kLeaveLimit = std::chrono::seconds(20);
 constexpr int kPollMs = 200;
-
-// Keys that the demo decides for each node.
-bool decided_here(std::string_view key) {
-  return key == "node.dir" || key == "node.name" || key == "node.ui" || key == "net.listen" ||
-         key == "net.peers" || key == "net.advertise" || key == "http.listen" ||
-         key == "swarm.secret_file" || key == "swarm.invite";
-}
 
 // One demo from start to end. Lives for one call of the verb; one thread.
 class Demo {
@@ -53,8 +44,6 @@ class Demo {
   Result<int> run(std::uint64_t count);
 
  private:
-  Result<void> choose_folder();
-  void choose_words(std::uint64_t count);
   Result<void> start(std::uint64_t number);
   Result<std::string> wait_for_address();
   // One round: output, signals, ends, and what is due. False when every node has ended.
@@ -78,66 +67,6 @@ class Demo {
   TimePoint kill_at_ = kNever;
   int stops_ = 0;
 };
-
-Result<void> Demo::choose_folder() {
-  if (arguments_.config.forced("node.dir")) {
-    dir_ = arguments_.config.node.dir;
-    std::error_code error;
-    if (fs::exists(dir_ / "node-1", error))
-      return fail(Errc::bad_argument, Doing::starting,
-                  fmt::format("{} holds a demo already: choose a fresh --dir, or remove it",
-                              dir_.string()));
-    fs::create_directories(dir_, error);
-    if (error)
-      return fail(Errc::permission, Doing::starting,
-                  fmt::format("{}: {}", dir_.string(), error.message()));
-    return {};
-  }
-  std::error_code error;
-  auto pattern = (fs::temp_directory_path(error) / "starling-demo-XXXXXX").string();
-  if (error || ::mkdtemp(pattern.data()) == nullptr)
-    return fail(Errc::permission, Doing::starting,
-                fmt::format("{}: cannot be made; give --dir", pattern));
-  dir_ = pattern;
-  return {};
-}
-
-void Demo::choose_words(std::uint64_t count) {
-  const auto& config = arguments_.config;
-  const auto set = [&](std::string_view key, std::string_view value) {
-    words_.push_back("--set");
-    words_.push_back(fmt::format("{}={}", key, value));
-  };
-  // What was said to the demo, wherever, goes to the nodes as flags.
-  for (const auto& key : all_keys())
-    if (config.forced(key.name) && !decided_here(key.name)) set(key.name, show_value(key, config));
-  std::string data = config.data.train;
-  if (data.empty()) {
-    std::error_code error;
-    data = fs::exists(fs::path(kFashionMnist), error) ? "fashion-mnist" : "synthetic";
-    set("data.train", data);
-    if (data == "synthetic")
-      terminal_.err << "Fashion-MNIST is not installed (Debian package dataset-fashion-mnist): "
-                       "training on synthetic images\n";
-  }
-  if (!config.forced("train.model")) {
-    set("train.model", "small");
-    // Four passes over easy images: no smoothing, and steps small enough that four nodes that share
-    // the budget still take many, each with its exchange (batches of 64 end a point lower).
-    if (!config.forced("train.batch")) {
-      set("train.batch", "16");
-      if (!config.forced("train.lr")) set("train.lr", "0.05");
-    }
-    if (!config.forced("train.label_smoothing")) set("train.label_smoothing", "0");
-  }
-  if (!config.forced("train.until")) set("train.until", kDefaultUntil);
-  if (!config.forced("node.threads")) {
-    const auto cores = static_cast<std::uint64_t>(usable_cores());
-    set("node.threads", std::to_string(std::max<std::uint64_t>(1, cores / count)));
-  }
-  terminal_.err << fmt::format("{} nodes, data {}, folder {}\n", count, printable(data),
-                               dir_.string());
-}
 
 Result<void> Demo::start(std::uint64_t number) {
   const auto name = fmt::format("node-{}", number);
@@ -242,8 +171,9 @@ std::vector<DemoEnd> Demo::ends() const {
 }
 
 Result<int> Demo::run(std::uint64_t count) {
-  TRY_VOID(choose_folder());
-  choose_words(count);
+  TRY(dir_, choose_swarm_folder(arguments_.config, "demo"));
+  words_ = swarm_words(arguments_.config, count, kDefaultUntil, terminal_);
+  terminal_.err << fmt::format("{} nodes, folder {}\n", count, dir_.string());
   tell_at_ = clock_.now() + kTellEvery;
   ask_at_ = clock_.now() + kAskEvery;
   for (std::uint64_t k = 1; k <= count && stops_ == 0; ++k) {

@@ -1,4 +1,4 @@
-// The processes of `starling demo`: started, listened to, stopped, waited for.
+// The processes of `starling demo` and `starling chaos`: started, listened to, stopped, waited for.
 #pragma once
 
 #include "node/base/clock.h"
@@ -18,7 +18,7 @@ namespace starling::node {
 // One child process that runs this very binary with other words. It is in a process group of its
 // own, so that Ctrl-C reaches the demo alone, and it dies with the demo.
 //
-// Owned by the demo; the destructor kills what still runs. One thread.
+// Owned by the verb; the destructor kills what still runs. One thread.
 class DemoNode {
  public:
   // Errors:  io_failed.
@@ -30,6 +30,7 @@ class DemoNode {
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::filesystem::path& dir() const { return dir_; }
+  [[nodiscard]] pid_t pid() const { return pid_; }
   // Descriptor of what it prints; -1 after it closed.
   [[nodiscard]] int output() const { return output_; }
 

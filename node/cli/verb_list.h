@@ -7,6 +7,7 @@ namespace starling::node::verbs {
 
 int run(const Arguments& arguments, const Surroundings& surroundings);
 int demo(const Arguments& arguments, const Surroundings& surroundings);
+int chaos(const Arguments& arguments, const Surroundings& surroundings);
 int status(const Arguments& arguments, const Surroundings& surroundings);
 int members(const Arguments& arguments, const Surroundings& surroundings);
 int neighbours(const Arguments& arguments, const Surroundings& surroundings);

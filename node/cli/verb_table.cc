@@ -22,6 +22,15 @@ constexpr std::array<VerbFlag, 2> kStatusFlags{
 constexpr std::array<VerbFlag, 1> kRunFlags{
     {{"--dry-run", "", "Check everything that can be checked, print the plan, start nothing."}}};
 constexpr std::array<VerbFlag, 1> kDemoFlags{{{"--nodes", "N", "How many nodes (1 to 32)."}}};
+constexpr std::array<VerbFlag, 5> kChaosFlags{
+    {{"--json", "", "Print one JSON object at the end instead of text."},
+     {"--nodes", "N", "How many nodes begin (3 to 16); without it 5."},
+     {"--faults", "LIST",
+      "What happens, each as often as it is named: kill, stop, partition, join, leave; without it "
+      "each of them once."},
+     {"--each", "D", "How long a fault lasts, and the calm before it (3s to 1h); without it 10s."},
+     {"--schedule", "N",
+      "Seed of the order of the faults and of whom they happen to; without it 1."}}};
 constexpr std::array<VerbFlag, 2> kLeaveFlags{
     {kJson, {"--timeout", "D", "Time for the last exchange and the checkpoint."}}};
 constexpr std::array<VerbFlag, 2> kInviteFlags{
@@ -48,6 +57,10 @@ constexpr std::size_t kAny = kMaxJoinAddresses;
 constexpr std::array kVerbs{
     Verb{"demo", "", "Train with several nodes on this machine, to the final consensus.",
          KeyFlags::all, kDemoFlags, 0, 0, &verbs::demo},
+    Verb{"chaos", "",
+         "Train with several nodes on this machine, kill, stop, part, add and remove some, and "
+         "tell what that did to the training of the others.",
+         KeyFlags::all, kChaosFlags, 0, 0, &verbs::chaos},
     Verb{"run", "", "Run a node in the foreground.", KeyFlags::all, kRunFlags, 0, 0, &verbs::run},
     Verb{"status", "", "Show the running node; exit 0 when it is healthy, 1 otherwise.",
          KeyFlags::folder, kStatusFlags, 0, 0, &verbs::status},

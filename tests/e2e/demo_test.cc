@@ -39,6 +39,26 @@ TEST_SUITE("e2e/demo") {
     CHECK(result.at("images").get<int>() > 0);
   }
 
+  TEST_CASE("chaos tells what each fault did, and the nodes end with one model all the same") {
+    const TempDir dir;
+    const auto finished =
+        run_to_end({starling_binary(), "chaos", "--nodes", "4", "--each", "4s", "--faults",
+                    "kill,partition,leave", "--data", "synthetic:size=16,channels=1", "--json",
+                    "--dir", (dir.path() / "chaos").string()},
+                   300s);
+
+    INFO(finished.out << finished.err);
+    REQUIRE(finished.status == 0);
+    const auto result = nlohmann::json::parse(finished.out);
+    REQUIRE(result.at("faults").size() == 3);
+    for (const auto& fault : result.at("faults")) {
+      CHECK(fault.at("others_percent").get<double>() > 0);
+      CHECK(fault.at("whole_s").is_number());
+    }
+    CHECK(result.at("consensus").at("identical") == 3);
+    CHECK(result.at("consensus").at("of") == 3);
+  }
+
   TEST_CASE("a node alone ends with a certificate of one and never trains again in that folder") {
     const TempDir dir;
     const std::vector<std::string> arguments{"--data",  "synthetic:size=16,channels=1",

@@ -1,0 +1,306 @@
+#include "node/cli/chaos_swarm.h"
+
+#include "node/control/caller.h"
+#include "node/printable.h"
+#include "node/state_dir.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr Duration kStartLimit = std::chrono::seconds(120);
+constexpr Duration kAskEvery = std::chrono::milliseconds(500);
+constexpr Duration kPatience = std::chrono::milliseconds(400);
+constexpr int kPollMs = 50;
+
+bool contains(const ChaosSwarm::Numbers& numbers, std::size_t number) {
+  return std::ranges::find(numbers, number) != numbers.end();
+}
+
+double number_at(const Json& status, const char* group, const char* field) {
+  const auto part = status.find(group);
+  if (part == status.end() || !part->is_object()) return 0;
+  const auto value = part->find(field);
+  return value != part->end() && value->is_number() ? value->get<double>() : 0;
+}
+
+std::string text_at(const Json& object, const char* field) {
+  const auto found = object.find(field);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ChaosSwarm>> ChaosSwarm::make(fs::path dir, std::vector<std::string> words,
+                                                     std::size_t most) {
+  std::unique_ptr<ChaosSwarm> made(new ChaosSwarm(std::move(dir), std::move(words), most));
+  TRY(made->proxies_, ByteProxies::start(most));
+  return made;
+}
+
+fs::path ChaosSwarm::folder(std::size_t number) const {
+  return dir_ / fmt::format("node-{}", number);
+}
+
+Result<void> ChaosSwarm::start(std::size_t number) {
+  const auto name = fmt::format("node-{}", number);
+  Seen& node = at(number);
+  std::error_code error;
+  fs::remove(folder(number) / "address", error);  // of the process before
+  std::vector<std::string> words{"run",
+                                 "--dir",
+                                 folder(number).string(),
+                                 "--listen",
+                                 "127.0.0.1:0",
+                                 "--advertise",
+                                 proxies_->address(number - 1),
+                                 "--http",
+                                 "off",
+                                 "--ui",
+                                 "none"};
+  if (number != 1) {
+    const auto secret = folder(1) / "secret";
+    const auto limit = clock_.now() + kStartLimit;
+    while (!fs::exists(secret, error) || !fs::exists(folder(1) / "address", error)) {
+      if (at(1).process == nullptr || !at(1).here) break;  // it was here once: the secret is there
+      if (clock_.now() > limit)
+        return fail(Errc::timed_out, Doing::starting, "the first node did not start");
+      TRY_VOID(turn());
+    }
+    words.insert(words.end(), {"--secret-file", secret.string()});
+  }
+  for (std::size_t peer = 1; peer <= nodes_.size(); ++peer) {
+    if (peer == number || !at(peer).here) continue;
+    words.insert(words.end(), {"--peer", proxies_->address(peer - 1)});
+    break;
+  }
+  words.insert(words.end(), words_.begin(), words_.end());
+  node.process.reset();
+  TRY(node.process, DemoNode::start(name, folder(number), words));
+  node.here = true;
+  node.stopped = false;
+  node.ends = false;
+  node.alive.clear();
+  node.step = node.uptime_s = node.marked_step = node.marked_uptime_s = node.moved_uptime_s = 0;
+  return proxies_->open(number - 1, node.process->pid(), folder(number) / "address");
+}
+
+void ChaosSwarm::kill(std::size_t number) {
+  at(number).ends = true;
+  at(number).here = false;
+  at(number).process->signal(SIGKILL);
+  proxies_->close(number - 1);
+}
+
+void ChaosSwarm::stop(std::size_t number) {
+  at(number).stopped = true;
+  at(number).process->signal(SIGSTOP);
+}
+
+void ChaosSwarm::resume(std::size_t number) {
+  at(number).stopped = false;
+  at(number).process->signal(SIGCONT);
+}
+
+void ChaosSwarm::leave(std::size_t number) {
+  at(number).ends = true;
+  at(number).here = false;
+  at(number).process->signal(SIGTERM);
+}
+
+void ChaosSwarm::split(const Numbers& side) {
+  std::vector<int> sides(nodes_.size(), 0);
+  for (const auto number : side) sides[number - 1] = 1;
+  proxies_->split(std::move(sides));
+}
+
+void ChaosSwarm::mend() { proxies_->mend(); }
+
+Result<void> ChaosSwarm::watch(Duration time) {
+  const auto until = clock_.now() + time;
+  while (clock_.now() < until) TRY_VOID(turn());
+  return {};
+}
+
+Result<bool> ChaosSwarm::wait_whole(Duration limit) {
+  const auto until = clock_.now() + limit;
+  // What was heard before this moment is of another time.
+  for (std::size_t number = 1; number <= nodes_.size(); ++number) at(number).alive.clear();
+  while (!is_whole()) {
+    if (clock_.now() > until) return false;
+    TRY_VOID(turn());
+  }
+  return true;
+}
+
+bool ChaosSwarm::is_whole() const {
+  return std::ranges::all_of(nodes_, [this](const Seen& watcher) {
+    return !watcher.here || std::ranges::all_of(nodes_, [&](const Seen& other) {
+      return !other.here || (!other.id.empty() && watcher.alive.contains(other.id));
+    });
+  });
+}
+
+Result<void> ChaosSwarm::turn() {
+  std::vector<pollfd> waiting{{signals_.descriptor(), POLLIN, 0}};
+  for (const Seen& node : nodes_)
+    if (node.process && node.process->output() >= 0)
+      waiting.push_back({node.process->output(), POLLIN, 0});
+  (void)::poll(waiting.data(), waiting.size(), kPollMs);
+  if (signals_.take() > 0) return fail(Errc::cancelled, Doing::stopping, "interrupted");
+  const bool asks = clock_.now() >= ask_at_;
+  if (asks) ask_at_ = clock_.now() + kAskEvery;
+  for (std::size_t number = 1; number <= nodes_.size(); ++number) {
+    Seen& node = at(number);
+    if (!node.process) continue;
+    const bool running = node.process->running();
+    listen_to(number);
+    read_events(number);
+    if (!running && !node.ends)
+      return fail(Errc::io_failed, Doing::training,
+                  fmt::format("node-{} ended with exit {}: {}", number,
+                              node.process->exit_status().value_or(1), printable(node.last_words)));
+    if (!running) proxies_->close(number - 1);
+    if (running && asks && !node.stopped) ask(number);
+  }
+  return {};
+}
+
+void ChaosSwarm::listen_to(std::size_t number) {
+  Seen& node = at(number);
+  node.process->read_lines([&](const std::string& line) {
+    if (!line.empty()) node.last_words = line;
+  });
+}
+
+void ChaosSwarm::ask(std::size_t number) {
+  Seen& node = at(number);
+  const auto answer = ask_node(folder(number), StatusRequest{}, kPatience);
+  if (!answer) return;
+  const auto status = Json::parse(*answer, nullptr, false);
+  if (!status.is_object()) return;
+  node.status = *answer;
+  if (const auto part = status.find("node"); part != status.end() && part->is_object())
+    node.id = text_at(*part, "id");
+  const double step = number_at(status, "progress", "step");
+  const double uptime_s = number_at(status, "node", "uptime_s");
+  if (step != node.step || node.moved_uptime_s <= 0) node.moved_uptime_s = uptime_s;
+  node.pause_s = std::max(node.pause_s, uptime_s - node.moved_uptime_s);
+  node.step = step;
+  node.uptime_s = uptime_s;
+  node.alive.clear();
+  if (const auto members = status.find("members"); members != status.end() && members->is_array())
+    for (const auto& member : *members)
+      if (member.is_object() && text_at(member, "state") == "alive")
+        node.alive.insert(text_at(member, "id"));
+}
+
+// Whole lines that were written since the last look.
+void ChaosSwarm::read_events(std::size_t number) {
+  Seen& node = at(number);
+  std::ifstream file(folder(number) / "events.jsonl", std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(node.events_read));
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    node.events_read += line.size() + 1;
+    const auto event = Json::parse(line, nullptr, false);
+    if (event.is_object() && text_at(event, "event") == "member")
+      node.changes.push_back({text_at(event, "id"), text_at(event, "state"), clock_.now()});
+  }
+}
+
+ChaosSwarm::Numbers ChaosSwarm::here_without(const Numbers& some) const {
+  Numbers numbers;
+  for (std::size_t number = 1; number <= nodes_.size(); ++number)
+    if (at(number).here && !contains(some, number)) numbers.push_back(number);
+  return numbers;
+}
+
+void ChaosSwarm::mark() {
+  marked_at_ = clock_.now();
+  for (Seen& node : nodes_) {
+    node.marked_step = node.step;
+    node.marked_uptime_s = node.uptime_s;
+    node.moved_uptime_s = node.uptime_s;
+    node.pause_s = 0;
+    node.changes.clear();
+  }
+}
+
+double ChaosSwarm::steps_a_second(const Numbers& nodes) const {
+  double sum = 0;
+  for (const auto number : nodes) {
+    const Seen& node = at(number);
+    const double took = node.uptime_s - node.marked_uptime_s;
+    if (took > 0) sum += (node.step - node.marked_step) / took;
+  }
+  return sum;
+}
+
+double ChaosSwarm::longest_pause(const Numbers& nodes) const {
+  double longest = 0;
+  for (const auto number : nodes) longest = std::max(longest, at(number).pause_s);
+  return longest;
+}
+
+std::optional<double> ChaosSwarm::noticed(const Numbers& subjects, const Numbers& watchers,
+                                          std::string_view state, Who who) const {
+  std::optional<TimePoint> first;
+  std::optional<TimePoint> last;
+  for (const auto watcher : watchers) {
+    std::optional<TimePoint> here;
+    for (const auto& change : at(watcher).changes) {
+      const bool about = std::ranges::any_of(
+          subjects, [&](std::size_t number) { return at(number).id == change.member; });
+      if (!about) continue;
+      if (!first && (change.state == state || change.state == "suspect")) first = change.at;
+      if (first && change.state != "alive") first = std::min(*first, change.at);
+      if (!here && change.state == state) here = change.at;
+    }
+    // One of the subjects (a half of a partition) need not hear of the others.
+    if (!here && contains(subjects, watcher)) continue;
+    if (!here && who == Who::all) return std::nullopt;
+    if (here) last = last ? std::max(*last, *here) : *here;
+  }
+  const auto found = who == Who::first ? first : last;
+  if (!found) return std::nullopt;
+  return seconds(*found - marked_at_);
+}
+
+Result<std::vector<DemoEnd>> ChaosSwarm::finish(Duration limit) {
+  const Numbers here = here_without({});
+  for (const auto number : here) at(number).ends = true;
+  // The answer comes with the end; nobody waits for it here.
+  (void)ask_node(folder(here.front()), FinishRequest{}, kPatience);
+  const auto until = clock_.now() + limit;
+  const auto running = [&](std::size_t number) { return at(number).process->running(); };
+  while (std::ranges::any_of(here, running) && clock_.now() < until) TRY_VOID(turn());
+  std::vector<DemoEnd> ends;
+  for (const auto number : here) ends.push_back(end_of(number));
+  return ends;
+}
+
+DemoEnd ChaosSwarm::end_of(std::size_t number) const {
+  const Seen& node = at(number);
+  DemoEnd end{node.process->name(), node.process->exit_status().value_or(1), node.status, "", ""};
+  const auto file = folder(number) / "final" / "certificate.json";
+  if (const auto text = read_whole(file, std::size_t{16} << 20)) {
+    const auto certificate = Json::parse(*text, nullptr, false);
+    if (certificate.is_object()) end.hash = text_at(certificate, "hash");
+  }
+  if (end.exit_status != 0) end.reason = printable(node.last_words);
+  return end;
+}
+
+}  // namespace starling::node

@@ -1,0 +1,29 @@
+// What the local swarms of `starling demo` and `starling chaos` begin with.
+#pragma once
+
+#include "node/base/result.h"
+#include "node/cli/verbs.h"
+#include "node/config/config.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling::node {
+
+// The folder of the nodes' folders: --dir, or a new one in the temporary folder.
+//
+// Errors:  bad_argument for a folder that holds such a swarm already; permission.
+[[nodiscard]] Result<std::filesystem::path> choose_swarm_folder(const Config& config,
+                                                                std::string_view verb);
+
+// What every node of the swarm is told: what was said to the verb, and, where nothing was said, a
+// small model on data that this machine has, for as long as `until` says. Tells the terminal what
+// it chose.
+[[nodiscard]] std::vector<std::string> swarm_words(const Config& config, std::uint64_t count,
+                                                   std::string_view until,
+                                                   const Terminal& terminal);
+
+}  // namespace starling::node
