@@ -171,6 +171,7 @@ class Node final : private transport::SessionEvents,
   transport::Task<> write_incarnation(Incarnation ceiling);
   void note(const gossip::MemberChange& change) ON_IO_THREAD;
   void note(const gossip::ExchangeEvent& event) ON_IO_THREAD;
+  void note_dropped(const gossip::EdgeWasClosed& closed) ON_IO_THREAD;
   void note(gossip::Notice notice) ON_IO_THREAD;
 
   // node_access.cc: who may have a session, while files change.

@@ -156,6 +156,7 @@ void Node::note(const gossip::ExchangeEvent& event) {
     figures_.exchanges += 1;
     figures_.delta_bytes_sent += exchanged->bytes_sent;
     figures_.delta_bytes_received += exchanged->bytes_received;
+    if (exchanged->scale < 1) metrics_.add(Metric::gossip_clipped, 1);
     log_.debug("exchange", {{"what", gossip::to_string(event)}});
     return;
   }
@@ -169,8 +170,33 @@ void Node::note(const gossip::ExchangeEvent& event) {
               {{"peer", short_form(reset->peer)},
                {"reason", gossip::name_of(reset->reason)},
                {"did", "a snapshot sets the reference again; the replica is untouched"}});
+  } else if (const auto* refused = std::get_if<gossip::PayloadRefused>(&event)) {
+    metrics_.add(Metric::gossip_refused, 1);
+    log_.warn("payload.refused", {{"peer", short_form(refused->peer)},
+                                  {"why", to_string(refused->error)},
+                                  {"offences", std::to_string(refused->offences)},
+                                  {"did", "nothing of it was added"}});
+  } else if (const auto* closed = std::get_if<gossip::EdgeWasClosed>(&event);
+             closed != nullptr && closed->reason == gossip::CloseReason::misbehaved) {
+    note_dropped(*closed);
   }
   log_.debug("edge", {{"what", gossip::to_string(event)}});
+}
+
+void Node::note_dropped(const gossip::EdgeWasClosed& closed) {
+  const std::string peer = short_form(closed.peer);
+  if (closed.by == gossip::By::them) {
+    log_.warn("node.dropped",
+              {{"peer", peer},
+               {"why", "it says that what this node sent did not decode three times"},
+               {"do", "look for broken memory or another version of starling here"}});
+    return;
+  }
+  metrics_.add(Metric::gossip_dropped, 1);
+  log_.warn("neighbour.dropped", {{"peer", peer},
+                                  {"why", "too many of its payloads did not decode"},
+                                  {"did", "no edge with it for a while"}});
+  parts_.events.append("neighbour_dropped", {{"peer", to_hex(closed.peer.view())}});
 }
 
 void Node::note(gossip::Notice notice) {

@@ -101,6 +101,12 @@ NeighbourStatus neighbour_status(TimePoint now, const gossip::NeighbourView& vie
   if (view.last_exchange) one.last_exchange_s = seconds(now - *view.last_exchange);
   one.resets = view.resets;
   one.clipped = view.clipped;
+  if (view.clipped > 0) one.clip_ratio = static_cast<double>(view.last_scale);
+  one.refused = view.refused;
+  one.refused_why = view.refused_why;
+  one.offences = view.offences;
+  one.dropped = view.drops;
+  if (view.closed_until > now) one.closed_for_s = seconds(view.closed_until - now);
   one.parked = view.parked;
   return one;
 }
@@ -109,7 +115,8 @@ void fill_neighbours(TimePoint now, const StatusSources& sources, StatusSnapshot
   if (sources.gossip.mixer() == nullptr) return;
   std::vector<double> disagreements;
   for (const auto& view : sources.gossip.mixer()->neighbours()) {
-    if (view.state != gossip::EdgeState::open && view.exchanges == 0) continue;
+    const bool known = view.exchanges > 0 || view.refused > 0;
+    if (view.state != gossip::EdgeState::open && !known) continue;
     status.neighbours.push_back(
         neighbour_status(now, view, sources.gossip.membership().find(now, view.peer)));
     if (view.exchanges > 0) disagreements.push_back(view.disagreement_ratio);

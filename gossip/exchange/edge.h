@@ -38,7 +38,9 @@
 //              EdgeClose g >= known       -> closed     void
 //
 // An offer that crosses ours is never refused: ours may have been applied already. A reset counts
-// at both ends; the fourth within an hour closes the edge for ten minutes.
+// at both ends; the fourth within an hour closes the edge for ten minutes. A payload that does not
+// decode is an offence as well: the third within an hour drops the peer, which is closed as
+// `misbehaved` for a minute the first time and for twice as long each time after.
 #pragma once
 
 #include "gossip/delta/jobs.h"
@@ -83,6 +85,13 @@ struct EdgeOptions {
   std::uint32_t resets_max = 3;
   Duration reset_window = std::chrono::hours(1);
   Duration cooling = std::chrono::minutes(10);
+  // Payloads of one peer that do not decode within offence_window; with the last of them it is
+  // dropped for drop_min, doubling up to drop_max with every time. A broken machine costs the
+  // others that many resets, a liar no more.
+  std::uint32_t offences_max = 3;
+  Duration offence_window = std::chrono::hours(1);
+  Duration drop_min = std::chrono::minutes(1);
+  Duration drop_max = std::chrono::hours(1);
   // Floor of the parking time, and its factor on the average answer time (rulings 5).
   Duration park_min = std::chrono::seconds(1);
   double park_factor = 4;
@@ -159,6 +168,12 @@ class Edge {
   [[nodiscard]] bool may_offer() const;
   [[nodiscard]] bool has_session() const { return session_; }
   [[nodiscard]] bool cooling(TimePoint now) const { return now < closed_until_; }
+  // No edge with this peer before, because of what it did.
+  [[nodiscard]] TimePoint closed_until() const { return closed_until_; }
+  // Offences that still count.
+  [[nodiscard]] std::uint32_t offences(TimePoint now) const;
+  // How often the peer was dropped.
+  [[nodiscard]] std::uint32_t drops() const { return drops_; }
   [[nodiscard]] bool job_running() const { return running_.has_value(); }
   // An AnswerJob of this edge is under way.
   [[nodiscard]] bool answering() const;
@@ -237,6 +252,8 @@ class Edge {
   void reset(Turn& turn, ResetReason reason);
   void start_over(Turn& turn);
   [[nodiscard]] bool count_reset(Turn& turn);
+  // Notes an offence and tells of it. False if it was one too many.
+  [[nodiscard]] bool count_offence(Turn& turn, const Error& error);
   void send_resume(Turn& turn);
   [[nodiscard]] bool stands_against_ours(const EdgeOpen& message) const;
 
@@ -271,6 +288,8 @@ class Edge {
   TimePoint closed_until_{};             // no opening before, either way
   TimePoint resend_answer_at_ = kNever;  // the peer had no room for it
   std::deque<TimePoint> resets_;
+  std::deque<TimePoint> offences_;
+  std::uint32_t drops_ = 0;
 
   Generation generation_;  // the largest that was used or seen
   OpenMode mode_ = OpenMode::genesis;

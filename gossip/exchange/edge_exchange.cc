@@ -160,7 +160,7 @@ void Edge::exchange_failed(Turn& turn, const Error& error) {
     // The references have parted, by a fault of either machine.
     if (state_ == EdgeState::open) return reset(turn, ResetReason::spot_differs);
   } else if (fault_of(error.code) == Fault::peer) {
-    turn.out.events.emplace_back(PayloadRefused{peer_, error});
+    if (!count_offence(turn, error)) return close_with(turn, CloseReason::misbehaved);
     if (state_ == EdgeState::open) return reset(turn, ResetReason::bad_payload);
   }
   close_with(turn, CloseReason::failed);

@@ -92,7 +92,8 @@ void Edge::became_installed(Turn& turn, Result<CodecDone> result) {
   if (!result) {
     const bool theirs =
         fault_of(result.error().code) == Fault::peer || result.error().code == Errc::corrupt;
-    if (theirs) turn.out.events.emplace_back(PayloadRefused{peer_, result.error()});
+    if (theirs && !count_offence(turn, result.error()))
+      return close_with(turn, CloseReason::misbehaved);
     return close_with(turn, theirs ? CloseReason::bad_snapshot : CloseReason::failed);
   }
   has_reference_ = true;
@@ -128,6 +129,11 @@ void Edge::close(Turn& turn, CloseReason reason) {
 
 void Edge::close_with(Turn& turn, CloseReason reason) {
   if (reason == CloseReason::too_many_resets) closed_until_ = turn.now + options_.cooling;
+  if (reason == CloseReason::misbehaved) {
+    const auto doublings = std::min(drops_++, 16U);
+    closed_until_ = turn.now + std::min(options_.drop_max, options_.drop_min * (1 << doublings));
+    offences_.clear();
+  }
   turn.out.events.emplace_back(EdgeWasClosed{peer_, generation_, reason, By::us});
   send(turn, EdgeClose{generation_, reason});
   void_edge(turn);
@@ -139,6 +145,7 @@ void Edge::handle(Turn& turn, EdgeClose& message, const Admission&) {
   generation_ = message.generation;
   if (message.reason == CloseReason::too_many_resets || message.reason == CloseReason::cooling)
     closed_until_ = turn.now + options_.cooling;
+  if (message.reason == CloseReason::misbehaved) closed_until_ = turn.now + options_.drop_min;
   if (state_ == EdgeState::closed) return;
   turn.out.events.emplace_back(EdgeWasClosed{peer_, generation_, message.reason, By::them});
   void_edge(turn);
@@ -152,6 +159,20 @@ bool Edge::count_reset(Turn& turn) {
     resets_.pop_front();
   resets_.push_back(turn.now);
   return resets_.size() <= options_.resets_max;
+}
+
+std::uint32_t Edge::offences(TimePoint now) const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      offences_, [&](TimePoint at) { return now - at < options_.offence_window; }));
+}
+
+bool Edge::count_offence(Turn& turn, const Error& error) {
+  while (!offences_.empty() && turn.now - offences_.front() >= options_.offence_window)
+    offences_.pop_front();
+  offences_.push_back(turn.now);
+  const auto count = static_cast<std::uint32_t>(offences_.size());
+  turn.out.events.emplace_back(PayloadRefused{peer_, error, count});
+  return count < options_.offences_max;
 }
 
 void Edge::reset(Turn& turn, ResetReason reason) {

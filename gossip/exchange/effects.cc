@@ -54,7 +54,8 @@ struct EventLine {
         << " retry_s=" << seconds(e.retry_after);
   }
   void operator()(const PayloadRefused& e) {
-    out << "payload refused " << short_form(e.peer) << ' ' << to_string(e.error);
+    out << "payload refused " << short_form(e.peer) << " offences=" << e.offences << ' '
+        << to_string(e.error);
   }
   void operator()(const LevelChanged& e) {
     out << "level           " << short_form(e.peer) << ' ' << gossip::name_of(e.decision.level)

@@ -73,6 +73,7 @@ struct OfferVoided {
 struct PayloadRefused {
   NodeId peer;
   Error error;
+  std::uint32_t offences = 1;  // of this peer within the window, this one included
 };
 struct LevelChanged {
   NodeId peer;

@@ -56,6 +56,8 @@ std::string_view name_of(CloseReason reason) {
       return "finishing";
     case CloseReason::failed:
       return "failed";
+    case CloseReason::misbehaved:
+      return "misbehaved";
     case CloseReason::session_lost:
       return "session_lost";
     case CloseReason::peer_restarted:

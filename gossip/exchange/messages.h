@@ -49,6 +49,7 @@ enum class CloseReason : std::uint8_t {
   leaving,           // this end leaves the swarm
   finishing,         // this end drains for the final consensus and opens nothing
   failed,            // this end could not carry out a job of its own
+  misbehaved,        // the other end sent what does not decode three times within an hour
   // Never on the wire:
   session_lost,    // the session ended while the edge was being opened, or did not come back
   peer_restarted,  // another process answers for the peer: what it held is gone

@@ -167,7 +167,7 @@ void Mixer::forget_strangers(TimePoint now) {
   std::erase_if(neighbours_, [&](const auto& entry) {
     const Edge& edge = entry.second.edge;
     return edge.state() == EdgeState::closed && !edge.has_session() && !edge.job_running() &&
-           !edge.cooling(now) && !wanted_.contains(entry.first);
+           !edge.cooling(now) && edge.offences(now) == 0 && !wanted_.contains(entry.first);
   });
 }
 
@@ -205,6 +205,7 @@ void Mixer::count(Turn& turn, const ExchangeEvent& event) {
     if (leave_push_ == voided->peer) leave_push_.reset();
   } else if (const auto* refused = std::get_if<PayloadRefused>(&event)) {
     ++counters(refused->peer).refused;
+    counters(refused->peer).refused_why = refused->error.detail;
   }
 }
 
@@ -212,7 +213,10 @@ void Mixer::count_exchange(Turn& turn, const Exchanged& event) {
   Neighbour& peer = neighbour(event.peer);
   ++exchanges_;
   ++peer.counters.exchanges;
-  if (event.scale < 1) ++peer.counters.clipped;
+  if (event.scale < 1) {
+    ++peer.counters.clipped;
+    peer.counters.last_scale = event.scale;
+  }
   peer.counters.last_norm = static_cast<double>(event.norm);
   if (peer.difference > 0)
     peer.counters.disagreement_ratio = static_cast<double>(event.norm) / peer.difference;
@@ -332,6 +336,9 @@ std::vector<NeighbourView> Mixer::neighbours() const {
     view.parked = each.edge.parked();
     view.last_exchange = each.edge.last_exchange();
     view.answer_time = each.edge.answer_time();
+    view.offences = each.edge.offences(last_event_);
+    view.drops = each.edge.drops();
+    view.closed_until = each.edge.closed_until();
     views.push_back(view);
   }
   return views;

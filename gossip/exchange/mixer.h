@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace starling::gossip {
@@ -69,8 +70,13 @@ struct NeighbourView {
   bool parked = false;
   std::uint64_t exchanges = 0;
   std::uint64_t clipped = 0;
-  std::uint64_t refused = 0;  // payloads of the peer
-  std::uint64_t busy = 0;     // own offers that were not answered
+  std::uint64_t refused = 0;   // payloads of the peer
+  std::string refused_why;     // the last of them
+  std::uint32_t offences = 0;  // refused payloads that still count against the peer
+  std::uint32_t drops = 0;     // times that it was dropped for them
+  TimePoint closed_until{};    // no edge with it before
+  float last_scale = 1;        // of the last increment that was clipped
+  std::uint64_t busy = 0;      // own offers that were not answered
   std::uint64_t resets = 0;
   std::uint64_t bytes_sent = 0;  // of payloads and snapshots
   std::uint64_t bytes_received = 0;

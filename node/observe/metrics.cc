@@ -23,7 +23,7 @@ constexpr std::size_t kMaxSeries = 64;
 
 using enum Metric;
 using enum MetricType;
-constexpr std::array<MetricSpec, 35> kMetrics{{
+constexpr std::array<MetricSpec, 38> kMetrics{{
     {build_info, "starling_build_info", gauge, "",
      "Always 1; the labels say what this program was built from.", "version=*;libtorch=*"},
     {run_info, "starling_run_info", gauge, "",
@@ -70,6 +70,15 @@ constexpr std::array<MetricSpec, 35> kMetrics{{
      "Sessions that failed and dials that led to none, by error code.", "reason=*"},
     {gossip_edge_resets, "starling_gossip_edge_resets_total", counter, "resets",
      "Edges whose reference had to be set again.", ""},
+    {gossip_clipped, "starling_gossip_increments_clipped_total", counter, "exchanges",
+     "Exchanges of which less was added than the neighbour sent, because it was unusually much.",
+     ""},
+    {gossip_refused, "starling_gossip_payloads_refused_total", counter, "payloads",
+     "Deltas and snapshots of neighbours that do not decode; `starling neighbours --json` says "
+     "whose and why.",
+     ""},
+    {gossip_dropped, "starling_gossip_neighbours_dropped_total", counter, "edges",
+     "Edges closed because their neighbour sent too many payloads that do not decode.", ""},
     {peer_rtt, "starling_peer_rtt_seconds", histogram, "seconds",
      "Smoothed round trip to each member with a session, looked at once a second.", ""},
     {reachable, "starling_reachable", gauge, "",

@@ -38,6 +38,12 @@ Json neighbour_json(const NeighbourStatus& neighbour) {
           {"last_exchange_s", or_null(neighbour.last_exchange_s)},
           {"resets", neighbour.resets},
           {"clipped", neighbour.clipped},
+          {"clip_ratio", or_null(neighbour.clip_ratio)},
+          {"refused", neighbour.refused},
+          {"refused_why", neighbour.refused_why},
+          {"offences", neighbour.offences},
+          {"dropped", neighbour.dropped},
+          {"closed_for_s", or_null(neighbour.closed_for_s)},
           {"parked", neighbour.parked}};
 }
 

@@ -48,7 +48,13 @@ struct NeighbourStatus {
   std::optional<double> disagreement_ratio;  // |x - r| / |x|
   std::optional<double> last_exchange_s;     // seconds since the last one
   std::uint64_t resets = 0;
-  std::uint64_t clipped = 0;
+  std::uint64_t clipped = 0;           // increments
+  std::optional<double> clip_ratio;    // what was left of the last one that was clipped
+  std::uint64_t refused = 0;           // payloads
+  std::string refused_why;             // of the last one, in our words
+  std::uint32_t offences = 0;          // refused payloads that still count against it
+  std::uint32_t dropped = 0;           // times that it was dropped for them
+  std::optional<double> closed_for_s;  // no edge with it for so long
   bool parked = false;
 };
 

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <vector>
@@ -282,6 +283,44 @@ TEST_SUITE("gossip/gossip") {
         CHECK(open >= 2);
         CHECK(open <= degree + 2);
       }
+    }
+  }
+
+  TEST_CASE("a neighbour whose deltas do not decode is dropped after three, the others go on") {
+    VirtualSwarm swarm({.seed = 71, .nodes = 5, .budget_samples = 0});
+    constexpr std::size_t kLiar = 4;
+    swarm.connect_all();
+    swarm.run_for(5s);
+    const auto exchange = [](std::size_t number, const Outgoing& outgoing) {
+      return number == kLiar && outgoing.message.room() == transport::Room::exchange &&
+             outgoing.message.attachment != nullptr;
+    };
+    swarm.on_send = [&](std::size_t from, Outgoing& outgoing) {
+      if (!exchange(from, outgoing)) return;
+      Bytes poison = *outgoing.message.attachment;
+      poison.resize(poison.size() - 1);
+      outgoing.message.attachment = share(std::move(poison));
+    };
+    swarm.run_for(40s);
+
+    const NodeId liar = swarm.node(kLiar).id();
+    for (std::size_t i = 0; i < kLiar; ++i) {
+      CAPTURE(i);
+      for (const auto& view : swarm.node(i).gossip->mixer()->neighbours()) {
+        if (view.peer == liar) {
+          CHECK(view.refused == 3);
+          CHECK(view.refused_why != "");
+          CHECK(view.drops == 1);
+          CHECK(view.state == EdgeState::closed);
+          CHECK(view.closed_until > swarm.now());
+        } else if (view.state == EdgeState::open) {
+          CHECK(view.refused == 0);
+          CHECK(swarm.now() - *view.last_exchange < 2s);
+        }
+      }
+      for (const float x : swarm.node(i).master.parameters) REQUIRE(std::isfinite(x));
+      // What it did on its edges says nothing about whether it lives.
+      CHECK(swarm.node(i).gossip->membership().state_of(liar) == MemberState::alive);
     }
   }
 

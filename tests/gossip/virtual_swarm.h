@@ -101,8 +101,8 @@ class VirtualSwarm {
   void finish(std::size_t node);
   void leave(std::size_t node);
 
-  // Called with every message that leaves a node.
-  std::function<void(std::size_t from, const Outgoing& outgoing)> on_send;
+  // Called with every message that leaves a node, which it may change.
+  std::function<void(std::size_t from, Outgoing& outgoing)> on_send;
 
   // Runs virtual time until the predicate holds; false if it did not within `limit`.
   bool run_until(Duration limit, const std::function<bool()>& predicate);
