@@ -27,8 +27,13 @@ class TransferBudget {
  public:
   explicit TransferBudget(std::size_t limit = limits::kTransferBudget) : limit_(limit) {}
 
-  [[nodiscard]] bool try_reserve(std::size_t bytes) {
+  // Reserves for a session that has `held` reserved already. With several attachments a session
+  // gets at most half of what the others leave: one that opens many and finishes none keeps nobody
+  // else out.
+  [[nodiscard]] bool try_reserve(std::size_t bytes, std::size_t held) {
     if (bytes > limit_ - reserved_) return false;
+    const std::size_t left = limit_ - (reserved_ - held);
+    if (held > 0 && held + bytes > left / 2) return false;
     reserved_ += bytes;
     return true;
   }

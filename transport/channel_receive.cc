@@ -138,7 +138,7 @@ void Channel::on_offer(TimePoint now, IncomingMessage message, Admitter& admitte
   transfer.limit = std::min(transfer.size, limits::kInitialCredit);
   transfer.progress = now;
   const bool wanted = !bye_ && admitter.admit(message.type, message.body, transfer.size);
-  if (!wanted || !budget_.try_reserve(transfer.size)) {
+  if (!wanted || !budget_.try_reserve(transfer.size, reserved_)) {
     give_up(message.transfer, transfer);
     return;
   }

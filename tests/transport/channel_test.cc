@@ -244,6 +244,33 @@ TEST_SUITE("transport/channel") {
     CHECK(receiver.channel.idle());
   }
 
+  TEST_CASE("a peer that opens transfers and finishes none keeps no other peer out") {
+    TransferBudget budget;
+    Node receiver(End::responder, budget);
+    constexpr std::uint32_t kSize = 25'760'000;
+    std::uint32_t transfer = 0;
+    while (transfer < limits::kMaxTransfers)
+      REQUIRE(receiver.take(kStart, RecordType::message, head_of(0x0202, ++transfer, 0, kSize)));
+    CHECK(budget.reserved() >= kSize);
+    CHECK(budget.reserved() <= limits::kTransferBudget / 2);
+    Node other(End::responder, budget);
+    REQUIRE(other.take(kStart, RecordType::message, head_of(0x0202, 1, 0, kSize)));
+    REQUIRE(other.take(kStart, RecordType::message, head_of(0x0202, 2, 0, kSize)));
+    CHECK(budget.reserved() >= limits::kTransferBudget / 2);
+
+    receiver.channel.on_tick(kStart + limits::kTransferStall + 1ms);
+    other.channel.on_tick(kStart + limits::kTransferStall + 1ms);
+    CHECK(budget.reserved() == 0);
+    const auto one_more =
+        receiver.take(kStart + 16s, RecordType::message, head_of(0x0202, ++transfer, 0, kSize));
+    REQUIRE_FALSE(one_more);
+    CHECK(one_more.error().code == Errc::too_many);
+    // The longest size that fits the field is above what any attachment may have.
+    Node fresh(End::responder, budget);
+    CHECK_FALSE(fresh.take(kStart, RecordType::message, head_of(0x0202, 1, 0, 0xffff'ffffU)));
+    CHECK(budget.reserved() == 0);
+  }
+
   TEST_CASE("queues have bounds, and a full one refuses without queueing") {
     TransferBudget budget;
     Node sender(End::responder, budget);
