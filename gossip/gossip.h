@@ -59,6 +59,7 @@ struct ModelFacts {
   std::uint32_t blocks = 0;
   std::size_t max_payload = 0;  // bytes of the largest exchange payload or snapshot
   std::uint32_t degree = 0;     // neighbours wanted; 0: as TopologyOptions and MixerOptions say
+  consensus::Rule rule = consensus::Rule::mean;  // of the final consensus and of merges
   Budget budget;
 };
 

@@ -15,6 +15,7 @@ consensus::ConsensusOptions Gossip::consensus_options(Contributes contributes) c
   made.contributes = contributes == Contributes::yes;
   made.commanders = options_.commanders;
   made.linger = options_.linger;
+  made.rule = model_.rule;
   return made;
 }
 

@@ -53,8 +53,9 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
   // of the model's size for the whole run.
   auto draw = [&drawn = bridge->trainer_->model(), seed = bridge->options_.genesis_seed](
                   std::span<float> out) { training::draw_genesis(drawn, seed, out); };
-  bridge->references_ = std::make_unique<gossip::Replica>(bridge->trainer_->model().layout,
-                                                          *bridge->trainer_, std::move(draw));
+  bridge->references_ = std::make_unique<gossip::Replica>(
+      bridge->trainer_->model().layout, *bridge->trainer_, std::move(draw),
+      gossip::ReplicaOptions{.aggregator = bridge->options_.aggregator});
   return bridge;
 }
 

@@ -27,6 +27,7 @@ namespace starling::node {
 struct BridgeOptions {
   training::ModelSpec model;
   std::uint64_t genesis_seed = 1;
+  gossip::Aggregator aggregator = gossip::Aggregator::mean;
   training::TrainerOptions trainer;
   training::LoaderOptions loader;  // of the training pass; `start` comes from the checkpoint
   const training::Dataset* train = nullptr;

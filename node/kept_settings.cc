@@ -37,6 +37,12 @@ Result<OwnSettings> read_kept(const std::filesystem::path& file, const training:
   return complete_kept;
 }
 
+// Empty for a setting that is only there where it was chosen.
+std::string value_of(const bootstrap::Settings& settings, const std::string& key) {
+  const auto found = settings.values().find(key);
+  return found == settings.values().end() ? std::string() : found->second;
+}
+
 }  // namespace
 
 Result<OwnSettings> choose_settings(const Config& config, const training::Dataset& train,
@@ -54,7 +60,7 @@ Result<OwnSettings> choose_settings(const Config& config, const training::Datase
   if (kept->text == own.text) return own;
   const auto forced = forced_settings(config);
   const bool changed = std::ranges::any_of(forced, [&](const std::string& key) {
-    return kept->text.values().at(key) != own.text.values().at(key);
+    return value_of(kept->text, key) != value_of(own.text, key);
   });
   log.info(changed ? "settings.changed" : "settings.kept",
            {{"file", file.string()},

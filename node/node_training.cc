@@ -30,6 +30,7 @@ BridgeOptions Node::bridge_options() const {
   BridgeOptions options;
   options.model = model;
   options.genesis_seed = settings_.seed;
+  options.aggregator = gossip_options(config_).exchange.edge.aggregator;
   options.trainer.device = device_options(config_);
   options.trainer.schedule = settings_.schedule;
   options.trainer.optimizer = settings_.optimizer;
@@ -78,6 +79,7 @@ gossip::ModelFacts Node::model_facts() const {
       .blocks = static_cast<std::uint32_t>(layout.blocks()),
       .max_payload = gossip::max_payload_bytes(layout, gossip::Level::l6, gossip::Statistics::with),
       .degree = settings_.degree,
+      .rule = settings_.rule,
       .budget = settings_.budget};
 }
 

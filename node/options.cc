@@ -68,6 +68,20 @@ std::optional<gossip::Level> level_of(Codec codec) {
   return std::nullopt;
 }
 
+gossip::Aggregator aggregator_of(ExchangeRule rule) {
+  switch (rule) {
+    case ExchangeRule::mean:
+      return gossip::Aggregator::mean;
+    case ExchangeRule::clip:
+      return gossip::Aggregator::clip;
+    case ExchangeRule::median:
+      return gossip::Aggregator::median;
+    case ExchangeRule::trimmed:
+      return gossip::Aggregator::trimmed;
+  }
+  return gossip::Aggregator::mean;
+}
+
 }  // namespace
 
 transport::TransportOptions transport_options(const Config& config, std::string name,
@@ -85,6 +99,10 @@ gossip::GossipOptions gossip_options(const Config& config) {
   options.linger = config.finish.linger;
   options.exchange.levels.fixed_level = level_of(config.gossip.codec);
   options.exchange.levels.fixed_tau = config.gossip.tau;
+  options.exchange.edge.aggregator = aggregator_of(config.gossip.aggregator);
+  // A sparse delta says nothing about most coordinates, and the middle of nothing is nothing.
+  if (gossip::holds_back(options.exchange.edge.aggregator) && !options.exchange.levels.fixed_level)
+    options.exchange.levels.fixed_level = gossip::Level::l3;
   return options;
 }
 
@@ -138,6 +156,11 @@ Result<void> check_supported(const Config& config) {
   };
   if (config.gossip.codec == Codec::none)
     return no("gossip.codec = none is not in this version; L6 is the densest level there is");
+  const auto rule = aggregator_of(config.gossip.aggregator);
+  const auto level = level_of(config.gossip.codec);
+  if (gossip::holds_back(rule) && level && *level < gossip::Level::l3)
+    return no("gossip.aggregator = " + std::string(name_of(rule)) +
+              " needs a level that sends every coordinate: set gossip.codec to auto or L3 to L6");
   if (config.data.train.empty())
     return no(
         "data.train is not set: name the training data with --data (a folder of class folders, "

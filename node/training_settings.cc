@@ -19,6 +19,21 @@ constexpr std::uint64_t kMaxBudget = std::uint64_t{1} << 50;
 static_assert(kMaxDegree == gossip::kMaxDegree, "what can be set, the topology can give");
 constexpr std::uint64_t kMaxBudgetSeconds = std::uint64_t{100} * 366 * 24 * 3600;
 
+// In the order of gossip::consensus::Rule.
+constexpr std::array<std::string_view, 3> kRules{"mean", "median", "trimmed"};
+
+gossip::consensus::Rule rule_of(FinishRule rule) {
+  switch (rule) {
+    case FinishRule::mean:
+      return gossip::consensus::Rule::mean;
+    case FinishRule::median:
+      return gossip::consensus::Rule::median;
+    case FinishRule::trimmed:
+      return gossip::consensus::Rule::trimmed;
+  }
+  return gossip::consensus::Rule::mean;
+}
+
 bool is_small_image(const training::ModelSpec& model) { return model.image_size <= 64; }
 
 // Reads one key after the other and remembers the first that was wrong.
@@ -45,6 +60,16 @@ class Reader {
       return static_cast<std::uint32_t>(count(key, 1, high));
     ++read_;
     return 0;
+  }
+  gossip::consensus::Rule rule(const std::string& key) {
+    const std::string named = word(key);
+    const auto found = std::ranges::find(kRules, named);
+    // The mean is what a swarm has that says nothing.
+    if (found == kRules.end() || found == kRules.begin()) {
+      note(key, "is neither median nor trimmed");
+      return gossip::consensus::Rule::mean;
+    }
+    return static_cast<gossip::consensus::Rule>(found - kRules.begin());
   }
   double number(const std::string& key, double low, double high) {
     const auto value = parse_number(word(key), low, high);
@@ -115,6 +140,7 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
   made.degree = config.swarm.degree.value_or(0);
   made.budget = budget_of(config.train.until, train.size(), batch);
   made.extension = config.run.extend;
+  made.rule = rule_of(config.finish.aggregator);
   if (made.budget.samples == 0 && made.budget.time <= Duration::zero())
     return fail(Errc::bad_config, Doing::reading_config,
                 "train.until = " + show_until(config.train.until) +
@@ -123,7 +149,7 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
 }
 
 SettingsText to_text(const TrainingSettings& settings, const Hash& genesis) {
-  return {
+  SettingsText text{
       {"model", settings.model.name},
       {"classes", std::to_string(settings.model.classes)},
       {"channels", std::to_string(settings.model.channels)},
@@ -144,6 +170,10 @@ SettingsText to_text(const TrainingSettings& settings, const Hash& genesis) {
       {"codec", std::to_string(gossip::kCodecVersion)},
       {"genesis", to_hex(genesis.view())},
   };
+  // Only where it was asked for, so that swarms which never heard of it keep their fingerprint.
+  if (settings.rule != gossip::consensus::Rule::mean)
+    text.emplace("aggregator", kRules.at(static_cast<std::size_t>(settings.rule)));
+  return text;
 }
 
 Result<TrainingSettings> parse_settings(const SettingsText& text) {
@@ -166,6 +196,7 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
   reader.same("block", std::to_string(gossip::kBlock));
   reader.same("codec", std::to_string(gossip::kCodecVersion));
   (void)reader.word("genesis");
+  if (text.contains("aggregator")) made.rule = reader.rule("aggregator");
   if (!training::make_plan(made.model)) reader.note("model", "names no model that this node has");
   if (const std::string wrong = reader.wrong(); !wrong.empty())
     return fail(Errc::bad_message, Doing::joining, wrong);
@@ -173,7 +204,7 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
 }
 
 std::set<std::string> forced_settings(const Config& config) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kKeys{{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kKeys{{
       {"swarm.degree", "degree"},
       {"train.model", "model"},
       {"train.img", "img"},
@@ -185,6 +216,7 @@ std::set<std::string> forced_settings(const Config& config) {
       {"train.seed", "seed"},
       {"train.until", "budget_samples"},
       {"run.extend", "extend"},
+      {"finish.aggregator", "aggregator"},
   }};
   std::set<std::string> forced;
   if (config.swarm.adopt == Adopt::always) return forced;

@@ -25,6 +25,7 @@ struct TrainingSettings {
   std::uint64_t seed = 1;
   std::uint32_t degree = 0;  // neighbours of a node; 0: by the number of members
   gossip::Budget budget;
+  gossip::consensus::Rule rule = gossip::consensus::Rule::mean;  // of the final consensus
   std::uint32_t extension = 0;  // > 0: the run goes on from a certified model (rulings 40)
 
   friend bool operator==(const TrainingSettings&, const TrainingSettings&);

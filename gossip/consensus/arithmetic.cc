@@ -55,15 +55,6 @@ float dequantize(std::int64_t z, std::uint8_t exponent) {
   return static_cast<float>(std::ldexp(static_cast<double>(z), e - kFractionBits));
 }
 
-std::int64_t median_of(std::span<std::int64_t> values) {
-  STARLING_CHECK(!values.empty());
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  const std::int64_t lower = *std::max_element(values.begin(), middle);
-  return divide_away(lower + *middle, 2);
-}
-
 Bytes pack(std::span<const std::int64_t> values, unsigned bits) {
   STARLING_CHECK(bits >= 1 && bits <= 64);
   Bytes bytes((values.size() * bits + 7) / 8);

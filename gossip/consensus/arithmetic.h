@@ -39,10 +39,6 @@ void add_quantized(std::span<const float> values, std::uint8_t exponent, std::ui
 // x* of one Z: exact in double, one rounding to fp32.
 [[nodiscard]] float dequantize(std::int64_t z, std::uint8_t exponent);
 
-// Middle value of Y1..Yn, for even n the mean of both middle ones rounded half away from zero.
-// Reorders its argument, which must not be empty.
-[[nodiscard]] std::int64_t median_of(std::span<std::int64_t> values);
-
 // Appends `values` as two's complement integers of `bits` bits (1 to 64), lowest bit first, the
 // last byte filled with zeros.
 //

@@ -90,7 +90,7 @@ void FinalConsensus::refuse(RefusalReason reason, std::uint32_t chunk, const Nod
 // What a refusal, own or heard, means for the next epoch (rulings 37).
 void FinalConsensus::apply(const Refusal& refusal) {
   const bool of_this_set = refusal.round.epoch == epoch_ && is_member(refusal.signer);
-  if (refusal.reason == RefusalReason::sanity && refusal.rule == Rule::mean) {
+  if (refusal.reason == RefusalReason::sanity && refusal.rule != Rule::median) {
     if (ledger_.finishes().contains(refusal.signer)) rule_ = Rule::median;
   } else if (refusal.reason != RefusalReason::bad_bytes) {
     // Not even the median is near its replica, or its replica is broken: the others go on.
@@ -237,6 +237,7 @@ void FinalConsensus::advance_following() {
   phase_ = Phase::idle;
   epoch_ = {};
   ledger_ = Ledger{};
+  rule_ = options_.rule;
   role_ = standing_;
   revision_ = 0;
 }

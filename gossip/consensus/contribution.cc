@@ -1,6 +1,7 @@
 #include "gossip/consensus/contribution.h"
 
 #include "gossip/consensus/arithmetic.h"
+#include "gossip/delta/aggregation.h"
 #include "node/base/check.h"
 #include "node/base/fault.h"
 #include "node/base/hash.h"
@@ -15,7 +16,6 @@
 namespace starling::gossip::consensus {
 namespace {
 
-constexpr unsigned kContributionBits = 1U + static_cast<unsigned>(kFractionBits);
 constexpr std::int64_t kLargestFixed = (std::int64_t{1} << kFractionBits) - 1;
 
 // One job at work: the chunk, its plan and the memory.
@@ -51,45 +51,32 @@ class Runner {
     return write_fixed(sum, *job.sum.exponents);
   }
 
-  Result<JobDone> run(const PackJob& job) {
-    std::vector<std::int64_t> fixed(plan_.values(chunk_));
-    add_own(1, *job.exponents, fixed);
-    return SumPacked{share(pack(fixed, kContributionBits))};
+  Result<JobDone> run(const PackJob&) {
+    const auto own = std::as_bytes(own_values());
+    return SumPacked{share(Bytes(own.begin(), own.end()))};
   }
 
   Result<JobDone> run(const MedianJob& job) {
-    std::vector<std::int64_t> own(plan_.values(chunk_));
-    add_own(1, *job.exponents, own);
-    const std::size_t total_bytes = packed_bytes(own.size(), kContributionBits);
-    for (const auto& other : job.others)
-      if (other.packed->size() != total_bytes)
+    const auto own = own_values();
+    for (const auto& other : job.others) {
+      if (other.packed->size() != own.size_bytes())
         return blame(other.child, "a contribution of " + std::to_string(other.packed->size()) +
-                                      " bytes where " + std::to_string(total_bytes) + " belong");
-    // Slice by slice, so that no contribution is ever unpacked whole: 4,096 values of 31 bits end
-    // on a byte.
-    static_assert(kBlockValues * kContributionBits % 8 == 0);
-    const std::size_t members = job.others.size() + 1;
-    std::vector<std::int64_t> columns(members * kBlockValues);
-    for (std::size_t at = 0; at < own.size(); at += kBlockValues) {
-      const std::size_t count = std::min(kBlockValues, own.size() - at);
-      std::fill(columns.begin(), columns.end(), 0);
-      const auto mine = std::span(columns).first(count);
-      std::copy_n(own.begin() + static_cast<std::ptrdiff_t>(at), count, mine.begin());
-      for (std::size_t k = 0; k < job.others.size(); ++k) {
-        const auto slice =
-            ByteView(*job.others[k].packed)
-                .subspan(at * kContributionBits / 8, packed_bytes(count, kContributionBits));
-        auto added = add_packed(slice, kContributionBits, kLargestFixed,
-                                std::span(columns).subspan((k + 1) * kBlockValues, count));
-        if (!added) return blame(job.others[k].child, added.error().detail);
-      }
-      std::vector<std::int64_t> row(members);
-      for (std::size_t v = 0; v < count; ++v) {
-        for (std::size_t m = 0; m < members; ++m) row[m] = columns[m * kBlockValues + v];
-        own[at + v] = median_of(row);
-      }
+                                      " bytes where " + std::to_string(own.size_bytes()) +
+                                      " belong");
+      if (!well_formed(*other.packed))
+        return blame(other.child, "a contribution with a value that is not finite");
     }
-    return write_fixed(own, *job.exponents);
+    Bytes bytes(own.size_bytes());
+    std::vector<float> row(job.others.size() + 1);
+    for (std::size_t v = 0; v < own.size(); ++v) {
+      const std::size_t at = v * sizeof(float);
+      for (std::size_t k = 0; k < job.others.size(); ++k)
+        std::memcpy(&row[k], job.others[k].packed->data() + at, sizeof(float));
+      row.back() = own[v];
+      const float value = job.rule == Rule::trimmed ? trimmed_mean_of(row) : middle_of(row);
+      std::memcpy(bytes.data() + at, &value, sizeof(float));
+    }
+    return write_result(std::move(bytes));
   }
 
   Result<JobDone> run(const StoreJob& job) {
@@ -218,6 +205,10 @@ class Runner {
         std::memcpy(bytes.data() + k * sizeof(float), &value, sizeof(float));
       }
     }
+    return write_result(std::move(bytes));
+  }
+
+  Result<JobDone> write_result(Bytes bytes) {
     std::memcpy(result().data(), bytes.data(), bytes.size());
     const auto hash = hash_of(bytes);
     return ChunkDivided{share(std::move(bytes)), hash};

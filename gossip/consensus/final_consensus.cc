@@ -52,6 +52,7 @@ FinalConsensus::FinalConsensus(ConsensusOptions options, const Signer& signer,
   STARLING_CHECK(options_.weight >= 1 && options_.weight <= kMaxWeight);
   STARLING_CHECK(options_.model.size() <= kMaxModelName);
   STARLING_CHECK(plan_.count() >= 1 && plan_.count() <= kMaxChunks);
+  rule_ = options_.rule;
   options_.max_epoch = std::clamp<std::uint64_t>(options_.max_epoch, 1, kMaxEpoch);
   if (options_.run.kind == RunKind::merge) options_.max_epoch = 1;
 }

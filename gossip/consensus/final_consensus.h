@@ -68,6 +68,10 @@ struct ConsensusOptions {
   std::uint32_t weight = 1;
   // Without a replica a node follows to the end, whoever else takes part.
   bool contributes = true;
+  // How contributions become one, from the first epoch on; the same at every participant. Median
+  // and trimmed mean bring every contribution to one node for each chunk, and hold for up to
+  // kMaxMedianParticipants: above, the first epoch takes the mean.
+  Rule rule = Rule::mean;
   // Ids that may order a finish by command; empty: any member (`finish.by`).
   std::vector<NodeId> commanders;
   // First deadline of AGREE; doubles with every epoch up to the second. Raising it lets slower

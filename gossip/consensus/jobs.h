@@ -101,15 +101,15 @@ struct SumJob {
 struct DivideJob {
   SumJob sum;
 };
-// Own fixed-point values, 31 bits each (median rule).
+// The own values as they are, fp32 (median and trimmed mean).
 struct PackJob {
   JobTarget target;
-  SharedBytes exponents;
 };
-// Coordinate-wise median of the own values and all others', written to the result.
+// Coordinate-wise median, or trimmed mean, of the own values and all others', written to the
+// result.
 struct MedianJob {
   JobTarget target;
-  SharedBytes exponents;
+  Rule rule = Rule::median;
   std::vector<ChildSum> others;
 };
 // Checks the hash and the values of a chunk, and writes it to the result.

@@ -108,7 +108,7 @@ Result<Finish> copy(wire::Finish::Reader in, const transport::Message&) {
   TRY(m.fingerprint, read_id<Hash>(in.getFingerprint(), "fingerprint"));
   TRY(m.reason, read_enum(in.getReason(), FinishReason::command, "reason"));
   TRY(m.role, read_enum(in.getRole(), Role::follower, "role"));
-  TRY(m.rule, read_enum(in.getRule(), Rule::median, "rule"));
+  TRY(m.rule, read_enum(in.getRule(), Rule::trimmed, "rule"));
   TRY(const auto weight, read_number(in.getWeight(), 1, kMaxWeight, "weight"));
   m.weight = static_cast<std::uint32_t>(weight);
   m.samples = in.getSamples();
@@ -182,7 +182,7 @@ Result<Refusal> copy(wire::Refusal::Reader in, const transport::Message&) {
   Refusal m;
   TRY_VOID(read_origin(in, m));
   TRY(m.reason, read_enum(in.getReason(), RefusalReason::bad_bytes, "reason"));
-  TRY(m.rule, read_enum(in.getRule(), Rule::median, "rule"));
+  TRY(m.rule, read_enum(in.getRule(), Rule::trimmed, "rule"));
   TRY(m.chunk, read_chunk(in.getChunk()));
   TRY(m.accused, read_id<NodeId>(in.getAccused(), "accused"));
   TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));

@@ -44,7 +44,7 @@ struct Finish {
   fingerprint @3 :Data;
   reason @4 :UInt8;  # 0 budget, 1 command
   role @5 :UInt8;    # 0 participant, 1 follower
-  rule @6 :UInt8;    # 0 mean, 1 median
+  rule @6 :UInt8;    # 0 mean, 1 median, 2 trimmed mean
   weight @7 :UInt32; # 1 to 2^20
   samples @8 :UInt64;
   sessions @9 :Data; # ids, ascending, at most 128

@@ -67,8 +67,9 @@ enum class Role : std::uint8_t {
 };
 
 enum class Rule : std::uint8_t {
-  mean,    // weighted mean
-  median,  // coordinate-wise median, after somebody refused the mean (rulings 37)
+  mean,     // weighted mean
+  median,   // coordinate-wise median: asked for, or somebody refused the mean (rulings 37)
+  trimmed,  // coordinate-wise mean without the smallest and the largest quarter, where asked for
 };
 
 // "I take part in this epoch, these are my sessions." A higher revision replaces a lower.
@@ -113,12 +114,12 @@ struct Sum {
   SharedBytes values;  // attachment: packed integers, see arithmetic.h
 };
 
-// One member's own fixed-point values on their way to the root (median rule only).
+// One member's own values on their way to the root (median and trimmed mean only).
 struct Contribution {
   RoundId round;
   std::uint32_t chunk = 0;
   NodeId origin;
-  SharedBytes values;  // attachment: packed integers of 31 bits
+  SharedBytes values;  // attachment: fp32
 };
 
 // The values of a chunk on their way down, signed by the chunk's root.

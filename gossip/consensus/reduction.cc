@@ -7,7 +7,6 @@
 namespace starling::gossip::consensus {
 namespace {
 
-constexpr unsigned kContributionBits = 31;
 // Every contribution to a chunk is at its root at once: fewer chunks at a time (up to 64 MiB each).
 constexpr std::uint32_t kMedianWindow = 2;
 
@@ -38,8 +37,8 @@ Reduction::Reduction(ReductionTerms terms, const ChunkPlan& plan, ChunkStore& st
   const auto self = terms_.agreed.find_index(terms_.self);
   STARLING_CHECK(self.has_value());
   self_ = *self;
-  window_ = terms_.agreed.rule == Rule::median ? std::min(terms_.window, kMedianWindow)
-                                               : std::max(terms_.window, 1U);
+  window_ = terms_.agreed.rule != Rule::mean ? std::min(terms_.window, kMedianWindow)
+                                             : std::max(terms_.window, 1U);
 }
 
 ReductionEffects Reduction::take() { return std::exchange(out_, {}); }
@@ -140,7 +139,7 @@ void Reduction::spread_exponents(std::uint32_t chunk, const Work& w) {
 
 void Reduction::add_up(std::uint32_t chunk, Work& w) {
   // Batch counters are summed under both rules: there is no middle one.
-  if (terms_.agreed.rule == Rule::median && plan_.kind(chunk) != ChunkKind::counters)
+  if (terms_.agreed.rule != Rule::mean && plan_.kind(chunk) != ChunkKind::counters)
     return add_up_median(chunk, w);
   SumJob job{.target = target(chunk),
              .exponents = w.common,
@@ -163,11 +162,11 @@ void Reduction::add_up(std::uint32_t chunk, Work& w) {
 void Reduction::add_up_median(std::uint32_t chunk, Work& w) {
   if (w.parent) {
     w.stage = Stage::adding;
-    out_.jobs.emplace_back(PackJob{target(chunk), w.common});
+    out_.jobs.emplace_back(PackJob{target(chunk)});
     return;
   }
   if (w.contributions.size() + 1 < terms_.agreed.members.size()) return;
-  MedianJob job{.target = target(chunk), .exponents = w.common, .others = {}};
+  MedianJob job{.target = target(chunk), .rule = terms_.agreed.rule, .others = {}};
   for (const auto& [origin, values] : w.contributions) job.others.push_back({origin, values, 1, 1});
   w.stage = Stage::adding;
   store_.begin_write(chunk);
@@ -218,12 +217,12 @@ ReductionEffects Reduction::on_sum(const NodeId& from, const Sum& message) {
 }
 
 ReductionEffects Reduction::on_contribution(const NodeId& from, const Contribution& message) {
-  if (terms_.agreed.rule != Rule::median || !in_reach(message.chunk)) return {};
+  if (terms_.agreed.rule == Rule::mean || !in_reach(message.chunk)) return {};
   auto& w = work(message.chunk);
   if (find_child(w, from) == nullptr || !w.common || message.origin == terms_.self ||
       !terms_.agreed.find_index(message.origin))
     return {};
-  if (message.values->size() != packed_bytes(plan_.values(message.chunk), kContributionBits)) {
+  if (message.values->size() != plan_.values(message.chunk) * sizeof(float)) {
     fault(RefusalReason::bad_bytes, message.chunk, from, "a contribution of a wrong size");
     return take();
   }
@@ -285,7 +284,7 @@ void Reduction::on_done(std::uint32_t chunk, const SumPacked& done) {
   w.stage = Stage::lowering;
   w.sum = done.values;
   ++progress_;
-  if (terms_.agreed.rule == Rule::median && plan_.kind(chunk) != ChunkKind::counters) {
+  if (terms_.agreed.rule != Rule::mean && plan_.kind(chunk) != ChunkKind::counters) {
     out_.send.emplace_back(*w.parent, Contribution{terms_.round, chunk, terms_.self, done.values});
   } else {
     out_.send.emplace_back(*w.parent, Sum{terms_.round, chunk, done.values});
@@ -333,7 +332,7 @@ ReductionEffects Reduction::on_session_up(const NodeId& peer) {
       for (const auto& [origin, values] : w.contributions)
         out_.send.emplace_back(peer, Contribution{terms_.round, chunk, origin, values});
       if (w.stage == Stage::lowering) {
-        if (terms_.agreed.rule == Rule::median && plan_.kind(chunk) != ChunkKind::counters)
+        if (terms_.agreed.rule != Rule::mean && plan_.kind(chunk) != ChunkKind::counters)
           out_.send.emplace_back(peer, Contribution{terms_.round, chunk, terms_.self, w.sum});
         else
           out_.send.emplace_back(peer, Sum{terms_.round, chunk, w.sum});

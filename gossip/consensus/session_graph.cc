@@ -63,8 +63,11 @@ Agreed make_agreed(const RoundId& round, std::span<const Finish* const> statemen
     agreed.members.push_back({finish->signer, finish->weight});
     agreed.total_weight += finish->weight;
     agreed.samples = std::max(agreed.samples, finish->samples);
-    if (finish->rule == Rule::median) agreed.rule = Rule::median;
+    if (agreed.rule != Rule::median && finish->rule != Rule::mean) agreed.rule = finish->rule;
   }
+  // Nobody refused anything yet: what was asked for cannot be had with so many.
+  const bool asked_for = agreed.rule == Rule::trimmed || round.epoch == Epoch{1};
+  if (asked_for && agreed.members.size() > kMaxMedianParticipants) agreed.rule = Rule::mean;
   agreed.sessions.resize(sorted.size());
   for (std::size_t i = 0; i < sorted.size(); ++i)
     for (const auto& peer : sorted[i]->sessions) {

@@ -49,6 +49,10 @@ class HostMaster final : public LentMaster {
     auto& own = static_cast<HostReference&>(reference);
     return apply_exchange(pair, factor, {view_.parameters, own.writable()}, isa_);
   }
+  Result<void> edit(const std::function<void(std::span<float>)>& change) override {
+    change(view_.parameters);
+    return {};
+  }
   Result<ChannelStatistics> statistics() override {
     return ChannelStatistics{view_.bn_mean, view_.bn_variance};
   }

@@ -44,39 +44,6 @@ Result<OwnPayload> make_payload(LentMaster& master, const Reference& reference,
                     encoded.figures};
 }
 
-// Applies checked payloads to x, r and the statistics; fills norm, scale and chain.
-struct Exchange {
-  const ExchangeTerms& terms;
-  const PayloadView& own;
-  const PayloadView& theirs;
-  ByteView own_bytes;
-  ByteView their_bytes;
-};
-Result<void> apply(const Exchange& exchange, LentMaster& master, Reference& reference, Isa isa,
-                   ExchangeDone& done) {
-  const ExchangeTerms& terms = exchange.terms;
-  STARLING_CHECK(terms.weight.of_128 >= 1 && terms.weight.of_128 <= 64);
-  const DeltaPair pair{exchange.own.delta, exchange.theirs.delta, terms.own_side};
-  if (terms.max_norm > 0 && difference_norm_bound(pair) > static_cast<double>(terms.max_norm)) {
-    // Both deltas are decoded twice then: the clip must be known before the first value changes.
-    const double norm = difference_norm(pair, isa);
-    if (norm > static_cast<double>(terms.max_norm))
-      done.scale = static_cast<float>(static_cast<double>(terms.max_norm) / norm);
-  }
-  const float factor = done.scale * terms.weight.value();
-  TRY(const double norm, master.apply(pair, factor, reference));
-  done.norm = as_float(norm);
-  if (fault::planted("replica.residual_dropped")) master.overwrite(reference);
-  if (!exchange.theirs.statistics.empty()) {
-    TRY(const ChannelStatistics own, master.statistics());
-    pool_statistics(exchange.theirs.statistics, terms.weight, own);
-  }
-  const bool own_is_lower = terms.own_side == Side::lower;
-  done.chain = next_chain(terms.chain, own_is_lower ? exchange.own_bytes : exchange.their_bytes,
-                          own_is_lower ? exchange.their_bytes : exchange.own_bytes);
-  return {};
-}
-
 }  // namespace
 
 Hash next_chain(const Hash& chain, ByteView lower, ByteView higher) {
@@ -112,6 +79,7 @@ Result<Replica::Edge*> Replica::find(const EdgeEnds& edge) {
 }
 
 Result<Replica::Edge*> Replica::find_or_make(const EdgeEnds& edge) {
+  held_.forget(edge);  // it was about another reference
   if (const auto found = edges_.find(edge); found != edges_.end()) {
     found->second.carry = {};
     return &found->second;
@@ -132,6 +100,56 @@ Result<void> Replica::compare_spot(const Edge& edge, const std::optional<Spot>& 
         Errc::corrupt, Doing::exchanging,
         "block " + std::to_string(spot->block) + " of the reference differs from the neighbour's");
   return {};
+}
+
+struct Replica::Exchange {
+  const ExchangeTerms& terms;
+  const PayloadView& own;
+  const PayloadView& theirs;
+  const Payload& own_payload;
+  const Payload& their_payload;
+};
+
+Result<void> Replica::apply(const Exchange& exchange, LentMaster& master, Edge& edge,
+                            ExchangeDone& done) {
+  const ExchangeTerms& terms = exchange.terms;
+  STARLING_CHECK(terms.weight.of_128 >= 1 && terms.weight.of_128 <= 64);
+  const DeltaPair pair{exchange.own.delta, exchange.theirs.delta, terms.own_side};
+  if (terms.max_norm > 0 && difference_norm_bound(pair) > static_cast<double>(terms.max_norm)) {
+    // Both deltas are decoded twice then: the clip must be known before the first value changes.
+    const double norm = difference_norm(pair, options_.isa);
+    if (norm > static_cast<double>(terms.max_norm))
+      done.scale = static_cast<float>(static_cast<double>(terms.max_norm) / norm);
+  }
+  const bool holds = holds_back(options_.aggregator);
+  // A clip below all floats leaves nothing, in either sense.
+  const float factor =
+      std::max(done.scale * terms.weight.value(), std::numeric_limits<float>::min());
+  TRY(const double norm, master.apply(pair, holds ? 0 : factor, *edge.reference));
+  done.norm = as_float(norm);
+  if (holds) {
+    held_.hold(terms.edge, {exchange.own_payload, exchange.their_payload, 2 * factor});
+    if (held_.complete(edges_.size())) TRY_VOID(add_held(master));
+  }
+  if (fault::planted("replica.residual_dropped")) master.overwrite(*edge.reference);
+  // A pooled mean is bounded by nothing, so whoever is on guard keeps its own until the end.
+  const bool trusting =
+      options_.aggregator == Aggregator::mean || options_.aggregator == Aggregator::unguarded;
+  if (trusting && !exchange.theirs.statistics.empty()) {
+    TRY(const ChannelStatistics own, master.statistics());
+    pool_statistics(exchange.theirs.statistics, terms.weight, own);
+  }
+  const bool own_is_lower = terms.own_side == Side::lower;
+  const Payload& lower = own_is_lower ? exchange.own_payload : exchange.their_payload;
+  const Payload& higher = own_is_lower ? exchange.their_payload : exchange.own_payload;
+  done.chain = next_chain(terms.chain, *lower.bytes, *higher.bytes);
+  return {};
+}
+
+Result<void> Replica::add_held(LentMaster& master) {
+  return master.edit([this](std::span<float> parameters) {
+    held_.apply(layout_, options_.aggregator, parameters, options_.isa);
+  });
 }
 
 Result<CodecDone> Replica::run_job(const OfferJob& job) {
@@ -163,8 +181,7 @@ Result<CodecDone> Replica::run_job(const AnswerJob& job) {
     STARLING_CHECK(view.has_value());
     done.answer = own.payload;
     done.figures = own.figures;
-    return apply({job.terms, *view, theirs, *own.payload.bytes, *job.theirs.bytes}, master,
-                 *edge->reference, options_.isa, done);
+    return apply({job.terms, *view, theirs, own.payload, job.theirs}, master, *edge, done);
   }));
   return done;
 }
@@ -177,8 +194,7 @@ Result<CodecDone> Replica::run_job(const ApplyJob& job) {
   ExchangeDone done;
   TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {
     if (fault::planted("replica.late_answer_overwrites")) master.overwrite(*edge->reference);
-    return apply({job.terms, own, theirs, *job.own.bytes, *job.theirs.bytes}, master,
-                 *edge->reference, options_.isa, done);
+    return apply({job.terms, own, theirs, job.own, job.theirs}, master, *edge, done);
   }));
   return done;
 }
@@ -226,6 +242,7 @@ Result<CodecDone> Replica::run_job(const InstallJob& job) {
 }
 
 Result<CodecDone> Replica::run_job(const DropJob& job) {
+  held_.forget(job.edge);
   edges_.erase(job.edge);
   return ReferenceDropped{};
 }

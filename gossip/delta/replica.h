@@ -1,6 +1,7 @@
 // Replica: carries out codec jobs on the master and on the references of this node's edges.
 #pragma once
 
+#include "gossip/delta/aggregation.h"
 #include "gossip/delta/codec.h"
 #include "gossip/delta/exchange.h"
 #include "gossip/delta/host_vectors.h"
@@ -17,6 +18,8 @@ namespace starling::gossip {
 
 struct ReplicaOptions {
   Isa isa = detected_isa();
+  // What increments become; clipping is the business of whoever makes the jobs.
+  Aggregator aggregator = Aggregator::mean;
 };
 
 // The references of all edges, and the arithmetic between them and the master parameters.
@@ -70,6 +73,11 @@ class Replica {
   [[nodiscard]] Result<CodecDone> run_job(const InstallJob& job);
   [[nodiscard]] Result<CodecDone> run_job(const DropJob& job);
 
+  // Applies checked payloads to x, r and the statistics; fills norm, scale and chain.
+  struct Exchange;
+  [[nodiscard]] Result<void> apply(const Exchange& exchange, LentMaster& master, Edge& edge,
+                                   ExchangeDone& done);
+  [[nodiscard]] Result<void> add_held(LentMaster& master);
   [[nodiscard]] Result<Edge*> find(const EdgeEnds& edge);
   [[nodiscard]] Result<Edge*> find_or_make(const EdgeEnds& edge);
   [[nodiscard]] Result<void> compare_spot(const Edge& edge, const std::optional<Spot>& spot) const;
@@ -79,6 +87,7 @@ class Replica {
   Genesis genesis_;
   ReplicaOptions options_;
   std::map<EdgeEnds, Edge> edges_;
+  HeldIncrements held_;
   std::optional<Hash> genesis_hash_;  // worked out once: 0.13 s for ResNet-50
 };
 

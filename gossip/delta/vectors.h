@@ -41,6 +41,9 @@ class LentMaster {
   // does.
   [[nodiscard]] virtual Result<double> apply(const DeltaPair& pair, float factor,
                                              Reference& reference) = 0;
+  // Lends x in host memory, and takes over what was changed: for what is rare, because a device
+  // copies the model twice. Fails only where the device does.
+  [[nodiscard]] virtual Result<void> edit(const std::function<void(std::span<float>)>& change) = 0;
   // The BatchNorm statistics. What is written here is the master's when the lease ends.
   [[nodiscard]] virtual Result<ChannelStatistics> statistics() = 0;
   // x := r: for planted bugs.

@@ -43,6 +43,7 @@
 // `misbehaved` for a minute the first time and for twice as long each time after.
 #pragma once
 
+#include "gossip/delta/aggregation.h"
 #include "gossip/delta/jobs.h"
 #include "gossip/exchange/effects.h"
 #include "gossip/exchange/messages.h"
@@ -85,6 +86,9 @@ struct EdgeOptions {
   std::uint32_t resets_max = 3;
   Duration reset_window = std::chrono::hours(1);
   Duration cooling = std::chrono::minutes(10);
+  // What the increments of this node's edges become. `clip` costs honest neighbours a part of what
+  // they send whenever they send more than is usual; median and trimmed need three neighbours.
+  Aggregator aggregator = Aggregator::mean;
   // Payloads of one peer that do not decode within offence_window; with the last of them it is
   // dropped for drop_min, doubling up to drop_max with every time. A broken machine costs the
   // others that many resets, a liar no more.
@@ -101,7 +105,9 @@ struct EdgeOptions {
 struct NodeFigures {
   ReplicaFigures replica;
   double batch = 1;  // samples of a step, on average
-  Bytes record;      // own signed member record, sent with openings
+  // Norm per square root of samples that is usual on most edges; 0: not known, or not asked for.
+  double usual_norm = 0;
+  Bytes record;  // own signed member record, sent with openings
 };
 
 // What one event of an edge works with.
@@ -162,6 +168,7 @@ class Edge {
   // The level of the next own payload; a change starts the guard anew (rulings 10).
   void set_level(Level level);
   void forget_norms() { guard_.clear(); }
+  [[nodiscard]] double usual_norm() const { return guard_.usual(); }
 
   [[nodiscard]] EdgeState state() const { return state_; }
   [[nodiscard]] bool may_open(TimePoint now) const;
@@ -273,7 +280,8 @@ class Edge {
   // When a pending offer gets parked.
   [[nodiscard]] TimePoint park_at() const;
   void send_answer(Turn& turn);
-  [[nodiscard]] ExchangeTerms terms(const Applying& applying) const;
+  [[nodiscard]] ExchangeTerms terms(const Turn& turn, const Applying& applying) const;
+  [[nodiscard]] float norm_limit(const Turn& turn, const Applying& applying) const;
   [[nodiscard]] double samples_since(const Turn& turn, const ReplicaFigures& theirs) const;
 
   NodeId self_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace starling::gossip {
@@ -105,7 +106,7 @@ void Edge::answer(Turn& turn, Offer& offer) {
                        .purpose = offer.purpose,
                        .samples = samples_since(turn, offer.figures),
                        .bytes_received = offer.payload.bytes->size()};
-  AnswerJob job{.terms = terms(*applying_),
+  AnswerJob job{.terms = terms(turn, *applying_),
                 .own_level = level_,
                 .theirs = std::move(offer.payload),
                 .their_spot = offer.spot};
@@ -122,7 +123,7 @@ void Edge::cross(Turn& turn, Offer& offer) {
                        .purpose = leave ? Purpose::leave : Purpose::regular,
                        .samples = samples_since(turn, offer.figures),
                        .bytes_received = offer.payload.bytes->size()};
-  ApplyJob job{.terms = terms(*applying_),
+  ApplyJob job{.terms = terms(turn, *applying_),
                .own = out_->offer.payload,
                .theirs = std::move(offer.payload),
                .their_spot = offer.spot};
@@ -142,7 +143,7 @@ void Edge::handle(Turn& turn, Answer& message, const Admission&) {
                        .purpose = out_->offer.purpose,
                        .samples = samples_since(turn, message.figures),
                        .bytes_received = message.payload.bytes->size()};
-  ApplyJob job{.terms = terms(*applying_),
+  ApplyJob job{.terms = terms(turn, *applying_),
                .own = out_->offer.payload,
                .theirs = std::move(message.payload),
                .their_spot = std::nullopt};
@@ -231,15 +232,29 @@ void Edge::learn_answer_time(const Turn& turn) {
   answer_steps_ += kGain * (steps - answer_steps_);
 }
 
-ExchangeTerms Edge::terms(const Applying& applying) const {
-  // One push of a leaving peer is taken whole; a second one would be a way round the guard.
-  const bool unclipped =
-      applying.purpose == Purpose::leave && (!push_taken_ || applying.role == Role::initiator);
+ExchangeTerms Edge::terms(const Turn& turn, const Applying& applying) const {
   return {.edge = ends(),
           .own_side = side(),
           .weight = applying.weight,
-          .max_norm = unclipped ? 0 : guard_.limit(applying.samples),
+          .max_norm = norm_limit(turn, applying),
           .chain = chain_};
+}
+
+float Edge::norm_limit(const Turn& turn, const Applying& applying) const {
+  if (options_.aggregator == Aggregator::unguarded) return 0;
+  const float own = guard_.limit(applying.samples);
+  if (options_.aggregator == Aggregator::clip) {
+    // Whoever clips at what most send makes no exception. As long as nobody knows what that is,
+    // nothing is added: the first to speak may be the liar, and what is left out comes again.
+    if (turn.node.usual_norm <= 0) return own > 0 ? own : std::numeric_limits<float>::min();
+    const auto usual =
+        static_cast<float>(turn.node.usual_norm * std::sqrt(std::max(1.0, applying.samples)));
+    return own > 0 ? std::min(own, usual) : usual;
+  }
+  // One push of a leaving peer is taken whole; a second one would be a way round the guard.
+  const bool unclipped =
+      applying.purpose == Purpose::leave && (!push_taken_ || applying.role == Role::initiator);
+  return unclipped ? 0 : own;
 }
 
 double Edge::samples_since(const Turn& turn, const ReplicaFigures& theirs) const {

@@ -222,6 +222,7 @@ void Mixer::count_exchange(Turn& turn, const Exchanged& event) {
     peer.counters.disagreement_ratio = static_cast<double>(event.norm) / peer.difference;
   norms_.push_back(static_cast<double>(event.norm));
   if (norms_.size() > kNormsRemembered) norms_.pop_front();
+  if (options_.edge.aggregator == Aggregator::clip) node_.usual_norm = usual_norm();
   peer.history.on_exchange();
   control_level(turn, peer);
   control_period(turn, peer);

@@ -193,6 +193,9 @@ class Mixer {
   [[nodiscard]] Neighbour* choose(TimePoint now);
   [[nodiscard]] Duration median_answer_time() const;
   [[nodiscard]] Line line_of(const Neighbour& neighbour) const;
+  // The (k / 2 + 1)-th smallest of what is usual on k edges (algorithm 5.8, strict): with fewer
+  // than half of them lying it is no larger than an honest one. 0 before three have spoken.
+  [[nodiscard]] double usual_norm() const;
   void control_level(Turn& turn, Neighbour& neighbour);
   void control_period(Turn& turn, const Neighbour& neighbour);
   [[nodiscard]] bool holding_back(TimePoint now) const;

@@ -124,6 +124,16 @@ void Mixer::control_period(Turn& turn, const Neighbour& neighbour) {
   turn.out.events.emplace_back(PeriodChanged{decision});
 }
 
+double Mixer::usual_norm() const {
+  std::vector<double> norms;
+  for (const auto& [peer, each] : neighbours_)
+    if (const double norm = each.edge.usual_norm(); norm > 0) norms.push_back(norm);
+  if (norms.size() < 3) return 0;  // no majority
+  const auto at = norms.begin() + static_cast<std::ptrdiff_t>(norms.size() / 2);
+  std::nth_element(norms.begin(), at, norms.end());
+  return *at;
+}
+
 // --- lag ----------------------------------------------------------------------------------------
 
 Lag Mixer::lag() const {

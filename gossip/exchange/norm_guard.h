@@ -25,6 +25,10 @@ class NormGuard {
   // The norm above which an increment is clipped; 0: no bound, too little is known.
   [[nodiscard]] float limit(double samples) const;
 
+  // What is usual here: the median of the remembered norms, per square root of samples; 0 before
+  // the first.
+  [[nodiscard]] double usual() const;
+
   // Forgets everything: after an opening, a reset, a change of level or period.
   void clear() { norms_.clear(); }
 

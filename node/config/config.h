@@ -23,6 +23,9 @@ enum class Adopt : std::uint8_t { automatic, always, never };
 enum class Precision : std::uint8_t { automatic, fp32, bf16 };
 enum class Codec : std::uint8_t { automatic, l0, l1, l2, l3, l4, l5, l6, none };
 enum class DataPartition : std::uint8_t { none, members };
+// What the increments of neighbours become, and how the final consensus makes one model of all.
+enum class ExchangeRule : std::uint8_t { mean, clip, median, trimmed };
+enum class FinishRule : std::uint8_t { mean, median, trimmed };
 enum class AfterFinish : std::uint8_t { exit, serve };
 enum class LogFormat : std::uint8_t { automatic, text, json };
 enum class Colour : std::uint8_t { automatic, never };
@@ -84,6 +87,7 @@ struct TrainConfig {
 struct GossipConfig {
   Codec codec = Codec::automatic;
   std::optional<std::uint32_t> tau;
+  ExchangeRule aggregator = ExchangeRule::mean;
 };
 
 struct DataConfig {
@@ -116,6 +120,7 @@ struct RunConfig {
 struct FinishConfig {
   Duration linger = std::chrono::seconds(30);
   AfterFinish then = AfterFinish::exit;
+  FinishRule aggregator = FinishRule::mean;
 };
 
 struct LeaveConfig {

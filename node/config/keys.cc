@@ -25,6 +25,8 @@ constexpr std::array<std::string_view, 3> kPrecisionWords{"auto", "fp32", "bf16"
 constexpr std::array<std::string_view, 9> kCodecWords{"auto", "L0", "L1", "L2",  "L3",
                                                       "L4",   "L5", "L6", "none"};
 constexpr std::array<std::string_view, 2> kPartitionWords{"none", "members"};
+constexpr std::array<std::string_view, 4> kExchangeRuleWords{"mean", "clip", "median", "trimmed"};
+constexpr std::array<std::string_view, 3> kFinishRuleWords{"mean", "median", "trimmed"};
 constexpr std::array<std::string_view, 2> kThenWords{"exit", "serve"};
 constexpr std::array<std::string_view, 5> kLevelWords{"trace", "debug", "info", "warn", "error"};
 constexpr std::array<std::string_view, 3> kFormatWords{"auto", "text", "json"};
@@ -284,6 +286,13 @@ constexpr std::array kKeys{
     row<CountOrAuto<&C::gossip, &GossipConfig::tau, 1, 1'024>>(
         "gossip.tau", "", "N",
         "Own steps between two offers. auto: from 2 upwards, as the line carries it."),
+    row<Choice<&C::gossip, &GossipConfig::aggregator, kExchangeRuleWords>>(
+        "gossip.aggregator", "", "mean|clip|median|trimmed",
+        "What becomes of the neighbours' increments. mean: added as they come, clipped where far "
+        "above the edge's own history. clip: clipped at what is usual on most edges, against "
+        "members that lie within it; honest nodes mix a little more slowly. median, trimmed: "
+        "coordinate by coordinate over this node and its neighbours; needs three of them and a "
+        "dense codec (auto is L3 then), and replicas stay further apart."),
 
     row<Text<&C::data, &DataConfig::train, a_data_spec>>(
         "data.train", "--data", "SPEC",
@@ -344,6 +353,12 @@ constexpr std::array kKeys{
     row<Choice<&C::finish, &FinishConfig::then, kThenWords>>(
         "finish.then", "", "exit|serve",
         "After the final consensus: exit, or stay and serve the model to nodes that join later."),
+    setting<Choice<&C::finish, &FinishConfig::aggregator, kFinishRuleWords>>(
+        "finish.aggregator", "", "mean|median|trimmed",
+        "How the final consensus, and a merge, make one model of all replicas. mean: exact, "
+        "checked by each node against its own. median, trimmed (without the smallest and the "
+        "largest quarter): coordinate by coordinate, for up to 64 participants, mean above; every "
+        "replica then goes to one node for each chunk."),
     row<Time<&C::leave, &LeaveConfig::timeout, 100, 600 * kSecond>>(
         "leave.timeout", "", "D",
         "Time for the last exchange and the checkpoint when the node leaves; then it goes anyway. "

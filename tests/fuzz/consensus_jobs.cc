@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 2:
       if (plan.kind(chunk) == ChunkKind::counters) return 0;
-      job = MedianJob{target, exponents, {child}};
+      job = MedianJob{target, Rule::median, {child}};
       break;
     default:
       break;

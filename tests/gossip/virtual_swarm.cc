@@ -49,7 +49,7 @@ bool is_parameter(const Layout& layout, std::size_t index) {
 SimNode::SimNode(const SwarmOptions& options, const Layout& layout, std::uint64_t number,
                  TimePoint now)
     : identity(transport::Identity::from_seed(seed_bytes(options.seed * 1'000 + number))),
-      references(layout, master, [](std::span<float>) {}),
+      references(layout, master, [](std::span<float>) {}, {.aggregator = options.aggregator}),
       rng(options.seed * 31 + number),
       number_(number) {
   master.parameters.assign(layout.size(), 0.0F);
@@ -58,6 +58,8 @@ SimNode::SimNode(const SwarmOptions& options, const Layout& layout, std::uint64_
   result.assign(layout.size(), 0.0F);
   result_mean.assign(kChannels, 0.0F);
   result_variance.assign(kChannels, 0.0F);
+  gossip_options.exchange.edge.aggregator = options.aggregator;
+  gossip_options.exchange.levels.fixed_level = options.level;
   begin(now, 0);
 }
 
@@ -69,7 +71,7 @@ void SimNode::begin(TimePoint now, std::uint64_t life) {
                        .data_set = {},
                        .first = {life * 1'000 + 1},
                        .ceiling = {life * 1'000 + 1'001}};
-  GossipParts parts{SwarmId{}, std::move(self), GossipOptions{}, identity, verifier};
+  GossipParts parts{SwarmId{}, std::move(self), gossip_options, identity, verifier};
   gossip = std::make_unique<Gossip>(now, std::move(parts), Rng(rng()));
 }
 
@@ -255,6 +257,7 @@ void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
   if (auto* outgoing = std::get_if<Outgoing>(&effect)) {
     send(index, std::move(*outgoing));
   } else if (auto* job = std::get_if<CodecJob>(&effect)) {
+    if (before_job) before_job(index, node);
     auto outcome = node.references.run(*job);
     at(later, index, [this, index, outcome = std::move(outcome)](SimNode& self) {
       carry_out(index, self.gossip->on_codec_done(now_, outcome));

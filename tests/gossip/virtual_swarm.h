@@ -27,6 +27,8 @@ struct SwarmOptions {
   std::uint64_t budget_samples = 4'000;
   std::uint64_t batch = 8;
   std::uint32_t degree = 0;
+  Aggregator aggregator = Aggregator::mean;
+  std::optional<Level> level = std::nullopt;  // nothing: the controller's
   Duration step_time = std::chrono::milliseconds(20);
   // One-way delay of a message: between the two, drawn for each; order within a session is kept.
   Duration delay_min = std::chrono::microseconds(200);
@@ -51,6 +53,7 @@ struct SimNode {
   transport::Ed25519Verifier verifier;
   SimMaster master;
   Replica references;
+  GossipOptions gossip_options;
   std::unique_ptr<Gossip> gossip;
   Rng rng;
   Instance instance;
@@ -103,6 +106,9 @@ class VirtualSwarm {
 
   // Called with every message that leaves a node, which it may change.
   std::function<void(std::size_t from, Outgoing& outgoing)> on_send;
+
+  // Called before a codec job of a node, whose replica it may change: for nodes that lie.
+  std::function<void(std::size_t index, SimNode& node)> before_job;
 
   // Runs virtual time until the predicate holds; false if it did not within `limit`.
   bool run_until(Duration limit, const std::function<bool()>& predicate);

@@ -41,6 +41,30 @@ TEST_SUITE("node/training_settings") {
     }
   }
 
+  TEST_CASE("the rule of the final consensus is a setting where it is not the mean") {
+    Fixture node;
+    const auto before = node.text();
+    CHECK_FALSE(before.contains("aggregator"));
+    for (const auto& [chosen, rule] :
+         {std::pair{FinishRule::median, gossip::consensus::Rule::median},
+          std::pair{FinishRule::trimmed, gossip::consensus::Rule::trimmed}}) {
+      node.config.finish.aggregator = chosen;
+      const auto text = node.text();
+      const auto parsed = parse_settings(text);
+      REQUIRE(parsed.has_value());
+      CHECK(parsed->rule == rule);
+      CHECK(to_text(*parsed, Hash{}) == text);
+    }
+    auto text = before;
+    for (const std::string word : {"mean", "mode", ""}) {
+      CAPTURE(word);
+      text["aggregator"] = word;
+      CHECK_FALSE(parse_settings(text).has_value());
+    }
+    node.config.origins["finish.aggregator"] = {};
+    CHECK(forced_settings(node.config).contains("aggregator"));
+  }
+
   TEST_CASE("an extension makes other settings of the same run") {
     Fixture node;
     const auto before = node.text();

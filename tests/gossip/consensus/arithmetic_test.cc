@@ -85,15 +85,6 @@ TEST_SUITE("gossip/consensus/arithmetic") {
           (std::int64_t{1} << 30));
   }
 
-  TEST_CASE("the median of an even number is the mean of both middle values") {
-    std::vector<std::int64_t> odd{5, -1, 3};
-    std::vector<std::int64_t> even{10, 1, 4, 2};
-    std::vector<std::int64_t> negative{-1, -2};
-    CHECK(median_of(odd) == 3);
-    CHECK(median_of(even) == 3);
-    CHECK(median_of(negative) == -2);
-  }
-
   TEST_CASE("packing and adding comes back for every width and length") {
     for (unsigned bits = 1; bits <= 64; ++bits)
       for (std::size_t count : {0U, 1U, 2U, 7U, 8U, 9U, 33U}) {

@@ -36,6 +36,7 @@ void Swarm::start_node(std::size_t k) {
   n.signer = std::make_unique<FakeSigner>(n.id);
   n.weight = options_.weighted ? static_cast<std::uint32_t>(1 + 7 * k) : 1;
   base_.weight = n.weight;
+  base_.rule = options_.rule;
   base_.contributes = options_.newcomer != k;
   n.consensus = std::make_unique<FinalConsensus>(base_, *n.signer, verifier_);
   const auto& shape = options_.shape;
@@ -282,12 +283,30 @@ struct Reducing {
   Rule rule;
 };
 
+float middle_of(std::vector<float> values, Rule rule) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  std::size_t cut = n % 2 == 1 ? n / 2 : n / 2 - 1;
+  if (rule == Rule::trimmed) cut = n < 3 ? 0 : std::max<std::size_t>(1, n / 4);
+  double kept = 0;
+  for (std::size_t k = cut; k < n - cut; ++k) kept += static_cast<double>(values[k]);
+  return static_cast<float>(kept / static_cast<double>(n - 2 * cut)) + 0.0F;
+}
+
 // One block: the exponent of all, the fixed-point values, the result.
 template <class Get>
 void reduce_block(Swarm& swarm, Range values, const Reducing& how, Get get,
                   std::vector<float>& out) {
   const auto& [members, rule] = how;
   const auto [first, last] = values;
+  if (rule != Rule::mean) {
+    for (std::size_t v = first; v < last; ++v) {
+      std::vector<float> all;
+      for (const auto m : members) all.push_back(get(m, v));
+      out[v] = middle_of(std::move(all), rule);
+    }
+    return;
+  }
   int exponent = -126;
   for (const auto m : members)
     for (std::size_t v = first; v < last; ++v) {
@@ -306,16 +325,7 @@ void reduce_block(Swarm& swarm, Range values, const Reducing& how, Get get,
       sum += fixed[k] * static_cast<Wide>(swarm.node(members[k]).weight);
       weight += static_cast<Wide>(swarm.node(members[k]).weight);
     }
-    if (rule == Rule::mean) {
-      out[v] = divided(sum, weight, exponent);
-      continue;
-    }
-    std::sort(fixed.begin(), fixed.end());
-    const auto middle = fixed.size() / 2;
-    if (fixed.size() % 2 == 1)
-      out[v] = divided(fixed[middle], 1, exponent);
-    else
-      out[v] = divided(fixed[middle - 1] + fixed[middle], 2, exponent);
+    out[v] = divided(sum, weight, exponent);
   }
 }
 

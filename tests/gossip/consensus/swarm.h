@@ -31,6 +31,7 @@ struct SwarmOptions {
   Duration longest_step = std::chrono::milliseconds(300);  // between freeze and on_frozen
   RunKind kind = RunKind::finish;
   std::uint32_t window = 2;
+  Rule rule = Rule::mean;
   bool weighted = false;                               // node k has weight 1 + 7 k
   std::optional<std::size_t> newcomer = std::nullopt;  // this one has no replica: it follows
 };

@@ -358,37 +358,6 @@ TEST_CASE("the sixteenth exchange carries statistics") {
   CHECK(pair.low.job<OfferJob>()->statistics == Statistics::with);
 }
 
-TEST_CASE("norms are clipped after eight exchanges, those of a leave push are not") {
-  Pair pair;
-  pair.open();
-  for (int i = 0; i < 8; ++i) {
-    pair.low.node.replica.samples += 32;
-    pair.high.node.replica.samples += 32;
-    CHECK(pair.high.edge.state() == EdgeState::open);
-    const Offer offer = offer_from(pair.low);
-    pair.high.receive(offer);
-    CHECK(pair.high.job<AnswerJob>()->terms.max_norm == 0);
-    pair.run();
-  }
-  pair.low.node.replica.samples += 32;
-  pair.high.node.replica.samples += 32;
-
-  pair.high.receive(offer_from(pair.low));
-  CHECK(pair.high.job<AnswerJob>()->terms.max_norm == doctest::Approx(3));
-  pair.run();
-
-  pair.low.offer(Purpose::leave);
-  pair.low.finish_job();
-  pair.high.receive(*pair.low.take<Offer>());
-  CHECK(pair.high.job<AnswerJob>()->terms.max_norm == 0);
-  pair.run();
-
-  pair.low.offer(Purpose::leave);
-  pair.low.finish_job();
-  pair.high.receive(*pair.low.take<Offer>());
-  CHECK(pair.high.job<AnswerJob>()->terms.max_norm > 0);  // one push is all a peer gets
-}
-
 // --- what contradicts ---------------------------------------------------------------------------
 
 TEST_CASE("every contradiction in an offer resets the edge with its reason") {
@@ -477,61 +446,6 @@ TEST_CASE("a fourth reset within an hour closes the edge for ten minutes") {
   CHECK(pair.high.edge.cooling(pair.high.now + 9min));
   CHECK_FALSE(pair.low.edge.may_open(pair.low.now + 9min));
   CHECK(pair.low.edge.may_open(pair.low.now + 10min));
-}
-
-TEST_CASE("the third payload that does not decode drops its sender, each time for longer") {
-  Pair pair;
-  pair.open();
-  const auto offend = [&] {
-    REQUIRE(pair.high.edge.state() == EdgeState::open);
-    pair.high.receive(offer_from(pair.low));
-    pair.high.finish_job(failed(Errc::bad_message));
-    return pair.high.last<PayloadRefused>()->offences;
-  };
-  CHECK(offend() == 1);
-  pair.run();
-  CHECK(offend() == 2);
-  CHECK(pair.high.edge.offences(pair.high.now) == 2);
-  pair.run();
-  CHECK(offend() == 3);
-
-  CHECK(pair.high.edge.state() == EdgeState::closed);
-  CHECK(pair.high.last<EdgeWasClosed>()->reason == CloseReason::misbehaved);
-  CHECK(pair.high.edge.drops() == 1);
-  pair.run();
-  CHECK(pair.low.last<EdgeWasClosed>()->reason == CloseReason::misbehaved);
-  CHECK_FALSE(pair.high.edge.may_open(pair.high.now + 59s));
-  CHECK_FALSE(pair.low.edge.may_open(pair.low.now + 59s));
-  CHECK(pair.high.edge.may_open(pair.high.now + 60s));
-
-  pair.low.now += 61s;
-  pair.high.now += 61s;
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
-  pair.run();
-  for (int i = 0; i < 3; ++i) {
-    CAPTURE(i);
-    pair.low.now += 1h;  // so that the resets of before do not count
-    pair.high.now += i == 0 ? Duration{1h} : Duration{1s};
-    offend();
-    pair.run();
-  }
-  CHECK(pair.high.edge.drops() == 2);
-  CHECK_FALSE(pair.high.edge.may_open(pair.high.now + 119s));
-  CHECK(pair.high.edge.may_open(pair.high.now + 120s));
-}
-
-TEST_CASE("an offence is forgotten after an hour") {
-  Pair pair;
-  pair.open();
-  for (int i = 0; i < 4; ++i) {
-    REQUIRE(pair.high.edge.state() == EdgeState::open);
-    pair.high.receive(offer_from(pair.low));
-    pair.high.finish_job(failed(Errc::bad_message));
-    pair.run();
-    pair.low.now += 31min;
-    pair.high.now += 31min;
-  }
-  CHECK(pair.high.edge.drops() == 0);
 }
 
 TEST_CASE("messages of an edge before a reset are ignored") {

@@ -48,6 +48,16 @@ TEST_CASE("equal replicas set no limit") {
   CHECK(guard.limit(1) == 0);
 }
 
+TEST_CASE("what is usual is the median, from the first exchange on") {
+  NormGuard guard;
+  CHECK(guard.usual() == 0);
+  guard.on_exchange(8, 4);
+  CHECK(guard.usual() == doctest::Approx(4));
+  guard.on_exchange(2, 1);
+  guard.on_exchange(100, 1);
+  CHECK(guard.usual() == doctest::Approx(4));
+}
+
 TEST_CASE("the guard forgets when it is told to") {
   NormGuard guard;
   for (int i = 0; i < 16; ++i) guard.on_exchange(1, 1);
