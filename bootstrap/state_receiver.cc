@@ -1,4 +1,5 @@
 #include "bootstrap/state_transfer.h"
+#include "node/base/fault.h"
 #include "node/base/hash.h"
 
 #include <algorithm>
@@ -124,6 +125,7 @@ ReceiverEffects StateReceiver::on_chunk(TimePoint now, const NodeId& from, const
   average_chunk_ = done_ == 0 ? took : average_chunk_ + (took - average_chunk_) / 8;
   chunks_[chunk.index] = chunk.bytes;
   bytes_done_ += chunk.bytes->size();
+  fault::pass("transfer.chunk_taken");
   if (++done_ < chunks_.size()) {
     ask_for_chunks(now, effects);
     return effects;

@@ -1,4 +1,5 @@
 #include "bootstrap/state_transfer.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 #include <utility>
@@ -125,6 +126,7 @@ SponsorEffects StateSponsor::on_chunk_request(TimePoint now, const NodeId& from,
   }
   joiners_[from] = now;
   last_used_ = now;
+  fault::pass("transfer.chunk_sent");
   effects.send.push_back(
       {from, Chunk{request.snapshot, request.index, held_->chunks[request.index]}});
   return effects;

@@ -1,5 +1,6 @@
 #include "node/final_result.h"
 
+#include "node/base/fault.h"
 #include "node/state_dir.h"
 #include "training/file_io.h"
 #include "training/model_file.h"
@@ -138,12 +139,14 @@ Result<void> write_final(const std::filesystem::path& folder, const training::Mo
       training::write_model(partial, model, result,
                             {{"consensus", to_hex(held.certificate.hash.view())},
                              {"samples", std::to_string(held.certificate.samples)}}));
-  std::filesystem::rename(partial, folder / "model.safetensors", error);
+  if (fault::maybe("final.before_rename")) error = std::make_error_code(std::errc::io_error);
+  if (!error) std::filesystem::rename(partial, folder / "model.safetensors", error);
   if (error)
     return fail(Errc::io_failed, Doing::writing_file, partial.string() + ": " + error.message());
   // The model's name reaches the disk before the certificate's, and the folder's own before both.
   TRY_VOID(training::flush_folder(folder));
   TRY_VOID(training::flush_folder(folder.parent_path()));
+  fault::pass("final.before_certificate");
   return write_whole(folder / "certificate.json", format_certificate(held));
 }
 

@@ -1,4 +1,5 @@
 // What bootstrap asks of the node: how it comes to its settings and to its first replica.
+#include "node/base/fault.h"
 #include "node/node.h"
 #include "node/options.h"
 #include "node/printable.h"
@@ -182,6 +183,7 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
 }
 
 void Node::install_state(const bootstrap::InstallState& install) {
+  fault::pass("transfer.before_install");
   const TimePoint now = clock_.now();
   auto replica = replica_of(*install.snapshot, parts_.model);
   if (!replica) return bootstrap_driver_.carry_out(join_.on_state_unusable(now, replica.error()));
@@ -263,6 +265,7 @@ void Node::keep_settings() { write_later(parts_.dir.settings(), join_.settings()
 
 void Node::write_later(const std::filesystem::path& file, std::string text) {
   auto write = [this, file, text = std::move(text)] {
+    fault::pass("settings.before_write");
     if (const auto written = write_whole(file, text); !written)
       log_.warn("file.not_written", {{"why", to_string(written.error())}});
   };

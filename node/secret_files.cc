@@ -1,5 +1,6 @@
 #include "node/secret_files.h"
 
+#include "node/base/fault.h"
 #include "node/base/posix_file.h"
 #include "node/state_dir.h"
 #include "transport/secure_memory.h"
@@ -69,8 +70,9 @@ Result<std::uint64_t> promote_next(const SecretFiles& files) {
   const auto kept = write_whole(files.previous, text, FileMode::secret);
   transport::wipe(std::as_writable_bytes(std::span(text)));
   TRY_VOID(kept);
-  if (::rename(files.next.c_str(), files.current.c_str()) != 0) {
-    const int error = errno;
+  const bool refused = fault::maybe("secret.before_rename");
+  if (refused || ::rename(files.next.c_str(), files.current.c_str()) != 0) {
+    const int error = refused ? EIO : errno;
     return fail(errc_of_errno(error), Doing::writing_file,
                 fmt::format("{}: cannot become {}: {}", files.next.string(), files.current.string(),
                             std::generic_category().message(error)));

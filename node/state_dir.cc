@@ -1,5 +1,6 @@
 #include "node/state_dir.h"
 
+#include "node/base/fault.h"
 #include "node/base/posix_file.h"
 
 #include <fcntl.h>
@@ -51,21 +52,26 @@ Result<void> write_whole(const fs::path& file, ByteView bytes, FileMode mode) {
   // One name per file and process: two threads never write the same file at the same time.
   const fs::path fresh = folder / fmt::format(".{}.{}.new", file.filename().string(), ::getpid());
   {
+    if (fault::maybe("state.create"))
+      return system_error(Doing::writing_file, file, "be written", EACCES);
     const Descriptor out(::open(fresh.c_str(),
                                 O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
                                 static_cast<mode_t>(mode)));
     if (out.number() < 0) return system_error(Doing::writing_file, file, "be written", errno);
-    if (!write_all(out.number(), bytes) || ::fsync(out.number()) != 0) {
-      const int error = errno;
+    const bool full = fault::maybe("state.write");
+    if (full || !write_all(out.number(), bytes) || ::fsync(out.number()) != 0) {
+      const int error = full ? ENOSPC : errno;
       ::unlink(fresh.c_str());
       return system_error(Doing::writing_file, file, "be written", error);
     }
   }
-  if (::rename(fresh.c_str(), file.c_str()) != 0) {
-    const int error = errno;
+  const bool refused = fault::maybe("state.before_rename");
+  if (refused || ::rename(fresh.c_str(), file.c_str()) != 0) {
+    const int error = refused ? EIO : errno;
     ::unlink(fresh.c_str());
     return system_error(Doing::writing_file, file, "be replaced", error);
   }
+  fault::pass("state.after_rename");
   if (const int error = flush_folder(folder); error != 0)
     return system_error(Doing::writing_file, folder, "be flushed", error);
   return {};
@@ -146,6 +152,8 @@ Result<Incarnation> StateDir::read_incarnation() const {
 }
 
 Result<void> StateDir::write_incarnation_ceiling(Incarnation ceiling) const {
+  if (fault::maybe("incarnation.before_write"))
+    return system_error(Doing::writing_file, path_ / "incarnation", "be written", ENOSPC);
   return write_whole(path_ / "incarnation", fmt::format("{}\n", ceiling.value));
 }
 

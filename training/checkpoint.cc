@@ -1,11 +1,14 @@
 #include "training/checkpoint.h"
 
+#include "node/base/fault.h"
 #include "node/base/hash.h"
 #include "training/file_io.h"
 #include "training/model_file.h"
 #include "training/safetensors.h"
 
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <stdio.h>  // renameat2()
 
 #include <algorithm>
 #include <charconv>
@@ -110,8 +113,10 @@ Result<void> write_files(const fs::path& folder, const Model& model, const Check
                           {"samples", std::to_string(checkpoint.state.samples)}};
   StateFile file{checkpoint.state, {}, {}};
   TRY(file.model_hash, write_model(folder / kModelName, model, checkpoint.replica, metadata));
+  fault::pass("checkpoint.before_optimizer");
   TRY(file.optimizer_hash,
       write_vector(folder / kOptimizerName, model, checkpoint.momenta, metadata));
+  fault::pass("checkpoint.before_state");
   TRY_VOID(write_whole_file(folder / kStateName, format_state(file)));
   return flush_folder(folder);
 }
@@ -125,20 +130,35 @@ void link_latest(const fs::path& folder, const std::string& name) {
   fs::rename(temporary, folder / kLatestName, ignored);
 }
 
+// The folder that was in the way, out of it: for file systems that cannot exchange two names.
+//
+// A crash between this and the rename that follows leaves the checkpoints before.
+Result<void> make_way(const fs::path& to, const fs::path& old) {
+  std::error_code code;
+  fs::remove_all(old, code);
+  fs::rename(to, old, code);
+  if (code) return saving_error(to, code);
+  return {};
+}
+
 // Puts the finished folder in its place. A checkpoint of the same step (training was resumed and
-// saved before its first step) gives way.
+// saved before its first step) changes places with it in one step, so that there is one under this
+// name whenever the process dies.
 Result<void> move_into_place(const fs::path& from, const fs::path& to) {
+  if (fault::maybe("checkpoint.before_rename"))
+    return saving_error(to, std::make_error_code(std::errc::io_error));
   std::error_code code;
   const fs::path old = from.parent_path() / (std::string(kTemporaryPrefix) + "old");
+  bool exchanged = false;
   if (fs::exists(to, code)) {
-    fs::remove_all(old, code);
-    fs::rename(to, old, code);
-    if (code) return saving_error(to, code);
+    exchanged = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0;
+    if (!exchanged) TRY_VOID(make_way(to, old));
   }
-  fs::rename(from, to, code);
+  if (!exchanged) fs::rename(from, to, code);
   if (code) return saving_error(to, code);
+  fault::pass("checkpoint.after_rename");
   TRY_VOID(flush_folder(to.parent_path()));
-  fs::remove_all(old, code);
+  fs::remove_all(exchanged ? from : old, code);
   return {};
 }
 
@@ -237,6 +257,8 @@ Result<StateFile> parse_state(std::string_view text) {
 Result<fs::path> save_checkpoint(const CheckpointOptions& options, const Model& model,
                                  const Checkpoint& checkpoint) {
   std::error_code code;
+  if (fault::maybe("checkpoint.before_folder"))
+    return saving_error(options.folder, std::make_error_code(std::errc::read_only_file_system));
   fs::create_directories(options.folder, code);
   if (code) return saving_error(options.folder, code);
   remove_leftovers(options.folder);
@@ -253,7 +275,9 @@ Result<fs::path> save_checkpoint(const CheckpointOptions& options, const Model& 
   if (auto moved = move_into_place(temporary, final_path); !moved) {
     return fail(as_saving(std::move(moved).error()));
   }
+  fault::pass("checkpoint.before_latest");
   link_latest(options.folder, name);
+  fault::pass("checkpoint.before_remove");
   remove_beyond(options.folder, options.keep);
   return final_path;
 }

@@ -1,5 +1,6 @@
 #include "training/file_io.h"
 
+#include "node/base/fault.h"
 #include "node/base/posix_file.h"
 
 #include <fcntl.h>
@@ -66,6 +67,7 @@ Result<void> write_whole_file(const std::filesystem::path& path, std::string_vie
 }
 
 Result<void> flush_folder(const std::filesystem::path& path) {
+  if (fault::maybe("folder.flush")) return os_error(Doing::writing_file, path, EIO);
   const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.number() < 0) return os_error(Doing::writing_file, path, errno);
   // Some file systems cannot flush a folder and say EINVAL; they have nothing to lose there.
@@ -93,12 +95,14 @@ OutputFile::~OutputFile() {
 
 Result<OutputFile> OutputFile::create(const std::filesystem::path& path) {
   constexpr mode_t kMode = 0644;
+  if (fault::maybe("file.create")) return os_error(Doing::writing_file, path, EIO);
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
   if (descriptor < 0) return os_error(Doing::writing_file, path, errno);
   return OutputFile(descriptor, path);
 }
 
 Result<void> OutputFile::write(ByteView bytes) {
+  if (fault::maybe("file.write")) return os_error(Doing::writing_file, path_, ENOSPC);
   while (!bytes.empty()) {
     const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
@@ -109,7 +113,9 @@ Result<void> OutputFile::write(ByteView bytes) {
 }
 
 Result<void> OutputFile::close_durably() {
+  if (fault::maybe("file.flush")) return os_error(Doing::writing_file, path_, EIO);
   if (::fsync(descriptor_) != 0) return os_error(Doing::writing_file, path_, errno);
+  fault::pass("file.flushed");
   // close() reports what a network file system could not write; the descriptor is gone either way.
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
     return os_error(Doing::writing_file, path_, errno);

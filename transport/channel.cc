@@ -2,6 +2,7 @@
 #include "transport/channel.h"
 
 #include "node/base/check.h"
+#include "node/base/fault.h"
 #include "transport/wire_codec.h"
 
 #include <algorithm>
@@ -222,6 +223,8 @@ std::optional<Record> Channel::next_bulk_record(TimePoint now, std::size_t bulk_
     burst_ = 0;
   }
   unconfirmed_ += size;
+  const std::size_t half = transfer.attachment->size() / 2;
+  if (transfer.sent <= half && transfer.sent + size > half) fault::pass("net.half_attachment");
   transfer.sent += size;
   turn_left_ -= size;
   return record;

@@ -1,5 +1,6 @@
 // The life of one connection: accepted or dialled, handshake, decision, session.
 #include "node/base/check.h"
+#include "node/base/fault.h"
 #include "transport/transport_impl.h"
 
 #include <asio/buffer.hpp>
@@ -27,14 +28,16 @@ Task<Result<void>> run_handshake(tcp::socket& socket, Handshake& handshake, cons
   while (true) {
     if (const auto output = handshake.take_output(); !output.empty()) {
       auto buffer = asio::buffer(output);
-      const auto [error, size] = co_await asio::async_write(socket, buffer, as_result);
+      auto [error, size] = co_await asio::async_write(socket, buffer, as_result);
+      if (!error && fault::maybe("net.handshake_write")) error = asio::error::broken_pipe;
       if (error == asio::error::operation_aborted)
         co_return fail(Errc::cancelled, Doing::handshaking, "stopping");
       if (error) co_return fail(handshake.on_end_of_stream());
     }
     if (handshake.done()) co_return Result<void>();
     auto buffer = asio::buffer(input);
-    const auto [error, size] = co_await socket.async_read_some(buffer, as_result);
+    auto [error, size] = co_await socket.async_read_some(buffer, as_result);
+    if (!error && fault::maybe("net.handshake_read")) error = asio::error::connection_reset;
     if (error == asio::error::operation_aborted)
       co_return fail(Errc::cancelled, Doing::handshaking, "stopping");
     if (error) co_return fail(handshake.on_end_of_stream());

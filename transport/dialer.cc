@@ -1,5 +1,6 @@
 #include "transport/dialer.h"
 
+#include "node/base/fault.h"
 #include "transport/limits.h"
 
 #include <asio/error.hpp>
@@ -35,7 +36,8 @@ Task<Result<std::vector<tcp::endpoint>>> resolve(Endpoint target) {
 
 Task<Result<tcp::socket>> connect_one(tcp::endpoint endpoint) {
   tcp::socket socket(co_await asio::this_coro::executor);
-  const auto [error] = co_await socket.async_connect(endpoint, as_result);
+  auto [error] = co_await socket.async_connect(endpoint, as_result);
+  if (!error && fault::maybe("net.dial")) error = asio::error::timed_out;
   if (error == asio::error::operation_aborted)
     co_return fail(Errc::cancelled, Doing::connecting, "stopping");
   if (error) {

@@ -1,5 +1,6 @@
 #include "transport/listener.h"
 
+#include "node/base/fault.h"
 #include "transport/dialer.h"
 #include "transport/limits.h"
 
@@ -76,6 +77,7 @@ Task<> Listener::accept_loop(tcp::acceptor& acceptor) {
   while (!tasks_.stopping()) {
     auto [error, socket] = co_await acceptor.async_accept(as_result);
     if (tasks_.stopping()) break;
+    if (!error && fault::maybe("net.accept")) error = asio::error::connection_aborted;
     if (!error) {
       on_socket_(std::move(socket));
       continue;

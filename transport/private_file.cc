@@ -1,5 +1,6 @@
 #include "transport/private_file.h"
 
+#include "node/base/fault.h"
 #include "node/base/posix_file.h"
 #include "transport/secure_memory.h"
 
@@ -76,13 +77,15 @@ Result<void> create_private_file(const std::filesystem::path& path, std::string_
   const Descriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.ok()) return file_error(errno, kDoing, path);
-  auto written = write_all(file.number(), text, path);
+  auto written = fault::maybe("key.write") ? file_error(ENOSPC, kDoing, path)
+                                           : write_all(file.number(), text, path);
   if (written && ::fsync(file.number()) != 0) written = file_error(errno, kDoing, path);
   if (!written) {
     // A key file that is half there would be refused at every later start.
     ::unlink(path.c_str());
     return written;
   }
+  fault::pass("key.written");
   const auto folder = path.parent_path();
   if (const int error = flush_folder(folder); error != 0)
     return file_error(error, kDoing, folder.empty() ? "." : folder);

@@ -1,6 +1,7 @@
 #include "transport/session.h"
 
 #include "node/base/check.h"
+#include "node/base/fault.h"
 
 #include <asio/buffer.hpp>
 #include <asio/error.hpp>
@@ -176,8 +177,9 @@ Task<> Session::read_loop() {
       continue;
     }
     auto buffer = asio::buffer(input_);
-    const auto [error, size] = co_await socket_.async_read_some(buffer, as_result);
+    auto [error, size] = co_await socket_.async_read_some(buffer, as_result);
     assert_io_thread();
+    if (!error && fault::maybe("net.read")) error = asio::error::connection_reset;
     if (over_) co_return;
     if (error) {
       on_stream_end(error);
@@ -296,8 +298,9 @@ Task<> Session::write_loop() {
       continue;
     }
     auto buffer = asio::buffer(out_);
-    const auto [error, size] = co_await asio::async_write(socket_, buffer, as_result);
+    auto [error, size] = co_await asio::async_write(socket_, buffer, as_result);
     assert_io_thread();
+    if (!error && fault::maybe("net.write")) error = asio::error::broken_pipe;
     if (over_) co_return;
     if (error) {
       on_stream_end(error);

@@ -1,5 +1,6 @@
 // FinalConsensus, first part: who takes part (design section 8, step 1).
 #include "gossip/consensus/final_consensus.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 
@@ -184,6 +185,7 @@ void FinalConsensus::close_set(Agreed agreed) {
     return end_failed({Errc::replicas_differ, Doing::certifying,
                        "a participant refused the mean, and " +
                            std::to_string(agreed.members.size()) + " are too many for a median"});
+  fault::pass("consensus.set_closed");
   rule_ = agreed.rule;
   agreed_ = std::move(agreed);
   phase_ = Phase::confirming;

@@ -36,6 +36,7 @@ void FinalConsensus::take(FetchEffects effects) {
 
 void FinalConsensus::advance_reducing() {
   if (!reduction_->complete()) return;
+  fault::pass("consensus.reduced");
   own_hash_ = model_hash(options_.manifest, reduction_->hashes());
   phase_ = Phase::checking;
   out_.jobs.emplace_back(CheckJob{{{options_.run, epoch_}, 0}});
@@ -69,6 +70,7 @@ void FinalConsensus::on_checked(const ReplicaChecked& checked) {
                           .hash = *own_hash_,
                           .signature = {}};
   sign(statement, signer_, options_.fingerprint);
+  fault::pass("consensus.signed");
   ledger_.add(statement);
   flood(statement, std::nullopt);
 }
@@ -130,6 +132,7 @@ void FinalConsensus::advance_certifying() {
     out_.merged = Merged{certificate.participants, certificate.samples};
     return;
   }
+  fault::pass("consensus.certified");
   certified_ = reduction_->hashes();
   certificate_ = std::move(certificate);
   // Participants make their own from the same signatures; the others have to be shown.
@@ -243,6 +246,7 @@ void FinalConsensus::advance_following() {
 }
 
 void FinalConsensus::finish() {
+  fault::pass("consensus.finished");
   const bool own = std::ranges::binary_search(certificate_->participants, self_);
   own_hash_ = certificate_->hash;
   phase_ = Phase::lingering;

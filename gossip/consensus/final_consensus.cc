@@ -1,6 +1,7 @@
 #include "gossip/consensus/final_consensus.h"
 
 #include "node/base/check.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 #include <array>
@@ -158,6 +159,7 @@ ConsensusEffects FinalConsensus::on_certificate_refused(TimePoint now, const Nod
 }
 
 ConsensusEffects FinalConsensus::on_frozen(TimePoint now) {
+  fault::pass("consensus.frozen");
   return on_event(now, [&] { frozen_ = true; });
 }
 

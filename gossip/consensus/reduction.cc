@@ -1,6 +1,7 @@
 #include "gossip/consensus/reduction.h"
 
 #include "node/base/check.h"
+#include "node/base/fault.h"
 
 #include <algorithm>
 
@@ -280,6 +281,7 @@ void Reduction::on_done(std::uint32_t chunk, const ExponentsFound& done) {
 }
 
 void Reduction::on_done(std::uint32_t chunk, const SumPacked& done) {
+  fault::pass("consensus.summed");
   auto& w = work(chunk);
   w.stage = Stage::lowering;
   w.sum = done.values;
@@ -293,6 +295,7 @@ void Reduction::on_done(std::uint32_t chunk, const SumPacked& done) {
 }
 
 void Reduction::on_done(std::uint32_t chunk, const ChunkDivided& done) {
+  fault::pass("consensus.divided");
   ResultChunk result{terms_.round, chunk, done.hash, {}, done.values};
   sign(result, signer_, terms_.fingerprint);
   for (const auto& child : work(chunk).children) out_.send.emplace_back(child.id, result);

@@ -48,6 +48,7 @@ void Edge::became_offer(Turn& turn, Result<CodecDone> result) {
               .spot = done.spot,
               .payload = std::move(done.payload)};
   out_.emplace(Out{std::move(offer), turn.now, turn.node.replica.steps, false});
+  fault::pass("exchange.offered");
   send(turn, out_->offer);
 }
 
@@ -168,6 +169,7 @@ void Edge::exchange_failed(Turn& turn, const Error& error) {
 }
 
 void Edge::finish_exchange(Turn& turn, JobKind kind, ExchangeDone done) {
+  fault::pass("exchange.applied");
   const Applying applied = *applying_;
   applying_.reset();
   ReplicaFigures& own = turn.node.replica;

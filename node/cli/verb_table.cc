@@ -1,4 +1,5 @@
 // The table of verbs, and the way from a command line to one of them.
+#include "node/base/fault.h"
 #include "node/cli/exit_code.h"
 #include "node/cli/verb_list.h"
 #include "node/config/values.h"
@@ -127,6 +128,10 @@ const Verb* find_verb(std::string_view name) {
 
 int run_command_line(std::span<const std::string> words, const Surroundings& surroundings) {
   const auto& terminal = surroundings.terminal;
+  if (const std::string wrong = fault::arm_from_environment(); !wrong.empty()) {
+    terminal.err << "starling: " << wrong << '\n';
+    return number_of(ExitCode::usage);
+  }
   if (words.empty()) {
     terminal.err << help_text();
     return number_of(ExitCode::usage);

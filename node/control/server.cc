@@ -1,5 +1,6 @@
 #include "node/control/server.h"
 
+#include "node/base/fault.h"
 #include "node/control/socket_path.h"
 
 #include <asio/buffer.hpp>
@@ -78,6 +79,7 @@ class ControlServer::Impl::Connection : public std::enable_shared_from_this<Conn
   // Sends a line; after the last one the connection closes.
   void send(const ControlAnswer& answer) {
     if (closed_ || last_queued_) return;
+    fault::pass("control.reply");
     auto line = encode_answer(answer);
     if (line.size() > kMaxControlReply)
       line = encode_answer({ControlAnswer::Kind::error,

@@ -1,5 +1,6 @@
 #include "node/observe/events.h"
 
+#include "node/base/fault.h"
 #include "node/base/posix_file.h"
 #include "node/wall_time.h"
 
@@ -69,7 +70,8 @@ void EventLog::append(std::string_view event, const nlohmann::json& fields) {
   const auto line = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 
   if (bytes_ > 0 && bytes_ + line.size() > options_.max_bytes) rotate();
-  const auto written = descriptor_ < 0 ? -1 : ::write(descriptor_, line.data(), line.size());
+  const bool usable = descriptor_ >= 0 && !fault::maybe("events.write");
+  const auto written = usable ? ::write(descriptor_, line.data(), line.size()) : -1;
   if (written == static_cast<ssize_t>(line.size())) {
     bytes_ += line.size();
     return;

@@ -10,7 +10,8 @@ namespace starling::tidy {
 
 Findings check_all(const SourceTree& tree) {
   Findings all;
-  for (const auto check : {check_layering, check_bans, check_words, check_layout}) {
+  for (const auto check :
+       {check_layering, check_bans, check_words, check_layout, check_fault_points}) {
     Findings some = check(tree);
     all.insert(all.end(), std::make_move_iterator(some.begin()),
                std::make_move_iterator(some.end()));

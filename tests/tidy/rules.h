@@ -31,6 +31,9 @@ using Findings = std::vector<Finding>;
 // One word for each thing: the words that the dictionary in README.md replaces.
 [[nodiscard]] Findings check_words(const SourceTree& tree);
 
+// Every fault point in the list is used, and once; none is used that is not in it.
+[[nodiscard]] Findings check_fault_points(const SourceTree& tree);
+
 // Length of files, blanks, line ends, READMEs, names of folders and of test cases, TODOs.
 [[nodiscard]] Findings check_layout(const SourceTree& tree);
 

@@ -243,6 +243,24 @@ TEST_SUITE("tidy") {
     CHECK(breaks("tests/a_test.cc", "#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN\n", "test-main"));
   }
 
+  TEST_CASE("a fault point is in the list, in the code, and there once") {
+    const auto found = [](const std::string& list, const std::string& code) {
+      std::string all;
+      for (const Finding& finding : check_fault_points(
+               plant({{"node/base/fault_points.h", list}, {"transport/a.cc", code}})))
+        all += finding.path + ": " + finding.message + "\n";
+      return all;
+    };
+    const std::string list =
+        "    PointSpec{\"net.read\"},\n    PointSpec{\"net.gone\", Kind::dies},\n";
+    const std::string code = "if (fault::maybe(\"net.read\")) {}\nfault::pass(\"net.gone\");\n";
+    CHECK(found(list, code) == "");
+    CHECK(found(list, code + "fault::maybe(\"net.read\");\n").find("twice") != std::string::npos);
+    CHECK(found(list, code + "fault::maybe(\"net.new\");\n").find("not in the list") !=
+          std::string::npos);
+    CHECK(found(list, "fault::maybe(\"net.read\");\n").find("used nowhere") != std::string::npos);
+  }
+
   TEST_CASE("every folder of code has a page, and a name that says something") {
     const auto rules = [](const Planted& files) {
       std::vector<std::string> found;

@@ -1,0 +1,152 @@
+// Real processes that die, or whose files fail, at a named moment (node/base/fault_points.h).
+#include "tests/e2e/swarm.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace starling::e2e;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int kKilled = 128 + SIGKILL;
+
+// STARLING_FAULT for the processes that are started while this object lives.
+class Fault {
+ public:
+  explicit Fault(const std::string& text) { ::setenv("STARLING_FAULT", text.c_str(), 1); }
+  ~Fault() { ::unsetenv("STARLING_FAULT"); }
+  Fault(const Fault&) = delete;
+  Fault& operator=(const Fault&) = delete;
+};
+
+// A release build has no fault points: it runs as if nothing were set.
+bool has_fault_points() {
+  const Fault nonsense("no.such_point@1:kill");
+  const bool refuses = run_to_end({starling_binary(), "version"}).status == 2;
+  if (!refuses) MESSAGE("this binary has no fault points: nothing is tested");
+  return refuses;
+}
+
+std::set<std::string> models_of(Swarm& swarm, const std::vector<std::size_t>& nodes) {
+  std::set<std::string> hashes;
+  for (const auto index : nodes)
+    hashes.insert(sha256_of(swarm.node(index).dir() / "final" / "model.safetensors"));
+  return hashes;
+}
+
+// The largest step in the names of whole checkpoints.
+std::int64_t newest_checkpoint(const std::filesystem::path& dir) {
+  std::int64_t newest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints")) {
+    const auto name = entry.path().filename().string();
+    if (name.starts_with("step-"))
+      newest = std::max<std::int64_t>(newest, std::stoll(name.substr(5)));
+  }
+  return newest;
+}
+
+// Nodes of which the last dies at a moment; the others must end with one model.
+void survive(const std::string& moment, const std::string& samples) {
+  CAPTURE(moment);
+  Swarm swarm(small_run(samples));
+  swarm.start(3);
+  {
+    const Fault fault(moment);
+    swarm.start(1);
+  }
+  INFO(swarm.logs());
+  CHECK(swarm.wait_all({3}, 120s) == std::vector<int>{kKilled});
+  CHECK(swarm.wait_all({0, 1, 2}, 120s) == std::vector<int>{0, 0, 0});
+  CHECK(models_of(swarm, {0, 1, 2}).size() == 1);
+}
+
+}  // namespace
+
+TEST_SUITE("e2e/fault_points") {
+  TEST_CASE("a point that there is not is refused by name") {
+    if (!has_fault_points()) return;
+    for (const std::string wrong : {"no.such_point@1:kill", "net.read@0:fail", "net.read"}) {
+      CAPTURE(wrong);
+      const Fault fault(wrong);
+      const auto ended = run_to_end({starling_binary(), "version"});
+      CHECK(ended.status == 2);
+      CHECK(ended.err.starts_with("starling: "));
+    }
+    const Fault fault("net.read@1000000:fail");
+    CHECK(run_to_end({starling_binary(), "version"}).status == 0);
+  }
+
+  TEST_CASE("a node that dies in the middle of an exchange leaves the others one model") {
+    if (!has_fault_points()) return;
+    for (const char* moment :
+         {"net.half_attachment@30:kill", "exchange.offered@30:kill", "exchange.applied@30:kill"})
+      survive(moment, "16000");
+  }
+
+  TEST_CASE("a node that dies in any phase of the final consensus leaves the others one model") {
+    if (!has_fault_points()) return;
+    for (const char* phase : {"set_closed", "frozen", "summed", "divided", "reduced", "signed",
+                              "certified", "finished"})
+      survive("consensus." + std::string(phase) + "@1:kill", "8000");
+  }
+
+  TEST_CASE("a node that dies while it writes a checkpoint goes on from the one before") {
+    if (!has_fault_points()) return;
+    for (const char* moment : {"file.write@40:kill", "checkpoint.before_rename@3:kill",
+                               "checkpoint.after_rename@3:kill", "file.flushed@8:kill"}) {
+      CAPTURE(moment);
+      auto arguments = endless_run();
+      arguments.insert(arguments.end(), {"--set", "checkpoint.every=1s"});
+      Swarm swarm(arguments);
+      {
+        const Fault fault(moment);
+        swarm.start(1);
+        CHECK(swarm.wait_all({0}, 60s) == std::vector<int>{kKilled});
+      }
+      const auto saved = newest_checkpoint(swarm.node(0).dir());
+      REQUIRE(saved > 0);
+      NodeProcess& again = swarm.restart(0);
+      INFO(swarm.logs());
+      std::int64_t first = -1;
+      CHECK(eventually(30s, [&] {
+        first = again.step();
+        return first > 0;
+      }));
+      CHECK(first >= saved);  // a node that began anew would count from one
+    }
+  }
+
+  TEST_CASE("a checkpoint that cannot be written is told, and training goes on") {
+    if (!has_fault_points()) return;
+    for (const char* moment :
+         {"file.write@60:fail", "file.flush@5:fail", "checkpoint.before_rename@2:fail"}) {
+      CAPTURE(moment);
+      auto arguments = endless_run();
+      arguments.insert(arguments.end(), {"--set", "checkpoint.every=1s"});
+      Swarm swarm(arguments);
+      {
+        const Fault fault(moment);
+        swarm.start(1);
+      }
+      NodeProcess& node = swarm.node(0);
+      INFO(swarm.logs());
+      REQUIRE(eventually(
+          30s, [&] { return contains(node.process().standard_error(), "checkpoint.failed"); }));
+      const auto step = node.step();
+      CHECK(eventually(20s, [&] { return node.step() > step + 20; }));
+      // What was written before is whole: another process reads it.
+      const auto evaluated =
+          run_to_end({starling_binary(), "eval", "--dir", node.dir().string(), "--json"}, 60s);
+      CHECK(evaluated.status == 0);
+    }
+  }
+}
