@@ -1,11 +1,14 @@
-"""B-3, B-7, B-10, B-12: lines that part, lose, and are slow."""
+"""B-3, B-7, B-9, B-10, B-12: lines that part, lose, lie, and are slow."""
 
+import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 from cases import case, watch
 from cases_silence import CALM_S, false_deaths
-from lab import Failure, longest_pause, quantile, throughput_percent
+from lab import Failure, longest_pause, quantile, rate, throughput_percent
 
 
 def disagreement(nodes):
@@ -59,6 +62,36 @@ def lossy(bench):
         bad = sum(node.log().count("session.ended") for node in nodes)
         return {"false_dead": false_deaths(nodes, nodes, since), "bad_records": bad, "throughput_percent": throughput_percent(nodes, before, during),
                 "exchanges_percent": 100 * share, "pause_s": longest_pause(nodes, *during)}
+
+
+@case("B-9", "a byte is changed behind TCP, in one of a hundred pieces of 16 KiB",
+      {"unnoticed": "<= 0", "too_many": "<= 0", "gone": "<= 0", "false_dead": "<= 0", "throughput_percent": ">= 98"})
+def corrupted(bench):
+    with bench.lab(min(bench.nodes, 8)) as lab:
+        notes = lab.folder / "changed"
+        proxies = []
+        try:
+            for node in lab.nodes:
+                words = [pathlib.Path(__file__).parent / "corrupting_proxy.py", f"{node.address}:7701", f"{node.address}:7700", "0.01", str(node.number), notes]
+                proxies.append(subprocess.Popen(["ip", "netns", "exec", node.space, sys.executable, *words], stderr=subprocess.DEVNULL))
+            nodes = lab.start_all(port=7701, more=["--set", "log.per_event=0"])
+            since = time.time()
+            during = watch(2 * bench.seconds)
+            gone = sum(not node.running() for node in nodes)
+            wrong = false_deaths(nodes, nodes, since)
+            for proxy in proxies:
+                proxy.send_signal(signal.SIGSTOP)  # no more changes, and nothing on its way is lost to the count
+            watch(1)
+            changes = len(notes.read_text(encoding="ascii").splitlines()) if notes.exists() else 0
+            ended = sum(node.log().count("session.ended") for node in nodes)
+        finally:
+            for proxy in proxies:
+                proxy.kill()
+                proxy.wait()
+        pace = 1000 / lab.step_ms  # without a clean span before it: the pace that the nodes were given
+        # Both ends of a session write down why it ended: the one that noticed, and the one that it told.
+        return {"changes": changes, "unnoticed": max(0, changes - ended), "too_many": max(0, ended - 2 * changes), "gone": gone, "false_dead": wrong,
+                "throughput_percent": 100 * sum(rate(node, *during) for node in nodes) / pace / len(nodes), "pause_s": longest_pause(nodes, *during)}
 
 
 @case("B-10", "every line has 10 Mbit/s, and deltas are as large as they come (L6)",
