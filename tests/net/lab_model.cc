@@ -41,6 +41,7 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions&) { return ResolvedDev
 
 bool cpu_has_bf16() { return false; }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the signature is training/device.h's.
 Result<PrecisionCost> measure_precisions(const ModelSpec&, std::size_t, int, std::stop_token) {
   return fail(Errc::unsupported, Doing::training, "a node of the net lab computes in fp32");
 }
