@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   const Surroundings surroundings{
       process_environment(),
       Terminal{std::cout, std::cerr, ::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1},
-      VerbHooks{&run_verb, &eval_verb, &bench_verb, torch_version}};
+      VerbHooks{&run_verb, &eval_verb, &bench_verb, &data_verb, torch_version}};
   const int code = run_command_line(words, surroundings);
   std::cout << std::flush;
   return code;

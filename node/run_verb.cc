@@ -20,13 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Result<training::DataSets> open_data(const Config& config, Log& log) {
-  TRY(const training::DataSpec spec, training::parse_data_spec(config.data.train));
-  if (config.data.val.empty()) return training::open_data(spec, nullptr, log);
-  TRY(const training::DataSpec val, training::parse_data_spec(config.data.val));
-  return training::open_data(spec, &val, log);
-}
-
 struct SwarmAccess {
   transport::SwarmKey key;
   AccessFiles files;
@@ -221,7 +214,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                                  LogBackend& log) {
   TRY_VOID(check_supported(config));
   TRY(StateDir dir, StateDir::open(config.node.dir));
-  TRY(training::DataSets data, open_data(config, log));
+  TRY(training::DataSets data, training::open_data(config.data.train, config.data.val, log));
   TRY(Outset outset, choose_outset(config, dir, *data.train, log));
   OwnSettings& settings = outset.settings;
   TRY([[maybe_unused]] const auto device, training::resolve_device(device_options(config)));

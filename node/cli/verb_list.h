@@ -16,6 +16,7 @@ int leave(const Arguments& arguments, const Surroundings& surroundings);
 int finish(const Arguments& arguments, const Surroundings& surroundings);
 int merge(const Arguments& arguments, const Surroundings& surroundings);
 int eval(const Arguments& arguments, const Surroundings& surroundings);
+int data(const Arguments& arguments, const Surroundings& surroundings);
 int bench(const Arguments& arguments, const Surroundings& surroundings);
 int id(const Arguments& arguments, const Surroundings& surroundings);
 int invite(const Arguments& arguments, const Surroundings& surroundings);

@@ -43,6 +43,13 @@ constexpr std::array<VerbFlag, 2> kKeyFlags{
 constexpr std::array<VerbFlag, 1> kConfigFlags{
     {{"--origin", "", "Show where each value comes from, and what it shadows."}}};
 
+constexpr std::array<VerbFlag, 5> kDataFlags{
+    {kJson,
+     {"--out", "FILE", "The packed file (pack)."},
+     {"--side", "N", "Pixels of the shorter side, 0 for as it is (pack); without it 256."},
+     {"--form", "jpeg|raw", "Encoded images, or pixels that need no decoding (pack)."},
+     {"--quality", "N", "Of JPEG, 1 to 100 (pack); without it 90."}}};
+
 constexpr std::array<VerbFlag, 8> kBenchFlags{
     {kJson,
      {"--n", "N", "Values of the vector (codec, optim, round); without it ResNet-50's."},
@@ -80,6 +87,9 @@ constexpr std::array kVerbs{
     Verb{"eval", "[MODEL.safetensors]",
          "Evaluate a model file on --data; without one, the running node's replica.", KeyFlags::all,
          kJsonOnly, 0, 1, &verbs::eval},
+    Verb{"data", "scan|verify|pack",
+         "Count the images of --data, find the unreadable ones, or pack them into one file.",
+         KeyFlags::all, kDataFlags, 1, 1, &verbs::data},
     Verb{"bench", "step|optim|codec|wire|round|data",
          "Measure one part of the program on this machine.", KeyFlags::all, kBenchFlags, 1, 1,
          &verbs::bench},

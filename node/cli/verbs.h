@@ -43,11 +43,15 @@ int eval_verb(const Config& config, const EvalArguments& arguments, const Termin
 // Measures one part of the program and prints its figures (node/bench/bench.h).
 int bench_verb(const Arguments& arguments, const Terminal& terminal);
 
+// `starling data scan|verify|pack`: counts, unreadable images, a packed file.
+int data_verb(const Arguments& arguments, const Terminal& terminal);
+
 // What main passes in.
 struct VerbHooks {
   int (*run)(const Config&, RunMode, const Terminal&) = nullptr;
   int (*eval)(const Config&, const EvalArguments&, const Terminal&) = nullptr;
   int (*bench)(const Arguments&, const Terminal&) = nullptr;
+  int (*data)(const Arguments&, const Terminal&) = nullptr;
   std::string_view torch_version = {};  // "2.11.0"; empty in a build without it
 };
 

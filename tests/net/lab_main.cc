@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   const Surroundings surroundings{process_environment(),
                                   Terminal{std::cout, std::cerr, false, false},
-                                  VerbHooks{&run_lab_node, nullptr, nullptr, {}}};
+                                  VerbHooks{.run = &run_lab_node}};
   const int code = run_command_line(words, surroundings);
   std::cout << std::flush;
   return code;

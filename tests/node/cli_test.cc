@@ -42,7 +42,9 @@ int fake_bench(const Arguments& arguments, const Terminal& terminal) {
 }
 
 Said say(const Words& words, std::vector<std::pair<std::string, std::string>> environment = {}) {
-  return said_by(words, {&fake_run, &fake_eval, &fake_bench, "2.11.0"}, std::move(environment));
+  const VerbHooks hooks{
+      .run = &fake_run, .eval = &fake_eval, .bench = &fake_bench, .torch_version = "2.11.0"};
+  return said_by(words, hooks, std::move(environment));
 }
 
 }  // namespace

@@ -168,34 +168,58 @@ void Resampler::render(const Image& image, const View& view, const InputForm& fo
   STARLING_CHECK(image.pixels.size() == std::size_t{image.size.height} * image.size.width * stored);
   fill(across_, view.box.left, view.box.width, image.size.width, target);
   fill(down_, view.box.top, view.box.height, image.size.height, target);
-
-  // Source rows that any target row looks at.
-  std::uint32_t begin = image.size.height;
-  std::uint32_t end = 0;
-  for (std::uint32_t i = 0; i < target; ++i) {
-    if (down_.count[i] == 0) continue;
-    begin = std::min(begin, down_.first[i]);
-    end = std::max(end, down_.first[i] + down_.count[i]);
-  }
-  end = std::max(begin, end);
-  resize_rows(image, view.flip, target, begin, end);
+  const std::uint32_t begin = resize_needed_rows(image, view.flip, target);
 
   Scale scale;
   for (std::size_t c = 0; c < channels; ++c) {
     scale.gain[c] = 1.0F / (255.0F * normalisation.deviation[c]);
     scale.shift[c] = normalisation.mean[c] / normalisation.deviation[c];
   }
-  const std::size_t row_floats = std::size_t{target} * stored;
-  pixel_.resize(row_floats);
   for (std::uint32_t i = 0; i < target; ++i) {
-    std::fill(pixel_.begin(), pixel_.end(), 0.0F);
-    for (std::uint32_t k = 0; k < down_.count[i]; ++k) {
-      const float weight = down_.weight[std::size_t{i} * down_.taps + k];
-      const float* row = rows_.data() + (down_.first[i] + k - begin) * row_floats;
-      for (std::size_t x = 0; x < row_floats; ++x) pixel_[x] += weight * row[x];
-    }
+    blend_row(i, begin, std::size_t{target} * stored);
     const std::size_t width = std::size_t{target} * channels;
     write_row(stored, channels, scale, out.subspan(i * width, width));
+  }
+}
+
+void Resampler::resize(const Image& image, ImageSize size, Image& out) {
+  STARLING_CHECK(size.height > 0 && size.width > 0);
+  STARLING_CHECK(image.pixels.size() ==
+                 std::size_t{image.size.height} * image.size.width * image.channels);
+  fill(across_, 0, image.size.width, image.size.width, size.width);
+  fill(down_, 0, image.size.height, image.size.height, size.height);
+  const std::uint32_t begin = resize_needed_rows(image, false, size.width);
+  out.size = size;
+  out.channels = image.channels;
+  const std::size_t row_bytes = std::size_t{size.width} * image.channels;
+  out.pixels.resize(size.height * row_bytes);
+  for (std::uint32_t i = 0; i < size.height; ++i) {
+    blend_row(i, begin, row_bytes);
+    std::ranges::transform(
+        pixel_, out.pixels.begin() + static_cast<std::ptrdiff_t>(i * row_bytes), [](float value) {
+          return static_cast<std::uint8_t>(std::lround(std::clamp(value, 0.0F, 255.0F)));
+        });
+  }
+}
+
+std::uint32_t Resampler::resize_needed_rows(const Image& image, bool flip, std::uint32_t target) {
+  std::uint32_t begin = image.size.height;
+  std::uint32_t end = 0;
+  for (std::size_t i = 0; i < down_.count.size(); ++i) {
+    if (down_.count[i] == 0) continue;
+    begin = std::min(begin, down_.first[i]);
+    end = std::max(end, down_.first[i] + down_.count[i]);
+  }
+  resize_rows(image, flip, target, begin, std::max(begin, end));
+  return begin;
+}
+
+void Resampler::blend_row(std::uint32_t row, std::uint32_t begin, std::size_t row_floats) {
+  pixel_.assign(row_floats, 0.0F);
+  for (std::uint32_t k = 0; k < down_.count[row]; ++k) {
+    const float weight = down_.weight[std::size_t{row} * down_.taps + k];
+    const float* source = rows_.data() + (down_.first[row] + k - begin) * row_floats;
+    for (std::size_t x = 0; x < row_floats; ++x) pixel_[x] += weight * source[x];
   }
 }
 

@@ -92,6 +92,8 @@ class Resampler {
   // Shapes:  out is target x target x channels (HWC); one stored channel is repeated to 3, three
   //          are weighted (Rec. 601) to 1.
   void render(const Image& image, const View& view, const InputForm& form, std::span<float> out);
+  // All of an image in another size, in bytes again: for files that are made beforehand.
+  void resize(const Image& image, ImageSize size, Image& out);
 
  private:
   // Source pixels and weights of every target pixel along one axis.
@@ -110,6 +112,10 @@ class Resampler {
                    std::uint32_t target);
   void resize_rows(const Image& image, bool flip, std::uint32_t target, std::uint32_t begin,
                    std::uint32_t end);
+  // One target row out of rows_, which begin with source row `begin`, into pixel_.
+  void blend_row(std::uint32_t row, std::uint32_t begin, std::size_t row_floats);
+  // The source rows that any target row looks at: resized across, into rows_; the first of them.
+  std::uint32_t resize_needed_rows(const Image& image, bool flip, std::uint32_t target);
   void write_row(std::size_t stored, std::size_t channels, const Scale& scale,
                  std::span<float> out) const;
 

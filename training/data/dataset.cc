@@ -4,6 +4,7 @@
 #include "training/data/cifar10.h"
 #include "training/data/idx.h"
 #include "training/data/image_folder.h"
+#include "training/data/packed.h"
 #include "training/data/synthetic.h"
 #include "training/data/tar_shards.h"
 
@@ -148,6 +149,8 @@ Result<DataSets> open_parts(const DataSpec& spec, Log& log) {
       return open_shards(spec.paths, spec.text, log);
     case DataKind::synthetic:
       return open_synthetic(spec);
+    case DataKind::packed:
+      return open_packed(spec);
   }
   return fail(Errc::internal, Doing::loading_data, "an unknown kind of data");
 }
@@ -166,6 +169,13 @@ Result<DataSets> open_data(const DataSpec& spec, const DataSpec* val, Log& log) 
     sets.val = std::move(matched);
   }
   return sets;
+}
+
+Result<DataSets> open_data(std::string_view spec, std::string_view val, Log& log) {
+  TRY(const DataSpec train, parse_data_spec(spec));
+  if (val.empty()) return open_data(train, nullptr, log);
+  TRY(const DataSpec other, parse_data_spec(val));
+  return open_data(train, &other, log);
 }
 
 Result<std::unique_ptr<Dataset>> open_evaluation_data(const DataSpec& spec, Log& log) {

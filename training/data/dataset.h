@@ -83,6 +83,9 @@ struct DataSets {
 // Cost:    folders: one directory walk; tar: one small read per member; IDX: unpacked into memory.
 [[nodiscard]] Result<DataSets> open_data(const DataSpec& spec, const DataSpec* val, Log& log);
 
+// The same of two texts; `val` may be empty. Errors: also those of parse_data_spec().
+[[nodiscard]] Result<DataSets> open_data(std::string_view spec, std::string_view val, Log& log);
+
 // What `starling eval` measures: the validation part of one SPEC, or all of it where it has none.
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_evaluation_data(const DataSpec& spec, Log& log);
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kForms =
     "fashion-mnist, idx:DIR, cifar10:DIR, synthetic, a folder of class folders, or tar shards "
-    "(x-{000..012}.tar)";
+    "(x-{000..012}.tar), or packed:FILE";
 
 // Debian's package dataset-fashion-mnist installs here.
 constexpr std::string_view kFashionMnist = "/usr/share/datasets/fashion-mnist";
@@ -159,17 +159,14 @@ Result<DataSpec> parse_data_spec(std::string_view text) {
   }
   if (text == "synthetic") return parse_synthetic(std::move(spec), {});
   if (text.starts_with("synthetic:")) return parse_synthetic(std::move(spec), text.substr(10));
-  if (text.starts_with("packed:")) {
-    return bad_spec(text, "this version does not read packed files; name the images instead: " +
-                              std::string(kForms));
-  }
   for (const auto& [prefix, kind] : {std::pair{std::string_view("idx:"), DataKind::idx},
-                                     std::pair{std::string_view("cifar10:"), DataKind::cifar10}}) {
+                                     std::pair{std::string_view("cifar10:"), DataKind::cifar10},
+                                     std::pair{std::string_view("packed:"), DataKind::packed}}) {
     if (!text.starts_with(prefix)) continue;
-    const std::string_view folder = text.substr(prefix.size());
-    if (folder.empty()) return bad_spec(text, "the folder is missing: " + std::string(kForms));
+    const std::string_view path = text.substr(prefix.size());
+    if (path.empty()) return bad_spec(text, "its path is missing: " + std::string(kForms));
     spec.kind = kind;
-    spec.paths.emplace_back(folder);
+    spec.paths.emplace_back(path);
     return spec;
   }
   if (text.ends_with(".tar")) return parse_tar(std::move(spec));

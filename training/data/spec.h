@@ -18,6 +18,7 @@ enum class DataKind : std::uint8_t {
   cifar10,    // CIFAR-10's binary records: a folder of .bin files
   folder,     // class folders of images, or a folder that holds only tar shards
   tar,        // tar shards, WebDataset samples or class folders
+  packed,     // one file that `starling data pack` made
   synthetic,  // made up, learnable, the same on every machine
 };
 
@@ -44,10 +45,9 @@ inline constexpr std::size_t kMaxShards = 100'000;
 
 // The meaning of a SPEC: `fashion-mnist`, `idx:DIR`, `cifar10:DIR`, `synthetic` (or
 // `synthetic:classes=10,size=32,channels=3,train=50000,val=2000,noise=0.25`), a folder, tar shards
-// (`x-{000..012}.tar`, several separated by commas).
+// (`x-{000..012}.tar`, several separated by commas), `packed:FILE`.
 //
-// Errors:  bad_config with the text, what is wrong and what would be right; `packed:FILE` is not in
-//          this version and says so.
+// Errors:  bad_config with the text, what is wrong and what would be right.
 // Thread:  any; pure.
 [[nodiscard]] Result<DataSpec> parse_data_spec(std::string_view text);
 

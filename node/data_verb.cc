@@ -1,0 +1,204 @@
+// `starling data`: what a data set holds, whether all of it can be read, and packing it.
+#include "node/base/cores.h"
+#include "node/base/mutex.h"
+#include "node/cli/arguments.h"
+#include "node/cli/exit_code.h"
+#include "node/cli/verbs.h"
+#include "node/log_backend.h"
+#include "node/options.h"
+#include "node/printable.h"
+#include "training/data/decode.h"
+#include "training/data/pack.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <atomic>
+#include <charconv>
+#include <map>
+#include <ostream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace starling::node {
+
+namespace {
+
+using Json = nlohmann::json;
+using training::Dataset;
+using training::DataSets;
+
+// Samples of one label, and the rest that `scan` tells of a part.
+struct Counts {
+  std::vector<std::uint64_t> of_class;
+  std::uint64_t bytes = 0;
+  std::vector<std::string> bad;  // name and reason
+};
+
+enum class Depth : std::uint8_t {
+  read,    // the bytes are there
+  decode,  // and make an image
+};
+
+// Looks at every sample, on all cores.
+Counts look_at(const Dataset& set, Depth depth,
+               const std::function<void(std::uint64_t)>& on_progress) {
+  Counts counts;
+  counts.of_class.resize(set.classes());
+  std::map<std::uint32_t, std::string> bad;  // in order, whichever thread found it
+  Mutex mutex;
+  std::atomic<std::uint32_t> next = 0;
+  const auto look = [&] {
+    training::Sample sample;
+    training::Decoder decoder;
+    training::Image image;
+    for (std::uint32_t i = next++; i < set.size(); i = next++) {
+      auto done = set.read(i, sample);
+      if (done && depth == Depth::decode && !sample.raw)
+        done = decoder.decode(sample.bytes, 1, image);
+      const MutexLock lock(mutex);
+      if (done) {
+        ++counts.of_class[static_cast<std::size_t>(sample.label)];
+        counts.bytes += sample.bytes.size();
+      } else {
+        bad.emplace(i, set.sample_name(i) + ": " + done.error().detail);
+      }
+      if (i % 1'000 == 999) on_progress(i + 1);
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 1; t < usable_cores(); ++t) threads.emplace_back(look);
+    look();
+  }
+  for (auto& [index, what] : bad) counts.bad.push_back(std::move(what));
+  return counts;
+}
+
+Json json_of(const Dataset& set, const Counts& counts) {
+  Json classes = Json::object();
+  for (std::size_t c = 0; c < counts.of_class.size(); ++c)
+    classes[set.class_names()[c]] = counts.of_class[c];
+  return {{"name", set.name()},           {"images", set.size()}, {"classes", std::move(classes)},
+          {"bytes", counts.bytes},        {"bad", counts.bad},    {"channels", set.channels()},
+          {"id", to_hex(set.id().view())}};
+}
+
+void print(const Dataset& set, const Counts& counts, std::ostream& out) {
+  out << fmt::format("{}: {} images, {} classes, {:.1f} MB, {} unreadable\n", printable(set.name()),
+                     set.size(), set.classes(), static_cast<double>(counts.bytes) / 1e6,
+                     counts.bad.size());
+  for (std::size_t c = 0; c < counts.of_class.size(); ++c)
+    out << fmt::format("  {:>9}  {}\n", counts.of_class[c], printable(set.class_names()[c]));
+  for (const std::string& what : counts.bad) out << "  unreadable: " << printable(what) << '\n';
+}
+
+// scan and verify. Exit code data where an image is unreadable and that was asked.
+Result<ExitCode> examine(const DataSets& sets, Depth depth, const Arguments& arguments,
+                         const Terminal& terminal) {
+  Json parts = Json::array();
+  bool bad = false;
+  for (const Dataset* set : {sets.train.get(), sets.val.get()}) {
+    if (set == nullptr) continue;
+    const Counts counts = look_at(*set, depth, [&](std::uint64_t done) {
+      terminal.err << fmt::format("{}: {} of {}\n", printable(set->name()), done, set->size())
+                   << std::flush;
+    });
+    bad = bad || !counts.bad.empty();
+    if (arguments.has("--json"))
+      parts.push_back(json_of(*set, counts));
+    else
+      print(*set, counts, terminal.out);
+  }
+  if (arguments.has("--json"))
+    terminal.out << Json{{"schema", 1}, {"parts", std::move(parts)}}.dump() << '\n';
+  return bad && depth == Depth::decode ? ExitCode::data : ExitCode::good;
+}
+
+// The number behind a flag; `fallback` without the flag. Errors: bad_argument.
+Result<std::uint32_t> number_of_flag(const Arguments& arguments, std::string_view flag,
+                                     std::uint32_t fallback) {
+  const auto given = arguments.given.find(flag);
+  if (given == arguments.given.end()) return fallback;
+  std::uint32_t value = 0;
+  const std::string& text = given->second;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc{} || end != text.data() + text.size())
+    return fail(Errc::bad_argument, Doing::parsing_arguments,
+                fmt::format("{} is a number, not '{}'", flag, printable(text)));
+  return value;
+}
+
+Result<training::PackOptions> pack_options(const Arguments& arguments) {
+  training::PackOptions options;
+  if (const auto form = arguments.given.find("--form"); form != arguments.given.end()) {
+    if (form->second == "raw")
+      options.form = training::PackedForm::raw;
+    else if (form->second != "jpeg")
+      return fail(Errc::bad_argument, Doing::parsing_arguments,
+                  fmt::format("--form is jpeg or raw, not '{}'", printable(form->second)));
+  }
+  TRY(options.side, number_of_flag(arguments, "--side", options.side));
+  TRY(const auto quality, number_of_flag(arguments, "--quality", 90));
+  options.quality = static_cast<int>(std::min(quality, 1'000U));
+  options.threads = static_cast<unsigned>(usable_cores());
+  options.max_bad =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(arguments.config.data.max_bad, ~0U));
+  return options;
+}
+
+Result<ExitCode> pack(const DataSets& sets, const Arguments& arguments, const Terminal& terminal) {
+  const auto file = arguments.given.find("--out");
+  if (file == arguments.given.end())
+    return fail(Errc::bad_argument, Doing::parsing_arguments, "needs --out FILE: what to write");
+  TRY(const auto options, pack_options(arguments));
+  const auto on_progress = [&](const training::PackProgress& progress) {
+    terminal.err << fmt::format("{} of {} images, {:.1f} MB\n", progress.done, progress.all,
+                                static_cast<double>(progress.bytes) / 1e6)
+                 << std::flush;
+  };
+  TRY(const auto report,
+      training::pack(sets, arguments.config.data.train, options, file->second, on_progress));
+  for (const std::string& what : report.left_out)
+    terminal.err << "left out: " << printable(what) << '\n';
+  if (arguments.has("--json"))
+    terminal.out << Json{{"schema", 1},           {"file", file->second},
+                         {"train", report.train}, {"val", report.val},
+                         {"bytes", report.bytes}, {"left_out", report.left_out}}
+                        .dump()
+                 << '\n';
+  else
+    terminal.out << fmt::format(
+        "{}: {} images for training, {} for validation, {:.1f} MB, {} left out\n"
+        "    starling run --data packed:{}\n",
+        printable(file->second), report.train, report.val, static_cast<double>(report.bytes) / 1e6,
+        report.left_out.size(), printable(file->second));
+  return ExitCode::good;
+}
+
+Result<ExitCode> carry_out(const Arguments& arguments, const Terminal& terminal, Log& log) {
+  const std::string& what = arguments.words.front();
+  if (what != "scan" && what != "verify" && what != "pack")
+    return fail(Errc::bad_argument, Doing::parsing_arguments,
+                fmt::format("'{}' is none of scan, verify and pack", printable(what)));
+  if (arguments.config.data.train.empty())
+    return fail(Errc::bad_argument, Doing::parsing_arguments, "needs --data SPEC");
+  const Config& config = arguments.config;
+  TRY(const DataSets sets, training::open_data(config.data.train, config.data.val, log));
+  if (what == "pack") return pack(sets, arguments, terminal);
+  return examine(sets, what == "verify" ? Depth::decode : Depth::read, arguments, terminal);
+}
+
+}  // namespace
+
+int data_verb(const Arguments& arguments, const Terminal& terminal) {
+  const SteadyClock clock;
+  LogBackend log(log_options(arguments.config, terminal), clock, terminal.err);
+  const auto code = carry_out(arguments, terminal, log);
+  if (code) return number_of(*code);
+  terminal.err << "starling data: " << to_string(code.error()) << '\n';
+  return number_of(exit_code_of(code.error().code));
+}
+
+}  // namespace starling::node

@@ -1,0 +1,78 @@
+#include "tests/node/said.h"
+#include "tests/support/temp_folder.h"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <string>
+
+using namespace starling::node;
+using namespace starling::node::testing;
+
+namespace {
+
+Said data(Words words) {
+  words.insert(words.begin(), "data");
+  return said_by(words, VerbHooks{.data = &data_verb});
+}
+
+const std::string kSet = "synthetic:classes=3,size=8,train=30,val=6";
+
+}  // namespace
+
+TEST_SUITE("node/data_verb") {
+  TEST_CASE("scan counts every class of every part") {
+    const auto said = data({"scan", "--data", kSet, "--json"});
+    CHECK(said.code == 0);
+    const auto json = nlohmann::json::parse(said.out);
+    REQUIRE(json.at("parts").size() == 2);
+    int images = 0;
+    for (const auto& [name, count] : json.at("parts")[0].at("classes").items())
+      images += count.get<int>();
+    CHECK(images == 30);
+    CHECK(json.at("parts")[1].at("images") == 6);
+    CHECK(json.at("parts")[0].at("bytes") == 30 * 8 * 8 * 3);
+    CHECK(contains(data({"scan", "--data", kSet}).out, "30 images, 3 classes"));
+  }
+
+  TEST_CASE("pack writes a file that the other verbs read, and says how to train on it") {
+    const starling::TempFolder folder;
+    const auto file = (folder.path() / "x.packed").string();
+    const auto said = data({"pack", "--data", kSet, "--out", file, "--side", "0"});
+    CAPTURE(said.err);
+    CHECK(said.code == 0);
+    CHECK(contains(said.out, "30 images for training, 6 for validation"));
+    CHECK(contains(said.out, "--data packed:" + file));
+    const auto verified = data({"verify", "--data", "packed:" + file, "--json"});
+    CHECK(verified.code == 0);
+    CHECK(nlohmann::json::parse(verified.out).at("parts")[0].at("bad").empty());
+  }
+
+  TEST_CASE("verify names the unreadable images and says so with its exit code") {
+    const starling::TempFolder folder;
+    folder.write("cat/good.jpg", "no image");
+    folder.write("dog/bad.jpg", "no image either");
+    const auto said = data({"verify", "--data", folder.path().string()});
+    CHECK(said.code == 7);
+    CHECK(contains(said.out, "2 unreadable"));
+    CHECK(contains(said.out, "bad.jpg: "));
+  }
+
+  TEST_CASE("what makes no sense is refused with the remedy") {
+    CHECK(data({"chew", "--data", kSet}).code == 2);
+    CHECK(data({"scan"}).code == 2);
+    CHECK(contains(data({"pack", "--data", kSet}).err, "--out"));
+    const starling::TempFolder folder;
+    const auto file = (folder.path() / "x").string();
+    for (const Words& flags : {Words{"--form", "png"}, Words{"--side", "x"}, Words{"--side", "3"},
+                               Words{"--quality", "0"}, Words{"--quality", "101"}}) {
+      CAPTURE(flags[0] + " " + flags[1]);
+      const auto said = data({"pack", "--data", kSet, "--out", file, flags[0], flags[1]});
+      CHECK(said.code == 2);
+      CHECK_FALSE(std::filesystem::exists(file));
+    }
+    CHECK(data({"pack", "--data", kSet, "--out", "/nonexistent/x"}).code == 3);
+    CHECK(data({"scan", "--data", "packed:/nonexistent"}).code == 7);
+  }
+}
