@@ -47,6 +47,7 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
       training::Trainer::create(std::move(model), bridge->options_.trainer, std::move(*begin),
                                 {std::move(source), bridge->make_hooks(), log});
   if (!trainer) return fail(std::move(trainer).error());
+  TRY(auto vectors, (*trainer)->make_vectors());
   bridge->trainer_ = std::move(*trainer);
 
   // The genesis is drawn again when an edge opens with it: 0.15 s for ResNet-50, against a vector
@@ -54,7 +55,7 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
   auto draw = [&drawn = bridge->trainer_->model(), seed = bridge->options_.genesis_seed](
                   std::span<float> out) { training::draw_genesis(drawn, seed, out); };
   bridge->references_ = std::make_unique<gossip::Replica>(
-      bridge->trainer_->model().layout, *bridge->trainer_, std::move(draw),
+      bridge->trainer_->model().layout, std::move(vectors), std::move(draw),
       gossip::ReplicaOptions{.aggregator = bridge->options_.aggregator});
   return bridge;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "gossip/delta/master.h"
+#include "gossip/delta/vectors.h"
 #include "training/batch_tensors.h"
 #include "training/optimizer.h"
 #include "training/replica.h"
@@ -49,6 +50,8 @@ class Engine {
   [[nodiscard]] virtual Replica snapshot() = 0;
   [[nodiscard]] virtual std::vector<float> momenta() = 0;
   [[nodiscard]] virtual gossip::MasterPort& master() = 0;
+  // What codec jobs work on, where the master lies; any thread. The engine must outlive it.
+  [[nodiscard]] virtual Result<std::unique_ptr<gossip::ReplicaVectors>> make_vectors() = 0;
 };
 
 }  // namespace starling::training

@@ -456,6 +456,10 @@ void Trainer::with_master(const std::function<void(gossip::MasterView)>& job) {
   impl_->stepper->engine().master().with_master(job);
 }
 
+Result<std::unique_ptr<gossip::ReplicaVectors>> Trainer::make_vectors() {
+  return impl_->stepper->engine().make_vectors();
+}
+
 TrainingState Trainer::state() const {
   const MutexLock lock(impl_->mutex);
   return impl_->published;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gossip/delta/master.h"
+#include "gossip/delta/vectors.h"
 #include "node/base/clock.h"
 #include "node/base/log.h"
 #include "node/base/result.h"
@@ -158,6 +159,12 @@ class Trainer final : public gossip::MasterPort {
 
   // gossip::MasterPort: any thread; waits for the holders that asked before.
   void with_master(const std::function<void(gossip::MasterView)>& job) override;
+
+  // What a gossip::Replica works on: vectors beside the master, on the CPU or the GPU. The trainer
+  // must outlive them.
+  //
+  // Errors:  no_memory, device_failed.
+  [[nodiscard]] Result<std::unique_ptr<gossip::ReplicaVectors>> make_vectors();
 
   // Where training is; safe from any thread, waits for nothing but a copy of a few words.
   [[nodiscard]] TrainingState state() const;

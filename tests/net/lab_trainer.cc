@@ -5,6 +5,7 @@
 // unless they are averaged, and their mean comes near the common optimum. A step takes no batch
 // from its source and no more time than LAB_STEP_MS says, most of it waiting, so that many nodes
 // fit one machine and a node that falls behind does so because something held it up.
+#include "gossip/delta/host_vectors.h"
 #include "node/base/mutex.h"
 #include "node/base/random.h"
 #include "tests/net/lab.h"
@@ -421,6 +422,10 @@ Replica Trainer::snapshot() { return impl_->copy(); }
 
 void Trainer::with_master(const std::function<void(gossip::MasterView)>& job) {
   impl_->lease.with_master(job);
+}
+
+Result<std::unique_ptr<gossip::ReplicaVectors>> Trainer::make_vectors() {
+  return std::make_unique<gossip::HostVectors>(model().layout, *this, gossip::detected_isa());
 }
 
 TrainingState Trainer::state() const {

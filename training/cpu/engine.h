@@ -3,10 +3,12 @@
 // Includes torch: for this folder's .cc files and their tests only.
 #pragma once
 
+#include "gossip/delta/host_vectors.h"
 #include "training/arena.h"
 #include "training/cpu/slices.h"
 #include "training/engine.h"
 
+#include <memory>
 #include <span>
 
 namespace starling::training {
@@ -17,7 +19,9 @@ class CpuEngine final : public Engine {
   // `momenta` is empty (zero) or has the size of the parameters. `model` must outlive it.
   CpuEngine(const Model& model, const ResolvedDevice& device, const Replica& replica,
             std::span<const float> momenta)
-      : arena_(model, device, replica, momenta), slices_(model, arena_, device.threads) {}
+      : model_(model),
+        arena_(model, device, replica, momenta),
+        slices_(model, arena_, device.threads) {}
 
   [[nodiscard]] Outcome compute(const BatchTensors& batch, double label_smoothing) override {
     const Slices::Outcome outcome = slices_.run(batch, label_smoothing);
@@ -33,8 +37,13 @@ class CpuEngine final : public Engine {
   [[nodiscard]] Replica snapshot() override { return arena_.snapshot(); }
   [[nodiscard]] std::vector<float> momenta() override { return arena_.momenta(); }
   [[nodiscard]] gossip::MasterPort& master() override { return arena_.lease(); }
+  [[nodiscard]] Result<std::unique_ptr<gossip::ReplicaVectors>> make_vectors() override {
+    return std::make_unique<gossip::HostVectors>(model_.layout, arena_.lease(),
+                                                 gossip::detected_isa());
+  }
 
  private:
+  const Model& model_;
   Arena arena_;
   Slices slices_;
   std::size_t sets_ = 1;  // of gradients, that the last compute() left

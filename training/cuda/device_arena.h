@@ -4,6 +4,7 @@
 // STARLING_CUDA.
 #pragma once
 
+#include "training/cuda/device_vectors.h"
 #include "training/cuda/norm_layer.h"
 #include "training/device.h"
 #include "training/engine.h"
@@ -29,7 +30,7 @@ namespace starling::training::cuda {
 // Cost:    16 bytes a parameter in fp32, 12 in bf16; 10 floats for each channel of a
 //          normalisation; up to 17 MB of partial sums. On the host a staging copy of the master
 //          once master() was used.
-class DeviceArena {
+class DeviceArena final : public DeviceMasterPort {
  public:
   // `momenta` is empty (zero) or has the size of the parameters.
   DeviceArena(const Model& model, const ResolvedDevice& device, const Replica& replica,
@@ -57,15 +58,9 @@ class DeviceArena {
   // The master in host memory: a copy that goes down and comes back, for everything but exchanges.
   [[nodiscard]] gossip::MasterPort& master() { return host_master_; }
 
-  // What one holder of the lease sees on the device. Valid until the callback returns, by which
-  // time its work on the master must be done.
-  struct MasterPlaces {
-    float* parameters;
-    float* bn_mean;
-    float* bn_variance;
-    cudaEvent_t written;  // work on the master must wait for it
-  };
-  void with_device_master(const std::function<void(const MasterPlaces&)>& job);
+  // DeviceMasterPort: the master where it is, for exchanges.
+  void with_device_master(const std::function<void(const MasterPlaces&)>& job) override;
+  [[nodiscard]] int device_index() const override { return device_.index(); }
 
  private:
   class HostMaster final : public gossip::MasterPort {

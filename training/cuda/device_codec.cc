@@ -158,6 +158,12 @@ Result<gossip::Encoded> DeviceCodec::encode(const Master& master, const float* r
   return encoded;
 }
 
+Result<void> DeviceCodec::launch_encode_only(const Master& master, const float* r,
+                                             gossip::Level level) const {
+  const EncodeArgs args = encode_args(master, r, level, 0);
+  return checked(launch_encode(args, delta_.get(), figures_.get(), stream_.get()), kEncoding);
+}
+
 Result<gossip::Encoded> DeviceCodec::take_bytes(const SampledBlocks& sampled) {
   const DeltaFigures found = *host_figures_.get();
   if (found.first_bad != shapes_.blocks) {

@@ -41,6 +41,11 @@ class DeviceCodec {
   // r := q.
   [[nodiscard]] Result<void> install(const gossip::DeltaView& snapshot, float* r);
 
+  // The kernels of encode() with the thresholds of the last one, without waiting or copying: for
+  // measurements.
+  [[nodiscard]] Result<void> launch_encode_only(const Master& master, const float* r,
+                                                gossip::Level level) const;
+
   // Copies between host and device, in order with the rest. They wait until it is done.
   [[nodiscard]] Result<void> read(const float* device, std::span<float> host) const;
   [[nodiscard]] Result<void> write(std::span<const float> host, float* device) const;

@@ -37,6 +37,9 @@ class CudaEngine final : public Engine {
   [[nodiscard]] Replica snapshot() override;
   [[nodiscard]] std::vector<float> momenta() override;
   [[nodiscard]] gossip::MasterPort& master() override { return arena_.master(); }
+  [[nodiscard]] Result<std::unique_ptr<gossip::ReplicaVectors>> make_vectors() override {
+    return DeviceVectors::make(model_.layout, arena_);
+  }
 
   // The graph of the last shape, on its stream, without waiting: for measurements.
   [[nodiscard]] c10::cuda::CUDAStream stream() const { return stream_; }

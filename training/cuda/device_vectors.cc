@@ -1,0 +1,139 @@
+#include "training/cuda/device_vectors.h"
+
+#include "node/base/hash.h"
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace starling::training::cuda {
+
+namespace {
+
+constexpr Doing kDoing = Doing::exchanging;
+
+class DeviceReference final : public gossip::Reference {
+ public:
+  DeviceReference(const gossip::Layout& layout, DeviceCodec& codec, int device,
+                  DeviceArray<float> values)
+      : layout_(layout), codec_(codec), device_(device), values_(std::move(values)) {}
+
+  Result<void> fill(const Fill& with) override {
+    TRY_VOID(checked(cudaSetDevice(device_), kDoing));
+    std::vector<float> host(layout_.size());
+    with(host);
+    return codec_.write(host, values_.get());
+  }
+  Result<void> install(const gossip::DeltaView& snapshot) override {
+    TRY_VOID(checked(cudaSetDevice(device_), kDoing));
+    return codec_.install(snapshot, values_.get());
+  }
+  Result<Hash> hash() const override { return hash_from(0, layout_.size()); }
+  Result<Hash> hash_of_block(std::size_t block) const override {
+    return hash_from(block * gossip::kBlock, gossip::kBlock);
+  }
+  std::span<const float> values() const override { return {}; }
+  [[nodiscard]] float* get() const { return values_.get(); }
+
+ private:
+  [[nodiscard]] Result<Hash> hash_from(std::size_t first, std::size_t count) const {
+    TRY_VOID(checked(cudaSetDevice(device_), kDoing));
+    std::vector<float> host(count);
+    TRY_VOID(codec_.read(values_.get() + first, host));
+    return hash_of(std::as_bytes(std::span(host)));
+  }
+
+  const gossip::Layout& layout_;
+  DeviceCodec& codec_;
+  int device_;
+  DeviceArray<float> values_;
+};
+
+float* place_of(const gossip::Reference& reference) {
+  return static_cast<const DeviceReference&>(reference).get();
+}
+
+class DeviceMaster final : public gossip::LentMaster {
+ public:
+  DeviceMaster(const gossip::Layout& layout, DeviceCodec& codec, const MasterPlaces& places)
+      : layout_(layout), codec_(codec), places_(places) {}
+
+  Result<gossip::Encoded> encode(const gossip::Reference* reference, gossip::Level level,
+                                 gossip::Carry& carry) override {
+    return codec_.encode(master(), reference == nullptr ? nullptr : place_of(*reference), level,
+                         carry);
+  }
+  Result<double> apply(const gossip::DeltaPair& pair, float factor,
+                       gossip::Reference& reference) override {
+    return codec_.apply(pair, factor, master(), place_of(reference));
+  }
+  Result<void> edit(const std::function<void(std::span<float>)>& change) override {
+    std::vector<float> host(layout_.size());
+    TRY_VOID(checked(cudaStreamWaitEvent(codec_.stream(), places_.written, 0), kDoing));
+    TRY_VOID(codec_.read(places_.parameters, host));
+    change(host);
+    return codec_.write(host, places_.parameters);
+  }
+  // A copy on the host, which goes back when the lease ends.
+  Result<gossip::ChannelStatistics> statistics() override {
+    if (!mean_) {
+      TRY_VOID(checked(cudaStreamWaitEvent(codec_.stream(), places_.written, 0), kDoing));
+      mean_.emplace(layout_.bn_channels());
+      variance_.emplace(layout_.bn_channels());
+      TRY_VOID(codec_.read(places_.bn_mean, *mean_));
+      TRY_VOID(codec_.read(places_.bn_variance, *variance_));
+    }
+    return gossip::ChannelStatistics{*mean_, *variance_};
+  }
+  void overwrite(const gossip::Reference& reference) override {
+    (void)codec_.copy(place_of(reference), places_.parameters, layout_.size());
+  }
+  [[nodiscard]] Result<void> write_back() {
+    if (!mean_) return {};
+    TRY_VOID(codec_.write(*mean_, places_.bn_mean));
+    return codec_.write(*variance_, places_.bn_variance);
+  }
+
+ private:
+  [[nodiscard]] DeviceCodec::Master master() const { return {places_.parameters, places_.written}; }
+
+  const gossip::Layout& layout_;
+  DeviceCodec& codec_;
+  const MasterPlaces& places_;
+  std::optional<std::vector<float>> mean_;
+  std::optional<std::vector<float>> variance_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<gossip::ReplicaVectors>> DeviceVectors::make(const gossip::Layout& layout,
+                                                                    DeviceMasterPort& master) {
+  TRY_VOID(checked(cudaSetDevice(master.device_index()), kDoing));
+  TRY(DeviceCodec codec, DeviceCodec::make(layout));
+  return std::unique_ptr<gossip::ReplicaVectors>(
+      new DeviceVectors(layout, master, std::move(codec)));
+}
+
+Result<std::unique_ptr<gossip::Reference>> DeviceVectors::make_reference() {
+  const int device = master_.device_index();
+  TRY_VOID(checked(cudaSetDevice(device), kDoing));
+  TRY(auto values, DeviceArray<float>::make(layout_.size(), kDoing));
+  TRY_VOID(checked(
+      cudaMemsetAsync(values.get(), 0, layout_.size() * sizeof(float), codec_.stream()), kDoing));
+  return std::make_unique<DeviceReference>(layout_, codec_, device, std::move(values));
+}
+
+Result<void> DeviceVectors::with_master(
+    const std::function<Result<void>(gossip::LentMaster&)>& job) {
+  Result<void> result;
+  master_.with_device_master([&](const MasterPlaces& places) {
+    DeviceMaster lent(layout_, codec_, places);
+    result = job(lent);
+    if (result) result = lent.write_back();
+  });
+  return result;
+}
+
+}  // namespace starling::training::cuda
