@@ -11,6 +11,7 @@
 #include "gossip/delta/flat_vector.h"
 #include "node/base/random.h"
 #include "node/bench/bench.h"
+#include "node/bench/device.h"
 #include "node/bench/vectors.h"
 #include "node/config/values.h"
 #include "node/printable.h"
@@ -250,6 +251,8 @@ Result<Json> measure(const Arguments& arguments) {
   TRY(const auto levels, levels_of(arguments));
   TRY(const Isa isa, isa_of(arguments));
   TRY(const auto repeats, count_of(arguments, {"--repeats", 7, 1, 10'000}));
+  if (const auto device = device_asked_for(arguments))
+    return measure_device_codec(*device, layout, levels, repeats);
   TRY(End own, End::make(layout.size()));
   TRY(End their, End::make(layout.size()));
   CodecBench bench(layout, {isa, static_cast<int>(repeats)}, std::move(own), std::move(their));
@@ -268,10 +271,12 @@ Result<Json> measure(const Arguments& arguments) {
 }
 
 constexpr std::array<std::string_view, 4> kFlags{"--n", "--level", "--isa", "--repeats"};
+constexpr std::array<std::string_view, 1> kKeys{"train.device"};
 
 }  // namespace
 
-constinit const Bench kCodecBench{
-    "codec", "Encode, check and apply deltas, by level; one thread.", kFlags, {}, &measure};
+constinit const Bench kCodecBench{"codec",
+                                  "Encode, check and apply deltas, by level; one thread, or a GPU.",
+                                  kFlags, kKeys, &measure};
 
 }  // namespace starling::node::bench

@@ -1,7 +1,9 @@
-// `starling bench optim`: the optimizer pass over a flat arena, working copy included, one thread.
+// `starling bench optim`: the optimizer pass over a flat arena, working copy included, one thread;
+// with --device cuda a GPU's, beside a copy on the device.
 #include "gossip/delta/flat_vector.h"
 #include "node/base/random.h"
 #include "node/bench/bench.h"
+#include "node/bench/device.h"
 #include "training/optimizer.h"
 
 #include <array>
@@ -66,6 +68,8 @@ Result<Json> measure_type(std::size_t n, std::uint64_t repeats) {
 Result<Json> measure(const Arguments& arguments) {
   TRY(const auto n, count_of(arguments, {"--n", kResnet50Parameters, 1, std::uint64_t{1} << 30}));
   TRY(const auto repeats, count_of(arguments, {"--repeats", 21, 1, 10'000}));
+  if (const auto device = device_asked_for(arguments))
+    return measure_device_optim(*device, n, repeats);
   Json report{{"params", {{"n", n}, {"repeats", repeats}, {"threads", 1}}}};
   TRY(report["bf16"], measure_type<Bf16>(n, repeats));
   TRY(report["fp32"], measure_type<float>(n, repeats));
@@ -73,14 +77,12 @@ Result<Json> measure(const Arguments& arguments) {
 }
 
 constexpr std::array<std::string_view, 2> kFlags{"--n", "--repeats"};
+constexpr std::array<std::string_view, 1> kKeys{"train.device"};
 
 }  // namespace
 
 constinit const Bench kOptimBench{
-    "optim",
-    "Optimizer pass with its working copy, against a triad; one thread.",
-    kFlags,
-    {},
-    &measure};
+    "optim", "Optimizer pass with its working copy, against a triad; one thread, or a GPU.", kFlags,
+    kKeys, &measure};
 
 }  // namespace starling::node::bench

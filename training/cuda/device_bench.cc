@@ -1,0 +1,175 @@
+#include "training/cuda/device_bench.h"
+
+#include "node/base/clock.h"
+#include "node/base/random.h"
+#include "training/cuda/device_codec.h"
+#include "training/cuda/launch_optimizer.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace starling::training::cuda {
+
+namespace {
+
+constexpr Doing kDoing = Doing::training;
+constexpr int kWarmUps = 30;
+constexpr int kTurns = 20;
+constexpr std::uint64_t kSeed = 20'260'102;
+
+// A pair of events around work on a stream.
+class Stopwatch {
+ public:
+  [[nodiscard]] static Result<Stopwatch> make() {
+    Stopwatch watch;
+    for (cudaEvent_t* event : {&watch.begin_, &watch.end_})
+      TRY_VOID(checked(cudaEventCreate(event), kDoing));
+    return watch;
+  }
+  Stopwatch(Stopwatch&& other) noexcept
+      : begin_(std::exchange(other.begin_, nullptr)), end_(std::exchange(other.end_, nullptr)) {}
+  Stopwatch& operator=(Stopwatch&&) = delete;
+  ~Stopwatch() {
+    for (cudaEvent_t event : {begin_, end_})
+      if (event != nullptr) (void)cudaEventDestroy(event);
+  }
+
+  // Milliseconds of one turn: the mean of kTurns.
+  [[nodiscard]] Result<double> measure(cudaStream_t stream,
+                                       const std::function<Result<void>()>& turn) {
+    TRY_VOID(checked(cudaEventRecord(begin_, stream), kDoing));
+    for (int i = 0; i < kTurns; ++i) TRY_VOID(turn());
+    TRY_VOID(checked(cudaEventRecord(end_, stream), kDoing));
+    TRY_VOID(checked(cudaEventSynchronize(end_), kDoing));
+    float all = 0;
+    TRY_VOID(checked(cudaEventElapsedTime(&all, begin_, end_), kDoing));
+    return static_cast<double>(all) / kTurns;
+  }
+  [[nodiscard]] Result<std::vector<double>> repeat(cudaStream_t stream, int repeats,
+                                                   const std::function<Result<void>()>& turn) {
+    for (int i = 0; i < kWarmUps; ++i) TRY_VOID(turn());
+    std::vector<double> figures;
+    for (int i = 0; i < repeats; ++i) {
+      TRY(const double figure, measure(stream, turn));
+      figures.push_back(figure);
+    }
+    return figures;
+  }
+
+ private:
+  Stopwatch() = default;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+// Random values, never zeros: those run faster.
+template <class T>
+Result<DeviceArray<T>> random_array(std::size_t n, Rng& rng, double spread) {
+  std::vector<T> host(n);
+  for (T& value : host) narrow(static_cast<float>((rng.unit() - 0.5) * spread), value);
+  TRY(DeviceArray<T> array, DeviceArray<T>::make(n, kDoing));
+  TRY_VOID(
+      checked(cudaMemcpy(array.get(), host.data(), n * sizeof(T), cudaMemcpyHostToDevice), kDoing));
+  return array;
+}
+
+template <class T>
+Result<std::vector<double>> measure_pass(std::size_t n, int repeats, Stopwatch& watch) {
+  Rng rng(kSeed);
+  TRY(const auto x, random_array<float>(n, rng, 1));
+  TRY(const auto g, random_array<T>(n, rng, 1));
+  TRY(const auto v, random_array<float>(n, rng, 1));
+  TRY(const auto w, random_array<T>(n, rng, 1));
+  TRY(const auto rate, random_array<float>(1, rng, 1e-3));
+  TRY(const auto refused, DeviceArray<std::uint32_t>::make(1, kDoing));
+  TRY_VOID(checked(cudaMemset(refused.get(), 0, sizeof(std::uint32_t)), kDoing));
+  const SgdArgs<T> args{x.get(),    g.get(),       v.get(), w.get(), n,
+                        rate.get(), refused.get(), 0.9F,    5e-5F};
+  return watch.repeat(nullptr, repeats, [&] { return checked(launch_sgd(args, nullptr), kDoing); });
+}
+
+Result<std::vector<double>> measure_copy(int repeats, Stopwatch& watch) {
+  constexpr std::size_t kBytes = std::size_t{4} << 30;
+  Rng rng(kSeed);
+  TRY(const auto pattern, random_array<float>(1U << 20, rng, 1));
+  TRY(const auto from, DeviceArray<std::uint8_t>::make(kBytes, kDoing));
+  TRY(const auto to, DeviceArray<std::uint8_t>::make(kBytes, kDoing));
+  for (std::size_t at = 0; at < kBytes; at += std::size_t{4} << 20)
+    TRY_VOID(checked(
+        cudaMemcpy(from.get() + at, pattern.get(), std::size_t{4} << 20, cudaMemcpyDeviceToDevice),
+        kDoing));
+  TRY(auto figures, watch.repeat(nullptr, repeats, [&] {
+    return checked(cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice, nullptr),
+                   kDoing);
+  }));
+  for (double& figure : figures) figure = 2.0 * static_cast<double>(kBytes) / (1e6 * figure);
+  return figures;
+}
+
+}  // namespace
+
+Result<DeviceNames> describe_device(int device) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
+  if (device >= devices)
+    return fail(Errc::unsupported, kDoing,
+                "this machine has " + std::to_string(devices) +
+                    " CUDA devices that this process can use, cuda:" + std::to_string(device) +
+                    " is none of them: see nvidia-smi, or leave out --device");
+  TRY_VOID(checked(cudaSetDevice(device), kDoing));
+  cudaDeviceProp found{};
+  int clock = 0;
+  int memory_clock = 0;
+  TRY_VOID(checked(cudaGetDeviceProperties(&found, device), kDoing));
+  TRY_VOID(checked(cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, device), kDoing));
+  TRY_VOID(
+      checked(cudaDeviceGetAttribute(&memory_clock, cudaDevAttrMemoryClockRate, device), kDoing));
+  return DeviceNames{found.name, "SM " + std::to_string(clock / 1'000) + " MHz, memory " +
+                                     std::to_string(memory_clock / 1'000) + " MHz"};
+}
+
+Result<DeviceOptimFigures> bench_optimizer(std::size_t n, const DeviceBenchOptions& options) {
+  TRY_VOID(describe_device(options.device));
+  TRY(Stopwatch watch, Stopwatch::make());
+  const std::size_t padded = (n + 15) / 16 * 16;
+  DeviceOptimFigures figures;
+  TRY(figures.copy_gb_per_s, measure_copy(options.repeats, watch));
+  TRY(figures.fp32_ms, measure_pass<float>(padded, options.repeats, watch));
+  TRY(figures.bf16_ms, measure_pass<Bf16>(padded, options.repeats, watch));
+  return figures;
+}
+
+Result<DeviceCodecFigures> bench_codec(const gossip::Layout& layout, gossip::Level level,
+                                       const DeviceBenchOptions& options) {
+  TRY_VOID(describe_device(options.device));
+  TRY(DeviceCodec codec, DeviceCodec::make(layout));
+  Rng rng(kSeed);
+  TRY(const auto x, random_array<float>(layout.size(), rng, 1e-3));
+  TRY(const auto fresh, random_array<float>(layout.size(), rng, 1e-3));
+  TRY(const auto r, DeviceArray<float>::make(layout.size(), kDoing));
+  const SteadyClock clock;
+  DeviceCodecFigures figures;
+  gossip::Carry carry;
+  for (int repeat = -3; repeat < options.repeats; ++repeat) {
+    // As far apart every time.
+    TRY_VOID(codec.copy(fresh.get(), r.get(), layout.size()));
+    const TimePoint begin = clock.now();
+    TRY(const gossip::Encoded own, codec.encode({x.get()}, r.get(), level, carry));
+    const TimePoint encoded = clock.now();
+    TRY(const gossip::DeltaView view, gossip::parse_delta(layout, level, own.bytes));
+    const TimePoint parsed = clock.now();
+    TRY_VOID(codec.apply({view, view, gossip::Side::lower}, 0.5F, {x.get()}, r.get()));
+    if (repeat < 0) continue;
+    figures.bytes = own.bytes.size();
+    figures.encoded_ms.push_back(1e3 * seconds(encoded - begin));
+    figures.exchange_ms.push_back(1e3 * seconds(clock.now() - parsed));
+  }
+  TRY(Stopwatch watch, Stopwatch::make());
+  TRY(figures.encode_ms, watch.repeat(codec.stream(), options.repeats, [&] {
+    return codec.launch_encode_only({x.get()}, fresh.get(), level);
+  }));
+  return figures;
+}
+
+}  // namespace starling::training::cuda
