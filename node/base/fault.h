@@ -124,6 +124,8 @@ class Planted {
 class Armed {
  public:
   explicit Armed(const PointSpec& point, const Arming& arming = {}) {
+    // The names are literals.
+    // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage)
     detail::point.turn(point.name.data(), arming);
   }
   ~Armed() { detail::point.turn(nullptr, {}); }
@@ -162,6 +164,7 @@ class Armed {
   } else {
     return std::string(kForm);
   }
+  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage)
   detail::point.turn(point->name.data(), arming);
   return {};
 }

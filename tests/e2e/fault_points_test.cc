@@ -64,7 +64,10 @@ void survive(const std::string& moment, const std::string& samples) {
     swarm.start(1);
   }
   INFO(swarm.logs());
-  CHECK(swarm.wait_all({3}, 120s) == std::vector<int>{kKilled});
+  const int ended = swarm.wait_all({3}, 120s).front();
+  // A root divides and the others add up: of a model of few chunks not every node does both.
+  const bool by_chance = contains(moment, "divided") || contains(moment, "summed");
+  CHECK((ended == kKilled || (by_chance && ended == 0)));
   CHECK(swarm.wait_all({0, 1, 2}, 120s) == std::vector<int>{0, 0, 0});
   CHECK(models_of(swarm, {0, 1, 2}).size() == 1);
 }
@@ -101,8 +104,9 @@ TEST_SUITE("e2e/fault_points") {
 
   TEST_CASE("a node that dies while it writes a checkpoint goes on from the one before") {
     if (!has_fault_points()) return;
-    for (const char* moment : {"file.write@40:kill", "checkpoint.before_rename@3:kill",
-                               "checkpoint.after_rename@3:kill", "file.flushed@8:kill"}) {
+    for (const std::string moment :
+         {"checkpoint.before_state@3:kill", "checkpoint.before_rename@3:kill",
+          "checkpoint.after_rename@3:kill", "file.flushed@8:kill"}) {
       CAPTURE(moment);
       auto arguments = endless_run();
       arguments.insert(arguments.end(), {"--set", "checkpoint.every=1s"});
