@@ -5,7 +5,6 @@
 #include "node/cli/exit_code.h"
 #include "node/cli/verbs.h"
 #include "node/log_backend.h"
-#include "node/options.h"
 #include "node/printable.h"
 #include "training/data/decode.h"
 #include "training/data/pack.h"

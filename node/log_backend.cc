@@ -50,6 +50,15 @@ std::string json_line(LogLevel level, std::string_view event,
 
 }  // namespace
 
+LogBackendOptions log_options(const Config& config, const Terminal& terminal) {
+  const bool json = config.log.format == LogFormat::json;
+  const bool colour = config.log.color == Colour::automatic && terminal.err_is_tty && !json;
+  return {.level = config.log.level,
+          .format = json ? LineFormat::json : LineFormat::text,
+          .colour = colour ? LineColour::levels : LineColour::off,
+          .per_event = config.log.per_event};
+}
+
 struct LogBackend::Sink {
   spdlog::logger logger;
 

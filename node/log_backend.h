@@ -4,6 +4,8 @@
 #include "node/base/clock.h"
 #include "node/base/log.h"
 #include "node/base/mutex.h"
+#include "node/cli/verbs.h"
+#include "node/config/config.h"
 
 #include <cstdint>
 #include <initializer_list>
@@ -26,6 +28,9 @@ struct LogBackendOptions {
   // ("suppressed=12"). Errors are never held back. 0: no limit.
   std::uint32_t per_event = 60;
 };
+
+// What the configuration asks for; colours only where a person looks.
+[[nodiscard]] LogBackendOptions log_options(const Config& config, const Terminal& terminal);
 
 // Writes whole lines: `2026-11-21T02:14:07Z INFO event key=value ...`, or the same as JSON.
 //

@@ -137,15 +137,6 @@ std::uint32_t data_threads(const Config& config) {
   return config.data.threads.value_or(std::clamp(cores / 2, 1U, 4U));
 }
 
-LogBackendOptions log_options(const Config& config, const Terminal& terminal) {
-  const bool json = config.log.format == LogFormat::json;
-  const bool colour = config.log.color == Colour::automatic && terminal.err_is_tty && !json;
-  return {.level = config.log.level,
-          .format = json ? LineFormat::json : LineFormat::text,
-          .colour = colour ? LineColour::levels : LineColour::off,
-          .per_event = config.log.per_event};
-}
-
 TimePoint next_due(TimePoint now, Duration every) {
   return every > Duration::zero() ? now + every : kNever;
 }

@@ -6,7 +6,6 @@
 #include "node/base/result.h"
 #include "node/cli/verbs.h"
 #include "node/config/config.h"
-#include "node/log_backend.h"
 #include "training/trainer.h"
 #include "transport/transport.h"
 
@@ -26,7 +25,6 @@ inline constexpr std::uint16_t kDefaultPort = 7700;
 [[nodiscard]] training::DeviceOptions device_options(const Config& config);
 // Threads that read and decode: data.threads, or half the cores, 1 to 4.
 [[nodiscard]] std::uint32_t data_threads(const Config& config);
-[[nodiscard]] LogBackendOptions log_options(const Config& config, const Terminal& terminal);
 // When something that is done every so often is due next; never for an interval of 0.
 [[nodiscard]] TimePoint next_due(TimePoint now, Duration every);
 
