@@ -215,9 +215,10 @@ std::optional<Loader::Item> Loader::draw() {
     deal_anew_ = false;
     order_ = epoch_order(options_.sampler, cursor_.epoch, dataset_.size(), members_);
   }
-  if (std::exchange(deal_anew_, false))
-    deal_rest_anew(order_, cursor_.position, options_.sampler, cursor_.epoch, dataset_.size(),
-                   members_);
+  if (std::exchange(deal_anew_, false)) {
+    order_.resize(std::min<std::size_t>(order_.size(), cursor_.position));
+    deal_rest_anew(order_, options_.sampler, cursor_.epoch, dataset_.size(), members_);
+  }
   if (cursor_.position >= order_.size()) {
     // Also where a restart finds a smaller share than it left: the next epoch begins.
     cursor_ = {.epoch = cursor_.epoch + 1, .position = 0};

@@ -1,6 +1,5 @@
 #include "training/data/sampler.h"
 
-#include "node/base/check.h"
 #include "node/base/hash.h"
 #include "node/base/random.h"
 
@@ -78,11 +77,8 @@ std::vector<std::uint32_t> epoch_order(const SamplerOptions& options, std::uint6
   return order;
 }
 
-void deal_rest_anew(std::vector<std::uint32_t>& order, std::uint64_t drawn,
-                    const SamplerOptions& options, std::uint64_t epoch, std::uint32_t size,
-                    const std::vector<NodeId>& members) {
-  STARLING_CHECK(drawn <= order.size());
-  order.resize(drawn);
+void deal_rest_anew(std::vector<std::uint32_t>& order, const SamplerOptions& options,
+                    std::uint64_t epoch, std::uint32_t size, const std::vector<NodeId>& members) {
   std::vector<bool> had(size);
   for (const std::uint32_t index : order) had[index] = true;
   for (const std::uint32_t index : epoch_order(options, epoch, size, members))

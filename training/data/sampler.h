@@ -33,16 +33,15 @@ struct SamplerOptions {
                                                      std::uint64_t epoch, std::uint32_t size,
                                                      const std::vector<NodeId>& members);
 
-// Deals the rest of an epoch anew among `members`: the first `drawn` indices of `order` stay, what
-// follows becomes this node's share among them without what it has drawn already. Where a member
+// Deals the rest of an epoch anew among `members`: `order` holds what this node has drawn of it so
+// far and gets its share among them behind that, without what was drawn already. Where a member
 // left, its samples come to those who stay; an epoch never starts over, however often members
 // come and go, and no node draws a sample twice in one. What others drew before is not known here.
 //
-// Rule:    drawn <= order.size() (programmer error), order of this epoch and `size`.
+// Rule:    order came from epoch_order() or this, of the same epoch and `size`.
 // Cost:    that of epoch_order().
-void deal_rest_anew(std::vector<std::uint32_t>& order, std::uint64_t drawn,
-                    const SamplerOptions& options, std::uint64_t epoch, std::uint32_t size,
-                    const std::vector<NodeId>& members);
+void deal_rest_anew(std::vector<std::uint32_t>& order, const SamplerOptions& options,
+                    std::uint64_t epoch, std::uint32_t size, const std::vector<NodeId>& members);
 
 // Seed of the random decisions (crop, flip, replacement) about one position of one epoch.
 [[nodiscard]] std::uint64_t sample_seed(const SamplerOptions& options, std::uint64_t epoch,
