@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include <atomic>
-#include <charconv>
 #include <map>
 #include <ostream>
 #include <thread>
@@ -115,20 +114,6 @@ Result<ExitCode> examine(const DataSets& sets, Depth depth, const Arguments& arg
   return bad && depth == Depth::decode ? ExitCode::data : ExitCode::good;
 }
 
-// The number behind a flag; `fallback` without the flag. Errors: bad_argument.
-Result<std::uint32_t> number_of_flag(const Arguments& arguments, std::string_view flag,
-                                     std::uint32_t fallback) {
-  const auto given = arguments.given.find(flag);
-  if (given == arguments.given.end()) return fallback;
-  std::uint32_t value = 0;
-  const std::string& text = given->second;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc{} || end != text.data() + text.size())
-    return fail(Errc::bad_argument, Doing::parsing_arguments,
-                fmt::format("{} is a number, not '{}'", flag, printable(text)));
-  return value;
-}
-
 Result<training::PackOptions> pack_options(const Arguments& arguments) {
   training::PackOptions options;
   if (const auto form = arguments.given.find("--form"); form != arguments.given.end()) {
@@ -138,9 +123,10 @@ Result<training::PackOptions> pack_options(const Arguments& arguments) {
       return fail(Errc::bad_argument, Doing::parsing_arguments,
                   fmt::format("--form is jpeg or raw, not '{}'", printable(form->second)));
   }
-  TRY(options.side, number_of_flag(arguments, "--side", options.side));
-  TRY(const auto quality, number_of_flag(arguments, "--quality", 90));
-  options.quality = static_cast<int>(std::min(quality, 1'000U));
+  TRY(const auto side, count_of(arguments, {"--side", options.side, 0, training::kMaxPackSide}));
+  TRY(const auto quality, count_of(arguments, {"--quality", 90, 1, 100}));
+  options.side = static_cast<std::uint32_t>(side);
+  options.quality = static_cast<int>(quality);
   options.threads = static_cast<unsigned>(usable_cores());
   options.max_bad =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(arguments.config.data.max_bad, ~0U));

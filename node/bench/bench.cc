@@ -1,7 +1,6 @@
 #include "node/bench/bench.h"
 
 #include "node/cli/exit_code.h"
-#include "node/config/values.h"
 #include "node/printable.h"
 
 #include <fmt/format.h>
@@ -112,16 +111,6 @@ int carry_out(std::span<const Bench> table, const Arguments& arguments, const Te
   else
     print(*measured, "", terminal.out);
   return number_of(ExitCode::good);
-}
-
-Result<std::uint64_t> count_of(const Arguments& arguments, const CountFlag& flag) {
-  const auto given = arguments.given.find(flag.flag);
-  if (given == arguments.given.end()) return flag.fallback;
-  const auto value = parse_count(given->second, flag.low, flag.high);
-  if (!value)
-    return usage(fmt::format("{} {} is not {}", flag.flag,
-                             escape_value(given->second.substr(0, 80)), value.error()));
-  return *value;
 }
 
 }  // namespace starling::node::bench

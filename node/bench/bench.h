@@ -31,17 +31,6 @@ struct Bench {
 [[nodiscard]] int carry_out(std::span<const Bench> table, const Arguments& arguments,
                             const Terminal& terminal);
 
-// The value of a flag of the verb, or what is taken without it.
-//
-// Errors:  bad_argument, naming flag, value and range.
-struct CountFlag {
-  std::string_view flag;
-  std::uint64_t fallback = 0;
-  std::uint64_t low = 0;
-  std::uint64_t high = 0;
-};
-[[nodiscard]] Result<std::uint64_t> count_of(const Arguments& arguments, const CountFlag& flag);
-
 // Parameters of ResNet-50: the size that every figure without --n is about.
 inline constexpr std::uint64_t kResnet50Parameters = 25'557'032;
 

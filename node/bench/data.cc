@@ -23,8 +23,7 @@ Result<training::DataSets> open(const Config& config, Log& log) {
   if (config.data.train.empty())
     return fail(Errc::bad_argument, Doing::parsing_arguments,
                 "bench data reads no data without --data SPEC");
-  TRY(const auto spec, training::parse_data_spec(config.data.train));
-  return training::open_data(spec, nullptr, log);
+  return training::open_data(config.data.train, {}, log);
 }
 
 Result<Plan> plan_of(const Arguments& arguments, const training::Dataset& data) {

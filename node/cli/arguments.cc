@@ -196,4 +196,15 @@ int report(std::string_view verb, const Error& error, const Terminal& terminal) 
   return number_of(code);
 }
 
+Result<std::uint64_t> count_of(const Arguments& arguments, const CountFlag& flag) {
+  const auto given = arguments.given.find(flag.flag);
+  if (given == arguments.given.end()) return flag.fallback;
+  const auto value = parse_count(given->second, flag.low, flag.high);
+  if (!value)
+    return fail(Errc::bad_argument, Doing::parsing_arguments,
+                fmt::format("{} {} is not {}", flag.flag, escape_value(given->second.substr(0, 80)),
+                            value.error()));
+  return *value;
+}
+
 }  // namespace starling::node

@@ -62,6 +62,17 @@ struct Arguments {
                                                 std::span<const std::string> words,
                                                 const Surroundings& surroundings);
 
+// The number behind a flag of the verb, or what is taken without it.
+//
+// Errors:  bad_argument, naming flag, value and range.
+struct CountFlag {
+  std::string_view flag;
+  std::uint64_t fallback = 0;
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+};
+[[nodiscard]] Result<std::uint64_t> count_of(const Arguments& arguments, const CountFlag& flag);
+
 // All verbs, in the order of the help.
 [[nodiscard]] std::span<const Verb> all_verbs();
 [[nodiscard]] const Verb* find_verb(std::string_view name);

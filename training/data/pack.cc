@@ -27,7 +27,6 @@ namespace fs = std::filesystem;
 // Samples that are converted before they are written: enough for every thread to have work.
 constexpr std::uint32_t kChunk = 1'024;
 constexpr std::uint32_t kMinSide = 8;
-constexpr std::uint32_t kMaxSide = 8'192;
 
 std::unexpected<Error> bad_option(const std::string& what) {
   return fail(Errc::bad_argument, Doing::parsing_arguments, what);
@@ -302,7 +301,7 @@ Result<PackReport> pack(const DataSets& sets, const std::string& origin, const P
                         const std::function<void(const PackProgress&)>& on_progress) {
   if (options.quality < 1 || options.quality > 100)
     return bad_option("a JPEG quality is 1 to 100, not " + std::to_string(options.quality));
-  if (options.side != 0 && (options.side < kMinSide || options.side > kMaxSide))
+  if (options.side != 0 && (options.side < kMinSide || options.side > kMaxPackSide))
     return bad_option("the shorter side is 8 to 8,192 pixels, or 0 for as it is, not " +
                       std::to_string(options.side));
   return Packer(options, file).run(sets, origin, on_progress);

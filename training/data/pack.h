@@ -18,6 +18,9 @@ enum class PackedForm : std::uint8_t {
   raw,   // pixels: nothing to decode, but the disk has to bring them
 };
 
+// The largest shorter side that can be asked for.
+inline constexpr std::uint32_t kMaxPackSide = 8'192;
+
 struct PackOptions {
   PackedForm form = PackedForm::jpeg;
   // Pixels of the shorter side; larger images are made smaller, smaller ones are kept. 0: as they
