@@ -1,4 +1,4 @@
-"""B-1, B-2, B-4, B-5, A-4: who notices what, and when."""
+"""B-1, B-2, B-4, B-5, A-4, A-5: who notices what, and when."""
 
 import signal
 import time
@@ -8,6 +8,7 @@ from lab import Failure, longest_pause, quantile, throughput_percent
 
 CALM_S = 10
 NOTICE_S = 30
+LONGER_S = 20
 
 
 def dead_after(watchers, victim, since, limit):
@@ -55,9 +56,49 @@ def silence(bench, vanish, appear):
             "throughput_percent": min(shares), "pause_s": max(pauses), "trials": len(backs)}
 
 
-@case("B-1", "a host goes silent: every packet of it is lost", {"p50_s": "<= 3", "p99_s": "<= 8", "false_dead": "<= 0", "throughput_percent": ">= 98"}, 5)
+def silent_cut(lab, victim, cut):
+    """Every packet of it is lost; when it ends, a silence has lasted so long that TCP has long waits behind it."""
+    if not cut:
+        time.sleep(lab.random.uniform(0, LONGER_S))
+    lab.network.around(victim.number, cut=cut)
+
+
+def stop_bursts(lab, machines, seconds):
+    """Stops what runs on each of these machines for 1 to 8 s, and lets it run for as long, each in a time of its own. All run in the end."""
+    end = time.monotonic() + seconds
+    due = {number: (time.monotonic() + lab.random.uniform(0, 4), False) for number in range(len(machines))}
+    while due:
+        number, (at, stopped) = min(due.items(), key=lambda item: item[1][0])
+        time.sleep(max(0.0, min(at, end) - time.monotonic()))
+        over = time.monotonic() >= end
+        for process in machines[number]:
+            process.signal(signal.SIGCONT if stopped or over else signal.SIGSTOP)
+        if over:
+            del due[number]
+        else:
+            due[number] = (at + lab.random.uniform(1, 8), not stopped)
+
+
+@case("B-1", "a host goes silent: every packet of it is lost, for up to 20 s longer than it takes to notice",
+      {"p50_s": "<= 3", "p99_s": "<= 8", "back_s": "<= 3", "false_dead": "<= 0", "throughput_percent": ">= 98"}, 5)
 def silent_host(bench):
-    return silence(bench, lambda lab, victim: lab.network.around(victim.number, cut=1), lambda lab, victim: lab.network.around(victim.number, cut=0))
+    return silence(bench, lambda lab, victim: silent_cut(lab, victim, 1), lambda lab, victim: silent_cut(lab, victim, 0))
+
+
+@case("A-5", "a quarter of the processes is stopped for 1 to 8 s again and again", {"false_dead": "<= 0", "ended": "<= 0", "throughput_percent": ">= 98"})
+def bursts(bench):
+    with bench.lab(bench.nodes) as lab:
+        nodes = lab.start_all()
+        before = watch(CALM_S)
+        victims = lab.random.sample(nodes, len(nodes) // 4)
+        healthy = [node for node in nodes if node not in victims]
+        since = time.time()
+        begin = time.monotonic()
+        stop_bursts(lab, [[node] for node in victims], 2 * bench.seconds)
+        during = (begin, time.monotonic())
+        back = lab.wait_whole(nodes, 60)
+        return {"false_dead": false_deaths(nodes, healthy, since), "ended": sum(not node.running() for node in nodes), "back_s": back,
+                "throughput_percent": throughput_percent(healthy, before, during), "pause_s": longest_pause(healthy, *during)}
 
 
 @case("B-5", "one machine's interface goes down, and comes up again",

@@ -41,8 +41,9 @@ class Lab:
         if not self.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(self, node, peers, more=(), port=7700, fault=None):
-        """`port` is the one that others dial, where it is not the node's own; `fault` a fault point that it has armed."""
+    def start(self, node, peers, more=(), port=7700, fault=None, surroundings=None):
+        """`port` is the one that others dial, where it is not the node's own; `fault` a fault point that it has armed; `surroundings` go into its
+        environment."""
         words = ["--data", "synthetic:classes=10,size=8,channels=1,val=0", "--until", "samples=1000000000", "--http", "off", "--ui", "none",
                  "--set", "train.warmup=0", "--set", "data.threads=1", "--set", "eval.every=0s", "--set", "checkpoint.every=10s"]
         for peer in peers:
@@ -51,16 +52,17 @@ class Lab:
             words += ["--advertise", f"{node.address}:{port}"]
         if node is not self.nodes[0]:
             words += ["--secret-file", self.nodes[0].folder / "secret"]
-        node.start([*words, *more], self.step_ms, fault)
+        node.start([*words, *more], self.step_ms, fault, surroundings)
 
-    def start_all(self, count=None, more=(), port=7700, faults=None):
-        """The first node alone, then all others with it as their contact; waits until everybody sees everybody. `faults`: {node: fault point}."""
-        faults = faults or {}
+    def start_all(self, count=None, more=(), port=7700, faults=None, surroundings=None):
+        """The first node alone, then all others with it as their contact; waits until everybody sees everybody. `faults`: {node: fault point},
+        `surroundings`: {node: environment}."""
+        faults, surroundings = faults or {}, surroundings or {}
         nodes = self.nodes[:count]
-        self.start(nodes[0], [], more, port, faults.get(nodes[0]))
+        self.start(nodes[0], [], more, port, faults.get(nodes[0]), surroundings.get(nodes[0]))
         self.until(lambda: nodes[0].status(), 20, "the first node does not answer")
         for node in nodes[1:]:
-            self.start(node, nodes[:1], more, port, faults.get(node))
+            self.start(node, nodes[:1], more, port, faults.get(node), surroundings.get(node))
         self.wait_whole(nodes, 60)
         return nodes
 

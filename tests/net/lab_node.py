@@ -23,13 +23,14 @@ class LabNode:
         self.id = None
         self.started = None  # time.time()
 
-    def start(self, words, step_ms, fault=None):
+    def start(self, words, step_ms, fault=None, surroundings=None):
         """`fault` is a fault point that it has armed, as node/base/fault.h takes it."""
         self.folder.mkdir(exist_ok=True)
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LAB_SEED": str(self.number), "LAB_STEP_MS": str(step_ms),
                        "LAB_STEPS": str(self.folder / "steps")}
         if fault:
             environment["STARLING_FAULT"] = fault
+        environment |= surroundings or {}
         command = ["ip", "netns", "exec", self.space, self.program, "run", "--dir", self.folder, "--listen", f"{self.address}:7700", *words]
         self.started = time.time()
         with open(self.folder / "log", "a", encoding="utf-8") as log:
@@ -90,6 +91,9 @@ class LabNode:
             if event["at"] >= since:
                 found.append(event)
         return found
+
+    def last_event(self):
+        return self.events()[-1]
 
     def changes(self, member, since):
         """(state, seconds after `since`) of each change of a member in this node's view."""

@@ -4,6 +4,7 @@ Every machine has one interface `lab0`, 10.88.0.K. The switch forwards by hardwa
 start, so that a silent machine is silent: no failing address resolution tells on it.
 """
 
+import json
 import os
 import subprocess
 
@@ -95,6 +96,12 @@ class Network:
     def set_up(self, number, is_up):
         """The machine's own interface."""
         ip("-n", self.space(number), "link", "set", DEVICE, "up" if is_up else "down")
+
+    def bytes_of(self, number):
+        """What the machine's interface has sent and received since it was made."""
+        done = subprocess.run(["ip", "-n", self.space(number), "-s", "-j", "link", "show", DEVICE], stdout=subprocess.PIPE, text=True, check=True)
+        counters = json.loads(done.stdout)[0]["stats64"]
+        return counters["rx"]["bytes"] + counters["tx"]["bytes"]
 
     def clear(self):
         self.tell("clear")

@@ -1,0 +1,110 @@
+"""A-6, C-5, C-6: machines that are short of processor or memory, or whose clocks lie."""
+
+import contextlib
+import pathlib
+import time
+
+from cases import case, watch
+from cases_silence import CALM_S, false_deaths
+from lab import Failure, longest_pause, throughput_percent
+
+GROUPS = pathlib.Path("/sys/fs/cgroup")
+FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+CLOCK_STEPS = ("+365d", "-365d", "+10m", "-10m", "+0 x2.0")
+
+
+@contextlib.contextmanager
+def limited(controller, name, limits, nodes):
+    """These nodes in a control group (version 1) with these limits."""
+    group = GROUPS / controller / f"starling-net-{name}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise Failure(f"no control group of {controller} on this machine: {error.strerror}") from error
+    try:
+        for key, value in limits.items():
+            (group / key).write_text(str(value), encoding="ascii")
+            if int((group / key).read_text(encoding="ascii")) != value:
+                raise Failure(f"{group / key} did not take {value}")
+        for node in nodes:
+            (group / "cgroup.procs").write_text(str(node.process.pid), encoding="ascii")
+        yield group
+    finally:
+        parent = GROUPS / controller / "cgroup.procs"
+        for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
+            with contextlib.suppress(OSError):
+                parent.write_text(pid, encoding="ascii")
+        group.rmdir()
+
+
+@case("A-6", "a quarter of the nodes gets 5 % of a processor", {"false_dead": "<= 0", "ended": "<= 0", "throughput_percent": ">= 97"})
+def starved(bench):
+    with bench.lab(bench.nodes) as lab:
+        nodes = lab.start_all()
+        before = watch(CALM_S)
+        victims = lab.random.sample(nodes, len(nodes) // 4)
+        healthy = [node for node in nodes if node not in victims]
+        since = time.time()
+        with contextlib.ExitStack() as stack:
+            for victim in victims:
+                limits = {"cpu.cfs_period_us": 100_000, "cpu.cfs_quota_us": 5_000}
+                stack.enter_context(limited("cpu", f"{lab.network.space(victim.number)}", limits, [victim]))
+            during = watch(2 * bench.seconds)
+        back = lab.wait_whole(nodes, 60)
+        return {"false_dead": false_deaths(nodes, healthy, since), "victims_dead": false_deaths(nodes, victims, since),
+                "ended": sum(not node.running() for node in nodes), "back_s": back,
+                "throughput_percent": throughput_percent(healthy, before, during), "pause_s": longest_pause(healthy, *during)}
+
+
+def deaths_and_ends(nodes):
+    """How often these nodes called anybody dead, and a session of theirs ended, since they were started: their own clocks do not matter."""
+    deaths = sum(event["event"] == "member" and event["state"] == "dead" for node in nodes for event in node.events())
+    return deaths, sum(node.log().count(" session.down peer=") for node in nodes)
+
+
+@case("C-5", "the clocks of a quarter of the nodes step by a year and by ten minutes, and run twice as fast",
+      {"false_dead": "<= 0", "disconnects": "<= 0", "ended": "<= 0", "throughput_percent": ">= 98"})
+def clocks(bench):
+    if not FAKETIME.exists():
+        raise Failure("no libfaketime on this machine (apt-get install libfaketime)")
+    with bench.lab(bench.nodes) as lab:
+        victims = lab.random.sample(lab.nodes, len(lab.nodes) // 4)
+        lies = {node: lab.folder / f"clock-{node.number}" for node in victims}
+        for file in lies.values():
+            file.write_text("+0\n", encoding="ascii")
+        # The steady clock is the kernel's: it is what a year's step cannot touch on a real machine either.
+        surroundings = {node: {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(file), "FAKETIME_CACHE_DURATION": "1",
+                               "DONT_FAKE_MONOTONIC": "1"} for node, file in lies.items()}
+        nodes = lab.start_all(more=["--set", "log.per_event=0"], surroundings=surroundings)
+        watch(CALM_S)
+        before = watch(CALM_S)
+        deaths, ends = deaths_and_ends(nodes)
+        begin = time.monotonic()
+        for step in CLOCK_STEPS:
+            for file in lies.values():
+                file.write_text(step + "\n", encoding="ascii")
+            watch(2 * bench.seconds / len(CLOCK_STEPS))
+        during = (begin, time.monotonic())
+        later_deaths, later_ends = deaths_and_ends(nodes)
+        years = max(abs(node.last_event()["at"] - time.time()) for node in victims)
+        return {"false_dead": later_deaths - deaths, "disconnects": later_ends - ends, "ended": sum(not node.running() for node in nodes),
+                "throughput_percent": throughput_percent([node for node in nodes if node not in victims], before, during),
+                "victims_percent": throughput_percent(victims, before, during), "clock_off_s": years}
+
+
+@case("C-6", "a node with 32 peers that exchange as much as they can has 512 MiB", {"ended": "<= 0", "most_mib": "<= 512", "failures": "<= 0"})
+def little_memory(bench):
+    with bench.lab(33, step_ms=400) as lab:
+        contact = lab.nodes[0]
+        lab.start_all(1, more=["--codec", "L6"])
+        with limited("memory", lab.network.space(contact.number), {"memory.limit_in_bytes": 512 * 2**20}, [contact]) as group:
+            for node in lab.nodes[1:]:
+                lab.start(node, [contact], more=["--codec", "L6"])
+            lab.wait_whole(lab.nodes, 120)
+            held = contact.rss_bytes()
+            watch(2 * bench.seconds)
+            most = int((group / "memory.max_usage_in_bytes").read_text(encoding="ascii"))
+            failures = int((group / "memory.failcnt").read_text(encoding="ascii"))
+            status = contact.status()
+            return {"ended": sum(not node.running() for node in lab.nodes), "most_mib": most / 2**20, "failures": failures,
+                    "grown_mib": (contact.rss_bytes() - held) / 2**20, "neighbours": len(status["neighbours"]) if status else 0}
