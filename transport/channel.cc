@@ -34,6 +34,24 @@ Bytes message_bytes(const Message& message, std::uint32_t transfer) {
   return bytes;
 }
 
+std::size_t max_session_body_of(std::uint16_t type) {
+  switch (type) {
+    case kSwarmSecretMessage:
+    case kNextSecretMessage:
+      return limits::kMaxSecretText;
+    case kMembershipMessage:
+      return limits::kMaxMembershipText;
+    case kAccessFactsMessage:
+      return limits::kAccessFacts;
+    case kRevocationsMessage:
+      return limits::kMaxRevocations;
+    case kSecretHeldMessage:
+      return limits::kMaxSecretHeld;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 std::size_t max_body_of(std::uint16_t type) {
@@ -45,7 +63,7 @@ std::size_t max_body_of(std::uint16_t type) {
     case Room::bootstrap:
       return limits::kMaxControlBody;
     case Room::session:
-      return type == kSwarmSecretMessage ? limits::kMaxSecretText : 0;
+      return max_session_body_of(type);
   }
   return 0;
 }

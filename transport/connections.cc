@@ -61,6 +61,7 @@ HandshakeContext Transport::Impl::context() const {
   context.own.capabilities = options_.capabilities;
   context.own.name = options_.name;
   context.own.addresses = options_.advertised;
+  context.own.certificate = options_.certificate;
   return context;
 }
 
@@ -76,6 +77,7 @@ std::unique_ptr<Session> Transport::Impl::make_session(Connection connection, Di
   info.direction = direction;
   info.purpose = connection.purpose;
   info.invited = connection.outcome.invited;
+  info.certificate = hello.certificate;
   std::error_code gone;
   const auto remote = connection.socket.remote_endpoint(gone);
   if (!gone) info.remote = endpoint_of(remote);
@@ -143,7 +145,8 @@ Task<> Transport::Impl::decide(Connection connection) {
     decision = table_.decide(clock_.now(), candidate);
   }
   Error refusal = std::move(decision.why);
-  if (auto why = rules_.refusal(candidate.peer))
+  if (auto why = refusal_of(candidate.peer, connection.outcome.peer.certificate,
+                            connection.outcome.invited))
     refusal = std::move(*why);
   else if (decision.decision == Decision::probe)
     refusal = {Errc::too_many, Doing::handshaking, "too many connections at once"};
@@ -280,7 +283,7 @@ Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connec
   setup.check_peer = [this, purpose, &exists](const Hello& peer) -> Result<void> {
     exists = purpose == Purpose::fresh && find(peer.identity) != nullptr;
     if (exists) return fail(Errc::already_exists, Doing::handshaking, "a session exists");
-    if (auto why = rules_.refusal(peer.identity)) return fail(std::move(*why));
+    if (auto why = refusal_of(peer.identity, peer.certificate, false)) return fail(std::move(*why));
     if (table_.banned(clock_.now(), peer.identity))
       return fail(Errc::refused, Doing::handshaking, short_form(peer.identity) + " is banned here");
     return {};
@@ -296,7 +299,9 @@ Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connec
   }
   Connection connection{std::move(*socket), handshake.take_outcome(), purpose};
   // The rules may have changed while message 3 was written.
-  if (auto why = rules_.refusal(connection.outcome.peer.identity)) co_return fail(std::move(*why));
+  const auto& peer = connection.outcome.peer;
+  if (auto why = refusal_of(peer.identity, peer.certificate, false))
+    co_return fail(std::move(*why));
   remember_peer_address(connection.socket);
   ++totals_.handshakes_ok;
   co_return std::optional<Connection>(std::move(connection));

@@ -26,6 +26,16 @@ inline constexpr std::size_t kMaxAdvertised = 4;
 // An advertised host name or address; longer DNS names exist, but four of them must fit the
 // payload.
 inline constexpr std::size_t kMaxAdvertisedHost = 96;
+// A node's certificate with its inviter's, and both in the file that a node keeps.
+inline constexpr std::size_t kMaxCertificate = 240;
+inline constexpr std::size_t kMaxMembershipText = 1'024;
+// A list of what the admin revoked, as a message and in its file.
+inline constexpr std::size_t kMaxRevocations = 64_KiB;
+// What members tell each other of the admin's word, and who holds the next secret.
+inline constexpr std::size_t kAccessFacts = 32 + 8 + 8 + 8 + 1;
+inline constexpr std::size_t kSecretHeldEach = 32 + 64;
+inline constexpr std::size_t kSecretHeldMany = 64;
+inline constexpr std::size_t kMaxSecretHeld = 8 + 8 + kSecretHeldMany * kSecretHeldEach;
 // From accept (or from the established connection) to the end of the handshake, whatever arrives.
 inline constexpr Duration kHandshakeDeadline = std::chrono::seconds(5);
 // The TCP connection itself, per address.
@@ -128,8 +138,11 @@ inline constexpr std::size_t kMaxByeText = 256;
 static_assert(kMaxHandshakePayload + 256 <= kMaxHandshakeMessage);
 static_assert(kPreamble + 2 * (kMaxHandshakeMessage + 2) <= kMaxUnauthenticatedBuffer + 64);
 static_assert(kMaxHandshakeMessage + 2 + kPreamble <= kMaxUnauthenticatedBuffer);
-static_assert(kMaxAdvertised * (kMaxAdvertisedHost + 32) + kMaxName + 3 * 32 + 64 + 128 <=
+// Four addresses, the name, three keys and a signature, the certificate, and what Cap'n Proto adds.
+static_assert(kMaxAdvertised * (kMaxAdvertisedHost + 8 + 16) + kMaxName + 8 + 2 * 32 + 64 +
+                  kMaxCertificate + 8 + 8 + 32 + 6 * 8 + 8 <=
               kMaxHandshakePayload);
+static_assert(kMaxRevocations <= kMaxControlBody);
 static_assert(kUnauthenticatedReserve < kMaxUnauthenticated);
 static_assert(kMaxRecordBody == 65'517);
 static_assert(kMaxRecordBody * kRekeyRecords <= 64_MiB);

@@ -17,9 +17,13 @@ enum class Room : std::uint8_t {
   bootstrap = 0x04,
 };
 
-// The swarm's secret, as SwarmSecret::print() writes it: the first message of a node that let a
-// newcomer in by invite, and of nobody else. The layer above sends and takes it.
+// The session's own messages, which the layer above sends and takes; see wire.capnp.
 inline constexpr std::uint16_t kSwarmSecretMessage = 0x0001;
+inline constexpr std::uint16_t kMembershipMessage = 0x0002;
+inline constexpr std::uint16_t kAccessFactsMessage = 0x0003;
+inline constexpr std::uint16_t kRevocationsMessage = 0x0004;
+inline constexpr std::uint16_t kNextSecretMessage = 0x0005;
+inline constexpr std::uint16_t kSecretHeldMessage = 0x0006;
 
 // One message, whole and authenticated. The body is a Cap'n Proto struct of at most
 // limits::kMaxControlBody bytes; the attachment is raw bytes of the kind that the body announces (a

@@ -22,10 +22,18 @@ Error refused(const NodeId& peer, std::string_view why) {
 
 }  // namespace
 
-std::optional<Error> PeerRules::refusal(const NodeId& peer) const {
+std::optional<Error> PeerRules::refusal(const NodeId& peer, const Credentials& with) const {
   if (denied.contains(peer)) return refused(peer, " is on the list of denied nodes");
-  if (allowed && !allowed->contains(peer))
-    return refused(peer, " is not on the list of allowed nodes");
+  if (admin)
+    if (const auto fault = admin->revoked.fault_in(peer, with.certificate))
+      return refused(peer, " " + *fault);
+  if (!allowed && !admin) return std::nullopt;
+  if (allowed && allowed->contains(peer)) return std::nullopt;
+  if (!admin) return refused(peer, " is not on the list of allowed nodes");
+  if (with.invited) return std::nullopt;
+  if (with.certificate == nullptr) return refused(peer, " shows no certificate");
+  if (const auto fault = fault_in(*with.certificate, admin->admin, admin->swarm, with.now_s))
+    return refused(peer, ": its certificate " + *fault);
   return std::nullopt;
 }
 

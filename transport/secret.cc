@@ -3,6 +3,8 @@
 #include "node/base/check.h"
 #include "node/base/hash.h"
 #include "transport/base64.h"
+#include "transport/identity.h"
+#include "transport/key_text.h"
 #include "transport/limits.h"
 #include "transport/private_file.h"
 
@@ -10,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
 #include <utility>
 
@@ -20,6 +21,7 @@ namespace {
 constexpr std::string_view kFirstLine = "starling-secret 1";
 constexpr std::string_view kSwarmDomain = "starling/swarm/1";
 constexpr std::string_view kOpenDomain = "starling/open/1";
+constexpr std::string_view kOrderDomain = "starling/rotate/1";
 constexpr std::string_view kKeyIdDomain = "starling/keyid/1";
 constexpr char kPskContext[] = "strlpsk1";
 static_assert(sizeof(kPskContext) == crypto_kdf_CONTEXTBYTES + 1);
@@ -30,19 +32,6 @@ constexpr std::size_t kMaxBareText = 64;  // 44 characters, and white space afte
 
 SwarmId swarm_of(std::string_view domain, ByteView seed) {
   return SwarmId{Hasher{}.add(domain).add(seed).finish().bytes};
-}
-
-// The value of a line "name value", which is removed from the text; nothing if the line is another.
-std::optional<std::string_view> take_line(std::string_view& text, std::string_view name) {
-  const auto end = text.find('\n');
-  auto line = text.substr(0, end);
-  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-  if (!line.starts_with(name)) return std::nullopt;
-  line.remove_prefix(name.size());
-  if (line.empty() || line.front() != ' ') return std::nullopt;
-  line.remove_prefix(1);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return line;
 }
 
 HandshakeKey key_of(const SwarmSecret& secret) {
@@ -90,6 +79,27 @@ SwarmSecret SwarmSecret::rotated() const {
   next.swarm_ = swarm_;
   next.epoch_ = epoch_ + 1;
   return next;
+}
+
+Bytes SwarmSecret::ordered_part(std::uint64_t revocations) const {
+  Bytes bytes;
+  ByteWriter writer(bytes);
+  writer.append(swarm_.view());
+  writer.write(epoch_);
+  writer.append(Hasher{}.add(ByteView(bytes_.view())).finish().view());
+  writer.write(revocations);
+  return bytes;
+}
+
+SwarmSecret SwarmSecret::rotated(const Signer& admin, std::uint64_t revocations) const {
+  auto next = rotated();
+  next.order_ = {revocations, admin.sign(kOrderDomain, next.ordered_part(revocations))};
+  return next;
+}
+
+bool SwarmSecret::ordered_by(const NodeId& admin) const {
+  return order_ && Ed25519Verifier{}.verify(admin, kOrderDomain, ordered_part(order_->revocations),
+                                            order_->signature) == Verdict::valid;
 }
 
 Result<SwarmSecret> SwarmSecret::from_passphrase(std::string_view passphrase,
@@ -141,32 +151,36 @@ Result<SwarmSecret> SwarmSecret::parse(std::string_view text) {
   }
   const auto version = take_line(text, "starling-secret");
   if (!version || *version != "1") return bad("has a version other than 1");
-  const auto swarm = take_line(text, "swarm");
-  const auto raw = swarm ? from_hex(*swarm) : std::nullopt;
-  const auto id = raw ? SwarmId::from(*raw) : std::nullopt;
+  const auto id = take_hex_line<SwarmId>(text, "swarm");
   if (!id) return bad("has no valid line 'swarm'");
-  const auto epoch_text = take_line(text, "epoch");
-  if (!epoch_text) return bad("has no line 'epoch'");
-  std::uint64_t epoch = 0;
-  const auto parsed =
-      std::from_chars(epoch_text->data(), epoch_text->data() + epoch_text->size(), epoch);
-  if (parsed.ec != std::errc{} || parsed.ptr != epoch_text->data() + epoch_text->size())
-    return bad("has an epoch that is no number");
+  const auto epoch = take_number_line(text, "epoch");
+  if (!epoch) return bad("has no valid line 'epoch'");
   const auto bytes = take_line(text, "secret");
+  std::optional<SecretOrder> order;
+  if (const auto revocations = take_number_line(text, "revocations")) {
+    const auto encoded = take_line(text, "order");
+    order = {*revocations, {}};
+    if (!encoded || !decode_base64(*encoded, order->signature.bytes))
+      return bad("has no valid line 'order'");
+  }
   if (text.find_first_not_of(" \t\r\n") != std::string_view::npos) return bad("has further lines");
   SwarmSecret secret;
   if (!bytes || !decode_base64(*bytes, secret.bytes_.span()))
     return bad("has no valid line 'secret'");
   secret.swarm_ = *id;
-  secret.epoch_ = epoch;
-  if (epoch == 0 && secret.swarm_ != swarm_of(kSwarmDomain, secret.bytes()))
+  secret.epoch_ = *epoch;
+  secret.order_ = order;
+  if (*epoch == 0 && secret.swarm_ != swarm_of(kSwarmDomain, secret.bytes()))
     return bad("of epoch 0 does not match its swarm id");
   return secret;
 }
 
 std::string SwarmSecret::print() const {
   return std::string(kFirstLine) + "\nswarm " + to_hex(swarm_.view()) + "\nepoch " +
-         std::to_string(epoch_) + "\nsecret " + encode_base64(bytes()) + "\n";
+         std::to_string(epoch_) + "\nsecret " + encode_base64(bytes()) + "\n" +
+         (order_ ? "revocations " + std::to_string(order_->revocations) + "\norder " +
+                       encode_base64(order_->signature.view()) + "\n"
+                 : "");
 }
 
 Result<SwarmSecret> SwarmSecret::load(const std::filesystem::path& path) {

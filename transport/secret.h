@@ -3,6 +3,7 @@
 
 #include "node/base/ids.h"
 #include "node/base/result.h"
+#include "node/base/signing.h"
 #include "transport/secure_memory.h"
 
 #include <array>
@@ -29,6 +30,14 @@ using KeyId = std::array<std::byte, 8>;
 // By which a preamble names a pre-shared key: the beginning of a hash of it.
 [[nodiscard]] KeyId id_of_key(std::span<const std::byte, 32> psk);
 
+// The admin's word that a secret is the next one of its swarm.
+struct SecretOrder {
+  std::uint64_t revocations = 0;  // whoever has no list with this number hands the secret to nobody
+  Signature signature;
+
+  friend bool operator==(const SecretOrder&, const SecretOrder&) = default;
+};
+
 // 32 secret bytes that all members of a swarm share, with their place in the order of rotations.
 //
 // The SwarmId is the hash of the swarm's first secret and stays when the secret changes. Owned by
@@ -39,6 +48,12 @@ class SwarmSecret {
   [[nodiscard]] static SwarmSecret generate();
   // Fresh random bytes for the same swarm, one epoch later.
   [[nodiscard]] SwarmSecret rotated() const;
+  // The same with the admin's order, which lets members hand it on inside their sessions. The
+  // signature covers, domain "starling/rotate/1": swarm (32), epoch (u64), BLAKE2b-256 of the
+  // secret (32), number of the list (u64).
+  [[nodiscard]] SwarmSecret rotated(const Signer& admin, std::uint64_t revocations) const;
+  // Whether it has an order that this admin signed.
+  [[nodiscard]] bool ordered_by(const NodeId& admin) const;
 
   // The secret that everybody gets from the same passphrase and swarm name, epoch 0, by Argon2id;
   // the name is the salt, so that one dictionary does not open all swarms.
@@ -49,12 +64,13 @@ class SwarmSecret {
   [[nodiscard]] static Result<SwarmSecret> from_passphrase(std::string_view passphrase,
                                                            std::string_view swarm_name);
 
-  // The secret in a text: either the bare base64 of 32 bytes (epoch 0) or the four lines that
-  // print() writes.
+  // The secret in a text: either the bare base64 of 32 bytes (epoch 0) or the lines that print()
+  // writes.
   //
   // Errors:  corrupt.
   [[nodiscard]] static Result<SwarmSecret> parse(std::string_view text);
-  // "starling-secret 1", "swarm <hex>", "epoch <n>", "secret <base64>". Wipe it after use.
+  // "starling-secret 1", "swarm <hex>", "epoch <n>", "secret <base64>" and, with an order,
+  // "revocations <n>", "order <base64>". Wipe it after use.
   [[nodiscard]] std::string print() const;
 
   // Errors:  those of read_private_file, with mounted files accepted; corrupt.
@@ -65,13 +81,16 @@ class SwarmSecret {
   [[nodiscard]] const SwarmId& swarm() const { return swarm_; }
   [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
   [[nodiscard]] std::span<const std::byte, 32> bytes() const { return bytes_.view(); }
+  [[nodiscard]] const std::optional<SecretOrder>& order() const { return order_; }
 
  private:
   SwarmSecret() = default;
+  [[nodiscard]] Bytes ordered_part(std::uint64_t revocations) const;
 
   SwarmId swarm_;
   std::uint64_t epoch_ = 0;
   SecureBytes<32> bytes_;
+  std::optional<SecretOrder> order_;
 };
 
 // The pre-shared key of one epoch, as handshakes use it, with the id by which a peer names it.

@@ -3,8 +3,10 @@
 
 #include "node/base/ids.h"
 #include "transport/endpoint.h"
+#include "transport/member_certificate.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +27,9 @@ struct SessionInfo {
   std::vector<Endpoint> peer_addresses;  // where the peer says it can be dialled, at most 4
   std::uint64_t capabilities = 0;
   Direction direction = Direction::dialled;
-  Purpose purpose = Purpose::fresh;  // what the side that dialled said
-  bool invited = false;              // the side that dialled came with an invite
+  Purpose purpose = Purpose::fresh;             // what the side that dialled said
+  bool invited = false;                         // the side that dialled came with an invite
+  std::optional<CertificateChain> certificate;  // that the peer showed
 };
 
 }  // namespace starling::transport

@@ -19,6 +19,7 @@ Transport::Impl::Impl(TransportHost host, const Identity& identity, SwarmKey key
       events_(host.events),
       log_(host.log),
       invites_(host.invites),
+      calendar_(std::move(host.calendar)),
       table_(identity.id()),
       admission_(options_.handshakes_per_address),
       drained_(io_),
@@ -133,9 +134,20 @@ void Transport::Impl::set_key(SwarmKey key) {
 void Transport::Impl::set_peer_rules(PeerRules rules) {
   rules_ = std::move(rules);
   // Also those that are not in the table yet, or not any more.
-  for (auto* session : live_)
-    if (auto why = rules_.refusal(session->info().peer))
+  for (auto* session : live_) {
+    const auto& info = session->info();
+    if (auto why = refusal_of(info.peer, info.certificate, info.invited))
       session->close(std::move(*why), Leave::at_once);
+  }
+}
+
+std::optional<Error> Transport::Impl::refusal_of(const NodeId& peer,
+                                                 const std::optional<CertificateChain>& certificate,
+                                                 bool invited) const {
+  STARLING_CHECK(!rules_.admin || calendar_);
+  return rules_.refusal(peer, {.certificate = certificate ? &*certificate : nullptr,
+                               .invited = invited,
+                               .now_s = rules_.admin ? calendar_() : 0});
 }
 
 void Transport::Impl::on_worn(Session& session) {
@@ -197,6 +209,10 @@ void Transport::set_advertised(std::vector<Endpoint> advertised) {
 
 void Transport::set_incarnation(Incarnation incarnation) {
   impl_->options().incarnation = incarnation;
+}
+
+void Transport::set_certificate(std::optional<CertificateChain> certificate) {
+  impl_->options().certificate = std::move(certificate);
 }
 
 void Transport::set_key(SwarmKey key) { impl_->set_key(std::move(key)); }

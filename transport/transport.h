@@ -24,7 +24,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,6 +71,8 @@ struct TransportOptions {
   std::uint64_t capabilities = 0;
   // Where peers can dial this node, at most limits::kMaxAdvertised.
   std::vector<Endpoint> advertised;
+  // What this node shows of the swarm's admin's word about itself.
+  std::optional<CertificateChain> certificate = {};
   // Handshakes that one address may start each second; loopback is exempt. Raising it helps nodes
   // behind one NAT address; a flood then costs that many times 0.13 ms.
   double handshakes_per_address = limits::kHandshakesPerAddress;
@@ -86,6 +90,8 @@ struct TransportHost {
   SessionEvents& events;
   Log& log;
   InviteDesk* invites = nullptr;  // null: newcomers with an invite are strangers
+  // Seconds since 1970, for the validity of certificates; may be empty where nobody has any.
+  std::function<std::uint64_t()> calendar = {};
 };
 
 // Owner of listener, dials and sessions.
@@ -116,6 +122,8 @@ class Transport {
   // Changes where this node says it can be dialled, for handshakes from now on.
   void set_advertised(std::vector<Endpoint> advertised) ON_IO_THREAD;
   void set_incarnation(Incarnation incarnation) ON_IO_THREAD;
+  // Changes what this node shows of the admin's word about itself, for handshakes from now on.
+  void set_certificate(std::optional<CertificateChain> certificate) ON_IO_THREAD;
 
   // The keys for handshakes from now on, of the same swarm: a rotation, or the secret that a
   // newcomer was given. Sessions stay; where the

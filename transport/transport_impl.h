@@ -60,6 +60,10 @@ class Transport::Impl final : public SessionHost {
   Task<Error> run(Session& session);
 
   [[nodiscard]] HandshakeContext context() const;
+  // Why the rules give this peer no session, by what it showed.
+  [[nodiscard]] std::optional<Error> refusal_of(const NodeId& peer,
+                                                const std::optional<CertificateChain>& certificate,
+                                                bool invited) const;
   [[nodiscard]] std::unique_ptr<Session> make_session(Connection connection, Direction direction);
   void install(Session& session) ON_IO_THREAD;
   void replace(Session& old, Session& session) ON_IO_THREAD;
@@ -82,6 +86,7 @@ class Transport::Impl final : public SessionHost {
   SessionEvents& events_;
   Log& log_;
   InviteDesk* invites_;
+  std::function<std::uint64_t()> calendar_;
   SteadyClock clock_;
   noise::KeyPair noise_static_ = noise::KeyPair::generate();
   mutable ReplayMemory replays_;  // handshakes get it through their context

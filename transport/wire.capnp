@@ -20,7 +20,13 @@ $Cxx.namespace("starling::transport::wire");
 #    message 1 decrypted under a secret that it accepts; and no error text before message 3 is whole.
 #    With an invite the initiator's pre-shared key is the invite's one-time key; the responder is the
 #    node that made it, and counts the use on disk before it sends message 2. Its first message of the
-#    session is the swarm's secret (type 0x0001: the text of a secret file, at most 512 bytes).
+#    session is the swarm's secret (type 0x0001: the text of a secret file, at most 512 bytes), before
+#    it the newcomer's certificate where the swarm has an admin (type 0x0002: the text of a
+#    member.cert file, at most 1,024 bytes).
+#    Members of a swarm with an admin tell each other in their sessions, as bytes: what they have (type
+#    0x0003), the admin's list of what was revoked (0x0004, at most 64 KiB), the text of the next secret
+#    with the admin's order (0x0005, at most 512 bytes), and who says that it holds that (0x0006). See
+#    revocation.h, secret.h and node/access.
 #    Under a secret, a message 1 that was seen before (by its ephemeral key, 120 s) is not answered.
 #    Each side checks of the other's Hello: the swarm is its own; the signature is by `identity` over
 #    the transcript (see Hello); the initiator also that the identity is the one it dialled, if it
@@ -73,6 +79,10 @@ struct Hello {
   # The node's name for people, at most 64 bytes of any content: escape it before showing it.
   addresses @8 :List(Address);
   # Where the node can be dialled, at most 4.
+  certificate @9 :Data;
+  # What the swarm's admin says about this node, at most 240 bytes; empty without. See
+  # encode_chain() in member_certificate.h. Checked by a side that knows an admin, once the identity
+  # is proved.
 }
 
 struct Address {

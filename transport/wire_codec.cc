@@ -53,6 +53,9 @@ Result<Hello> copy_hello(wire::Hello::Reader reader) {
   if (name.size() > limits::kMaxName) return bad("the name in a hello is too long");
   hello.name.assign(name.begin(), name.size());
   TRY(hello.addresses, copy_addresses(reader.getAddresses()));
+  if (const auto certificate = view_of(reader.getCertificate()); !certificate.empty()) {
+    TRY(hello.certificate, decode_chain(hello.identity, certificate));
+  }
   return hello;
 }
 
@@ -89,6 +92,10 @@ Bytes encode_hello(const Hello& hello) {
     builder.setCapabilities(hello.capabilities);
     builder.setName(hello.name.c_str());
     auto list = builder.initAddresses(static_cast<unsigned>(hello.addresses.size()));
+    if (hello.certificate) {
+      const auto certificate = encode_chain(*hello.certificate);
+      builder.setCertificate(data_of(certificate));
+    }
     for (unsigned i = 0; i < list.size(); ++i) {
       list[i].setHost(hello.addresses[i].host.c_str());
       list[i].setPort(hello.addresses[i].port);

@@ -8,9 +8,11 @@
 #include "node/base/result.h"
 #include "node/base/signing.h"
 #include "transport/endpoint.h"
+#include "transport/member_certificate.h"
 #include "transport/session_info.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,7 @@ struct Hello {
   std::uint64_t capabilities = 0;
   std::string name;
   std::vector<Endpoint> addresses;
+  std::optional<CertificateChain> certificate;
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };

@@ -1,4 +1,4 @@
-foreach(target handshake record channel wire_codec address peer_list invite)
+foreach(target handshake record channel wire_codec address peer_list invite certificate)
   starling_fuzz(transport_${target} ${CMAKE_CURRENT_LIST_DIR}/transport_${target}_fuzz.cc
                 LIBRARIES starling_transport)
 endforeach()

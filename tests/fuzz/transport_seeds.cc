@@ -1,5 +1,6 @@
 // Writes the first inputs of transport's corpora into the folder named on the command line.
 #include "tests/fuzz/transport_keys.h"
+#include "tests/transport/certificates.h"
 #include "transport/channel.h"
 #include "transport/wire_codec.h"
 
@@ -71,6 +72,23 @@ void channels(const std::filesystem::path& folder) {
   write(folder / "messages", stream);
 }
 
+void certificates(const std::filesystem::path& folder) {
+  const Admin admin;
+  const auto inviter = identity_of(1);
+  const auto node = identity_of(2).id();
+  const auto word = admin.inviter(inviter.id(), 1000);
+  const auto list = admin.revoke(3, {node, inviter.id()}, {5, 1001});
+  write(folder / "chain-member", with_first(0, encode_chain(admin.member(node, 5))));
+  write(folder / "chain-inviter", with_first(0, encode_chain(word)));
+  write(folder / "chain-invited",
+        with_first(0, encode_chain(admin.invited(word, inviter, node, 1001))));
+  write(folder / "list", with_first(1, encode_revocations(list).value()));
+  write(folder / "list-text", with_first(2, as_bytes(print_revocations(list).value())));
+  write(folder / "membership-text",
+        with_first(2, as_bytes(print_membership({admin.swarm, admin.key.id(),
+                                                 admin.invited(word, inviter, node, 1001)}))));
+}
+
 }  // namespace
 }  // namespace starling::transport
 
@@ -80,6 +98,7 @@ int main(int argc, char** argv) {
   const std::filesystem::path corpus = argc > 1 ? argv[1] : "corpus";
   handshakes(corpus / "transport_handshake");
   channels(corpus / "transport_channel");
+  certificates(corpus / "transport_certificate");
   FuzzSide side(1);
   side.hello.identity = side.identity.id();
   write(corpus / "transport_wire_codec" / "hello", encode_hello(side.hello));

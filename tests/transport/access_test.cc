@@ -1,4 +1,5 @@
 // Who gets a session: secrets in rotation, lists of nodes, invites.
+#include "tests/transport/certificates.h"
 #include "tests/transport/harness.h"
 
 #include <doctest/doctest.h>
@@ -129,6 +130,42 @@ TEST_SUITE("transport/access") {
     CHECK(world.run_until([&] { return !member.events.up.empty(); }));
     CHECK_FALSE(member.events.up.at(0).invited);
     CHECK(newcomer.transport->has_session(issuer.id()));
+  }
+
+  TEST_CASE("under an admin certificates open the doors of both sides, until they are revoked") {
+    assert_io_thread();
+    Pair pair;
+    const Admin admin;
+    auto& stranger = pair.world.add();
+    const auto rules_with = [&](Revocations revoked) {
+      PeerRules rules;
+      rules.admin = {admin.key.id(), admin.swarm, std::move(revoked)};
+      return rules;
+    };
+    for (auto* node : {&pair.left, &pair.right}) {
+      node->transport->set_certificate(admin.member(node->id(), 5));
+      node->transport->set_peer_rules(rules_with({}));
+    }
+    // Their session began without: it ends with the first rules.
+    REQUIRE(pair.world.run_until(
+        [&] { return !pair.left.events.down.empty() && !pair.right.events.down.empty(); }));
+    const auto port = pair.right.transport->listen(kAnyPort).value();
+    pair.left.transport->dial({port, {}});
+    stranger.transport->dial({port, {}});
+    REQUIRE(pair.world.run_until([&] {
+      return pair.left.events.up.size() == 2 && pair.right.events.up.size() == 2 &&
+             !stranger.events.dial_failed.empty();
+    }));
+    CHECK(pair.right.events.up[1].certificate == admin.member(pair.left.id(), 5));
+    CHECK(stranger.events.dial_failed[0].code == Errc::refused);
+    CHECK(stranger.events.dial_failed[0].detail.find("no certificate") != std::string::npos);
+
+    pair.right.transport->set_peer_rules(rules_with(admin.revoke(1, {pair.left.id()})));
+    REQUIRE(pair.world.run_until([&] { return pair.left.events.down.size() == 2; }));
+    CHECK(pair.left.events.down[1].second.detail.find("revoked") != std::string::npos);
+    pair.left.transport->dial({port, {}});
+    REQUIRE(pair.world.run_until([&] { return !pair.left.events.dial_failed.empty(); }));
+    CHECK(pair.left.events.dial_failed[0].detail.find("revoked") != std::string::npos);
   }
 
   TEST_CASE("a dialler shows nothing of itself to a node that its own rules refuse") {

@@ -356,7 +356,7 @@ TEST_SUITE("transport/channel") {
     CHECK(refused(RecordType::ping, Bytes(7)));
     CHECK(refused(RecordType::pong, Bytes(9)));
     CHECK(refused(RecordType::message, Bytes(13)));
-    CHECK(refused(RecordType::message, head_of(0x0002, 0, 0, 0)));
+    CHECK(refused(RecordType::message, head_of(0x0007, 0, 0, 0)));
     CHECK(refused(RecordType::message, head_of(0x0101, 0, limits::kMaxMembershipBody + 1, 0)));
     CHECK(refused(RecordType::message, head_of(0x0201, 1, 0, limits::kMaxAttachment + 1)));
     CHECK(refused(RecordType::message, head_of(0x0201, 0, 0, 5)));

@@ -49,6 +49,9 @@ class RecordingEvents final : public SessionEvents {
   std::vector<Error> dial_failed;
 };
 
+// What the calendar says in these tests, in seconds since 1970.
+inline constexpr std::uint64_t kCalendar = 1'800'000'000;
+
 // What some tests choose.
 struct TestChoice {
   Identity identity = Identity::generate();
@@ -65,7 +68,7 @@ struct TestNode {
     options.name = "node-" + std::to_string(instance);
     options.instance = {instance};
     options.advertised = {{"192.0.2.1", 7411}};
-    const TransportHost host{io, pool, events, log, choice.invites};
+    const TransportHost host{io, pool, events, log, choice.invites, [] { return kCalendar; }};
     transport = std::make_unique<Transport>(host, identity, std::move(key), std::move(options));
   }
 

@@ -1,7 +1,9 @@
 #include "transport/secret.h"
 
 #include "tests/support/temp_folder.h"
+#include "tests/transport/certificates.h"
 #include "transport/base64.h"
+#include "transport/limits.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -25,6 +27,45 @@ TEST_SUITE("transport/secret") {
     CHECK(std::ranges::equal(loaded.bytes(), second.bytes()));
     CHECK_FALSE(std::ranges::equal(loaded.bytes(), first.bytes()));
     CHECK(SwarmSecret::parse(first.print()).value().swarm() == first.swarm());
+  }
+
+  TEST_CASE(
+      "an order survives the file of its secret, and is of one admin, swarm, epoch and list") {
+    const TempFolder folder;
+    const auto path = folder.path() / "secret";
+    const auto first = SwarmSecret::generate();
+    const auto admin = identity_of(200);
+    const auto next = first.rotated(admin, 7);
+    REQUIRE(next.create(path));
+    const auto loaded = SwarmSecret::load(path).value();
+    CHECK(loaded.epoch() == 1);
+    CHECK(loaded.order() == next.order());
+    CHECK(loaded.ordered_by(admin.id()));
+    CHECK_FALSE(loaded.ordered_by(identity_of(201).id()));
+    CHECK_FALSE(first.rotated().ordered_by(admin.id()));
+    CHECK(next.print().size() <= limits::kMaxSecretText);
+    const auto changed = [&](std::string_view from, std::string_view to) {
+      auto text = next.print();
+      text.replace(text.find(from), from.size(), to);
+      return SwarmSecret::parse(text);
+    };
+    CHECK_FALSE(changed("epoch 1", "epoch 2").value().ordered_by(admin.id()));
+    CHECK_FALSE(changed("revocations 7", "revocations 6").value().ordered_by(admin.id()));
+    CHECK_FALSE(changed("swarm " + to_hex(first.swarm().view()), "swarm " + std::string(64, '1'))
+                    .value()
+                    .ordered_by(admin.id()));
+    CHECK_FALSE(changed("revocations 7", "revocations x"));
+    CHECK_FALSE(changed("order ", "orders "));
+    CHECK_FALSE(changed("revocations 7\n", ""));
+  }
+
+  // Reproduced without our code by certificate_vectors.py.
+  TEST_CASE("what an admin signs for a secret never changes") {
+    const auto text = "starling-secret 1\nswarm 07" + std::string(62, '0') + "\nepoch 1\nsecret " +
+                      std::string(43, 'A') + "=\nrevocations 3\norder " +
+                      "cgK7FZVccCuRH3epEgM+63Lde/"
+                      "McvWghtKGMgvc8Vqv9vH1QHlEIMcGnAi3K1tDNLRd1Gwkc9OPaf2esPReMAA==\n";
+    CHECK(SwarmSecret::parse(text).value().ordered_by(identity_of(200).id()));
   }
 
   TEST_CASE("a bare base64 line is a secret of epoch 0") {

@@ -22,6 +22,9 @@ Hello full_hello() {
   hello.name = std::string(limits::kMaxName, 'n');
   for (std::uint16_t i = 0; i < limits::kMaxAdvertised; ++i)
     hello.addresses.push_back({std::string(limits::kMaxAdvertisedHost, 'h'), i});
+  auto& certificate = hello.certificate.emplace();
+  certificate.own.node = hello.identity;
+  certificate.issuer.emplace().role = MemberRole::inviter;
   return hello;
 }
 
