@@ -11,8 +11,12 @@ namespace starling::node {
 
 namespace fs = std::filesystem;
 
-AccessFiles::AccessFiles(AccessPaths paths, AllowList allow_list, Duration secret_overlap)
-    : paths_(std::move(paths)), allow_list_(allow_list), secret_overlap_(secret_overlap) {}
+AccessFiles::AccessFiles(AccessPaths paths, AllowList allow_list, Duration secret_overlap,
+                         NodeId self)
+    : paths_(std::move(paths)),
+      allow_list_(allow_list),
+      secret_overlap_(secret_overlap),
+      self_(self) {}
 
 AccessFiles::Trace AccessFiles::trace(const fs::path& file) {
   struct stat info{};
@@ -27,6 +31,8 @@ AccessFiles::Traces AccessFiles::traces(WallTime now) const {
   Traces traces;
   traces.files[0] = trace(paths_.allow);
   traces.files[1] = trace(paths_.deny);
+  traces.files[5] = trace(paths_.membership);
+  traces.files[6] = trace(paths_.revoked);
   if (!paths_.secret) return traces;
   traces.files[2] = trace(paths_.secret->current);
   traces.files[3] = trace(paths_.secret->next);
@@ -35,9 +41,10 @@ AccessFiles::Traces AccessFiles::traces(WallTime now) const {
   return traces;
 }
 
-Result<std::optional<std::set<NodeId>>> AccessFiles::read_list(const fs::path& file,
-                                                               bool was_there) {
-  const auto text = read_whole(file, transport::kMaxPeerListBytes);
+Result<std::optional<std::string>> AccessFiles::read_guarded(const fs::path& file,
+                                                             std::size_t max_bytes,
+                                                             bool was_there) {
+  auto text = read_whole(file, max_bytes);
   if (!text && text.error().code == Errc::not_found) {
     if (!was_there) return std::nullopt;
     return fail(Errc::not_found, Doing::reading_config,
@@ -49,6 +56,13 @@ Result<std::optional<std::set<NodeId>>> AccessFiles::read_list(const fs::path& f
     return fail(
         Errc::permission, Doing::reading_config,
         fmt::format("{} can be changed by others: chmod 644 {}", file.string(), file.string()));
+  return std::optional(std::move(*text));
+}
+
+Result<std::optional<std::set<NodeId>>> AccessFiles::read_list(const fs::path& file,
+                                                               bool was_there) {
+  TRY(const auto text, read_guarded(file, transport::kMaxPeerListBytes, was_there));
+  if (!text) return std::nullopt;
   auto ids = transport::parse_peer_list(*text);
   if (!ids)
     return fail(ids.error().code, Doing::reading_config,
@@ -56,22 +70,69 @@ Result<std::optional<std::set<NodeId>>> AccessFiles::read_list(const fs::path& f
   return std::optional(std::move(*ids));
 }
 
+Result<std::optional<transport::Membership>> AccessFiles::read_membership() const {
+  if (paths_.membership.empty()) return std::nullopt;
+  TRY(const auto text,
+      read_guarded(paths_.membership, transport::limits::kMaxMembershipText, had_membership_));
+  if (!text) return std::nullopt;
+  auto membership = transport::parse_membership(*text);
+  if (!membership)
+    return fail(membership.error().code, Doing::reading_config,
+                fmt::format("{}: {}", paths_.membership.string(), membership.error().detail));
+  const NodeId& subject = membership->chain.own.node;
+  if (subject != self_)
+    return fail(Errc::wrong_identity, Doing::reading_config,
+                fmt::format("{} is for node {}, and this is node {}: `starling key certify` makes "
+                            "one for the id that `starling id` prints here",
+                            paths_.membership.string(), short_form(subject), short_form(self_)));
+  return std::optional(std::move(*membership));
+}
+
+Result<transport::Revocations> AccessFiles::read_revoked(
+    const transport::Membership& membership) const {
+  TRY(const auto text, read_guarded(paths_.revoked, transport::kMaxRevocationsText, had_revoked_));
+  if (!text) return transport::Revocations{};
+  auto list = transport::parse_revocations(*text);
+  if (!list)
+    return fail(list.error().code, Doing::reading_config,
+                fmt::format("{}: {}", paths_.revoked.string(), list.error().detail));
+  if (!transport::signed_by(membership.admin, *list, membership.swarm))
+    return fail(Errc::bad_signature, Doing::reading_config,
+                fmt::format("{} was not signed by the admin {} of this swarm",
+                            paths_.revoked.string(), short_form(membership.admin)));
+  return list;
+}
+
 Result<Access> AccessFiles::read(WallTime now) {
   // Taken first: a file that changes while it is read is read again.
   seen_ = traces(now);
   Access access;
   TRY(access.rules.allowed, read_list(paths_.allow, had_allow_));
-  if (!access.rules.allowed && allow_list_ == AllowList::required)
+  TRY(access.membership, read_membership());
+  if (!access.rules.allowed && !access.membership && allow_list_ == AllowList::required)
     return fail(Errc::bad_config, Doing::reading_config,
                 fmt::format("swarm.mode = closed needs {}: one node id a line, which `starling id` "
-                            "prints on the node that may join",
-                            paths_.allow.string()));
+                            "prints on the node that may join; or {}, which `starling key certify` "
+                            "makes",
+                            paths_.allow.string(), paths_.membership.string()));
   TRY(auto denied, read_list(paths_.deny, had_deny_));
   if (paths_.secret) {
-    TRY(access.key, load_keys(*paths_.secret, secret_overlap_, now));
+    TRY(access.secrets, load_secrets(*paths_.secret, secret_overlap_, now));
+  }
+  if (access.membership) {
+    const auto& [swarm, admin, chain] = *access.membership;
+    if (access.secrets && access.secrets->key.swarm() != swarm)
+      return fail(
+          Errc::wrong_swarm, Doing::reading_config,
+          fmt::format("{} is for swarm {}, the secret for swarm {}", paths_.membership.string(),
+                      short_form(swarm), short_form(access.secrets->key.swarm())));
+    TRY(auto revoked, read_revoked(*access.membership));
+    had_revoked_ = revoked.number > 0;
+    access.rules.admin = {admin, swarm, std::move(revoked)};
   }
   had_allow_ = access.rules.allowed.has_value();
   had_deny_ = denied.has_value();
+  had_membership_ = access.membership.has_value();
   if (denied) access.rules.denied = std::move(*denied);
   return access;
 }

@@ -5,6 +5,7 @@
 #include "node/base/result.h"
 #include "node/secret_files.h"
 #include "node/wall_time.h"
+#include "transport/member_certificate.h"
 #include "transport/peer_rules.h"
 #include "transport/secret.h"
 
@@ -14,40 +15,50 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace starling::node {
 
-// Whether the node may be without a list of allowed nodes.
+// Whether the node may be without a list of allowed nodes and without an admin's certificate.
 enum class AllowList : std::uint8_t { optional, required };
 
 struct AccessPaths {
   std::optional<SecretFiles> secret;  // nothing in an open swarm, and before there is one
   std::filesystem::path allow;
   std::filesystem::path deny;
+  std::filesystem::path membership;  // not read in an open swarm, nor the next one
+  std::filesystem::path revoked;
 };
 
 // What the files say.
 struct Access {
-  std::optional<transport::SwarmKey> key;  // nothing in an open swarm
+  std::optional<SecretsAtHand> secrets;  // nothing in an open swarm
   transport::PeerRules rules;
+  // This node's own certificate, where the swarm has an admin: then the swarm is closed.
+  std::optional<transport::Membership> membership;
 };
 
-// Reads DIR/peers.allow, DIR/peers.deny and the files of the secret, and notices when they change.
+// Reads DIR/peers.allow, DIR/peers.deny, DIR/member.cert, DIR/revoked and the files of the secret,
+// and notices when they change.
 //
-// peers.allow restricts as soon as it is there; an empty one allows nobody. A list that was read
-// and is gone later is an error, not "everybody": an editor that replaces a file, or a mount that
-// failed, opens no door. Whoever reads an error goes on with what the files said before.
+// peers.allow and member.cert restrict as soon as they are there; an empty peers.allow allows
+// nobody. A file that was read and is gone later is an error, not "everybody": an editor that
+// replaces a file, or a mount that failed, opens no door. Whoever reads an error goes on with what
+// the files said before.
 //
-// Owned by the node; used by one thread at a time, one that may wait for a disk. Cost: six stats a
-// look, and reading what there is when one differs.
+// Owned by the node; used by one thread at a time, one that may wait for a disk. Cost: eight stats
+// a look, and reading what there is when one differs.
 class AccessFiles {
  public:
-  AccessFiles(AccessPaths paths, AllowList allow_list, Duration secret_overlap);
+  // `self` is whom a certificate has to be for.
+  AccessFiles(AccessPaths paths, AllowList allow_list, Duration secret_overlap, NodeId self);
 
-  // Errors:  those of load_keys; bad_config for a line that is no node id, with file, line, value
+  // Errors:  those of load_secrets; bad_config for a line that is no node id, with file, line,
+  // value
   //          and remedy, and for a missing list that is required; permission for a list that others
-  //          may write; too_large; too_many; io_failed.
+  //          may write; too_large; too_many; io_failed; corrupt and bad_signature for a certificate
+  //          or a list of revocations; wrong_identity and wrong_swarm for another's certificate.
   [[nodiscard]] Result<Access> read(WallTime now);
 
   // The secret is in these files from now on: a newcomer was given it.
@@ -69,7 +80,7 @@ class AccessFiles {
     friend bool operator==(const Trace&, const Trace&) = default;
   };
   struct Traces {
-    std::array<Trace, 5> files;
+    std::array<Trace, 7> files;
     bool previous_counts = false;
     friend bool operator==(const Traces&, const Traces&) = default;
   };
@@ -78,13 +89,23 @@ class AccessFiles {
   [[nodiscard]] Traces traces(WallTime now) const;
   [[nodiscard]] static Result<std::optional<std::set<NodeId>>> read_list(
       const std::filesystem::path& file, bool was_there);
+  // The text of a file that only its owner may write; nothing where there is none.
+  [[nodiscard]] static Result<std::optional<std::string>> read_guarded(
+      const std::filesystem::path& file, std::size_t max_bytes, bool was_there);
+  // Nothing without an admin.
+  [[nodiscard]] Result<std::optional<transport::Membership>> read_membership() const;
+  [[nodiscard]] Result<transport::Revocations> read_revoked(
+      const transport::Membership& membership) const;
 
   AccessPaths paths_;
   AllowList allow_list_;
   Duration secret_overlap_;
+  NodeId self_;
   Traces seen_;
   bool had_allow_ = false;
   bool had_deny_ = false;
+  bool had_membership_ = false;
+  bool had_revoked_ = false;
 };
 
 }  // namespace starling::node

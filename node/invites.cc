@@ -21,11 +21,6 @@ namespace fs = std::filesystem;
 using transport::Invite;
 using transport::KeyId;
 
-std::uint64_t seconds_of(WallTime time) {
-  const auto since = std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch());
-  return since.count() > 0 ? static_cast<std::uint64_t>(since.count()) : 0;
-}
-
 // True when the file is gone because of this call, and stays gone.
 bool remove_durably(const fs::path& file) {
   return ::unlink(file.c_str()) == 0 && flush_folder(file.parent_path()) == 0;

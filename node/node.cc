@@ -73,7 +73,12 @@ Node::Node(NodeParts parts)
       instance_{system_random()},  // of this process, whatever repeats
       tasks_(io_.get_executor(), log_, [this] { bug_ = true; }),
       invites_(parts_.dir.invites(), files_, log_),
-      transport_({.io = io_, .pool = pool_, .events = *this, .log = log_, .invites = &invites_},
+      transport_({.io = io_,
+                  .pool = pool_,
+                  .events = *this,
+                  .log = log_,
+                  .invites = &invites_,
+                  .calendar = [] { return seconds_of(wall_now()); }},
                  parts_.identity, std::move(parts_.key),
                  transport_options(config_, name_for(parts_), instance_, parts_.first_incarnation)),
       gossip_(clock_.now(),
@@ -139,7 +144,8 @@ ExitCode Node::run() {
   bootstrap_driver_.start();
   tasks_.spawn("tick", [this] { return tick(); });
   begin_join();
-  io_.run();  // returns by itself: the proof that nothing is left
+  reload_access(Read::always);  // from now on with sessions
+  io_.run();                    // returns by itself: the proof that nothing is left
   pool_.join();
   files_.join();
   if (bug_) return ExitCode::internal;
@@ -147,8 +153,8 @@ ExitCode Node::run() {
 }
 
 Result<void> Node::open_doors() {
-  transport_.set_peer_rules(parts_.peer_rules);
-  restricted_ = parts_.peer_rules.allowed.has_value();
+  if (parts_.membership) transport_.set_certificate(parts_.membership->chain);
+  use_rules(std::move(parts_.peer_rules));
   invites_.load(wall_now());
   TRY(const transport::Endpoint wanted,
       transport::parse_endpoint(config_.net.listen, kDefaultPort));
@@ -193,9 +199,12 @@ void Node::print_banner() {
   line("folder", parts_.dir.path().string());
   std::string who;
   if (config_.swarm.mode == SwarmMode::open) who = "  open: anyone may join";
-  if (const auto& allowed = parts_.peer_rules.allowed)
+  if (const auto& allowed = rules_.allowed)
     who = fmt::format("  {}: {} nodes are allowed by {}", figures_.mode, allowed->size(),
                       parts_.dir.allow_list().string());
+  if (parts_.membership)
+    who = fmt::format("  closed: who has a certificate of the admin {} may join",
+                      short_form(parts_.membership->admin));
   line("swarm", to_hex(figures_.swarm.view().first(8)) + who);
   if (parts_.made_secret) {
     out << "To add a machine, copy the secret file there (mode 0600) and run:\n"
@@ -235,11 +244,13 @@ void Node::every_second() {
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));
   if (book_changed_) save_address_book();
   reload_access(Read::if_changed);
+  tick_spread(now);
   publish_status();
 }
 
 void Node::publish_status() {
   const TimePoint now = clock_.now();
+  fill_access_status();
   StatusSnapshot status =
       build_status(now, {figures_, gossip_, transport_, parts_.model, bridge_.get()});
   metrics_.update(status);

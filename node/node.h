@@ -4,6 +4,7 @@
 #include "bootstrap/driver.h"
 #include "gossip/driver.h"
 #include "gossip/gossip.h"
+#include "node/access/spread.h"
 #include "node/access_files.h"
 #include "node/base/clock.h"
 #include "node/base/log.h"
@@ -37,6 +38,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace starling::node {
@@ -59,8 +61,9 @@ struct NodeParts {
   transport::SwarmKey key;
   SwarmId swarm;
   AccessFiles access_files;
-  transport::PeerRules peer_rules;           // what those files said at the start
-  std::optional<SecretFiles> secret_to_get;  // where a newcomer's secret will be
+  transport::PeerRules peer_rules;                  // what those files said at the start
+  std::optional<transport::Membership> membership;  // this too; then as the files say
+  std::optional<SecretFiles> secret_to_get;         // where a newcomer's secret will be
   Incarnation first_incarnation;
   training::DataSets& data;
   // What this node would train on its own, as values, as text, and the model that they name.
@@ -179,12 +182,29 @@ class Node final : private transport::SessionEvents,
   void reload_access(Read when) ON_IO_THREAD;
   transport::Task<> read_access(Read when);
   void apply_access(Access access) ON_IO_THREAD;
-  // The issuer's side of an invite: the secret, as the first message of the newcomer's session.
+  void use_rules(transport::PeerRules rules) ON_IO_THREAD;
+  void check_own_certificate() ON_IO_THREAD;
+  // The issuer's side of an invite: a certificate where the swarm has an admin, and the secret, as
+  // the first messages of the newcomer's session.
   transport::Task<> give_secret(NodeId newcomer);
   // The newcomer's: onto the disk, then into use.
+  void take_membership(const NodeId& from, const transport::Message& message) ON_IO_THREAD;
   void take_secret(const NodeId& from, transport::Message message) ON_IO_THREAD;
   transport::Task<> keep_secret(transport::SwarmSecret secret);
   transport::Task<> issue_invite(Duration ttl, ControlReply reply);
+
+  // node_spread.cc: the admin's word and the next secret, from member to member.
+  void feed_spread(Access& access) ON_IO_THREAD;
+  void hear_access(const NodeId& peer, const transport::Message& message) ON_IO_THREAD;
+  void tick_spread(TimePoint now) ON_IO_THREAD;
+  void carry_out(SpreadEffects effects) ON_IO_THREAD;
+  void use_revocations(transport::Revocations list) ON_IO_THREAD;
+  transport::Task<> keep_revocations(transport::Revocations list);
+  transport::Task<> keep_next_secret(Bytes text);
+  transport::Task<> promote_secret();
+  transport::Task<> drop_previous_secret();
+  void after_secret(const Result<void>& changed, std::string_view what) ON_IO_THREAD;
+  void fill_access_status() ON_IO_THREAD;
 
   // node_finish.cc: the final consensus, merging, serving and leaving.
   void pause_training() ON_IO_THREAD;
@@ -265,10 +285,15 @@ class Node final : private transport::SessionEvents,
   bool building_ = false;
   std::stop_source build_;  // of the build under way: asked to end early
   bool reading_access_ = false;
-  bool restricted_ = false;  // by a list of allowed nodes
+  bool restricted_ = false;  // by a list of allowed nodes, without an admin
+  transport::PeerRules rules_;
+  std::optional<Spread> spread_;    // where the swarm has an admin
+  std::size_t lists_to_keep_ = 0;   // on their way to the disk
+  std::string membership_to_keep_;  // a newcomer's, until the secret comes
   bool saving_ = false;
   bool save_last_ = false;  // once the checkpoint that is being written is done
   bool evaluating_ = false;
+  TimePoint next_certificate_check_{};
   TimePoint next_checkpoint_ = kNever;
   TimePoint next_evaluation_ = kNever;
 

@@ -1,8 +1,10 @@
 // Who may have a session with this node: the secret and the lists, while their files change.
+#include "node/certifier.h"
 #include "node/node.h"
 
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <utility>
@@ -33,41 +35,99 @@ transport::Task<> Node::read_access(Read when) {
 }
 
 void Node::apply_access(Access access) {
-  if (access.key && access.key->swarm() != parts_.swarm) {
+  if (access.secrets && access.secrets->key.swarm() != parts_.swarm) {
     log_.warn(
         "access.other_swarm",
-        {{"file", "the secret is one of swarm " + short_form(access.key->swarm())},
+        {{"file", "the secret is one of swarm " + short_form(access.secrets->key.swarm())},
          {"did", "goes on with the secret and the lists of before; restart to change swarms"}});
     return;
   }
-  const auto& rules = access.rules;
+  auto& rules = access.rules;
+  // A list that came meanwhile is still on its way to the disk.
+  if (spread_ && rules.admin && lists_to_keep_ > 0 &&
+      spread_->revocations().replaces(rules.admin->revoked))
+    rules.admin->revoked = spread_->revocations();
+  const auto epoch =
+      access.secrets ? std::to_string(access.secrets->key.current()->epoch) : std::string("none");
+  const auto list = rules.admin ? rules.admin->revoked.number : 0;
   log_.info("access.read",
             {{"allowed", rules.allowed ? std::to_string(rules.allowed->size()) : "everybody"},
              {"denied", rules.denied.size()},
-             {"secret_epoch", access.key ? std::to_string(access.key->current()->epoch) : "none"}});
+             {"admin", rules.admin ? short_form(rules.admin->admin) : "none"},
+             {"revocations", list},
+             {"secret_epoch", epoch}});
   parts_.events.append(
       "access", {{"allowed", rules.allowed ? nlohmann::json(rules.allowed->size()) : nullptr},
-                 {"denied", rules.denied.size()}});
-  restricted_ = rules.allowed.has_value();
+                 {"denied", rules.denied.size()},
+                 {"revocations", list},
+                 {"secret_epoch", epoch}});
+  parts_.membership = std::move(access.membership);
+  transport_.set_certificate(parts_.membership ? std::optional(parts_.membership->chain)
+                                               : std::nullopt);
   // First, so that nobody who is shut out is offered a new key.
-  transport_.set_peer_rules(std::move(access.rules));
-  if (access.key) transport_.set_key(std::move(*access.key));
+  use_rules(std::move(rules));
+  if (access.secrets) transport_.set_key(std::move(access.secrets->key));
+  feed_spread(access);
+}
+
+void Node::use_rules(transport::PeerRules rules) {
+  rules_ = std::move(rules);
+  restricted_ = rules_.allowed.has_value() && !rules_.admin;
+  if (rules_.admin) figures_.mode = "closed";
+  next_certificate_check_ = {};
+  transport_.set_peer_rules(rules_);
+}
+
+// Others refuse a node whose certificate is not valid, so its owner has to hear of it here.
+void Node::check_own_certificate() {
+  if (!parts_.membership || !rules_.admin) return;
+  constexpr std::uint64_t kSoon = std::uint64_t{7} * 24 * 3600;
+  const auto& [swarm, admin, chain] = *parts_.membership;
+  const auto now_s = seconds_of(wall_now());
+  const auto until = show_seconds(WallTime(std::chrono::seconds(chain.own.until_s)));
+  const auto warn = [this](const std::string& what, std::string_view does) {
+    log_.warn("certificate.not_valid",
+              {{"what", what},
+               {"did", does},
+               {"do", "ask the admin for a new one (`starling key certify`)"}});
+  };
+  constexpr std::string_view kAlone = "goes on; others give it no session";
+  if (const auto revoked = rules_.admin->revoked.fault_in(parts_.identity.id(), &chain))
+    warn("this node " + *revoked, kAlone);
+  else if (const auto fault = transport::fault_in(chain, admin, swarm, now_s))
+    warn("this node's certificate " + *fault, kAlone);
+  else if (chain.own.until_s < now_s + kSoon)
+    warn("this node's certificate is valid until " + until, "goes on");
 }
 
 transport::Task<> Node::give_secret(NodeId newcomer) {
-  auto load = [this]() -> Result<std::string> {
+  auto load = [this, newcomer, own = parts_.membership]() -> Result<std::pair<Bytes, Bytes>> {
     const auto& files = parts_.access_files.secret();
     if (!files) return fail(Errc::not_found, Doing::reading_file, "there is no secret here");
     TRY(const auto secret, transport::SwarmSecret::load(files->current));
-    return secret.print();
+    Bytes certificate;
+    if (own) {
+      TRY(const auto membership, certify_newcomer(*own, parts_.identity, newcomer,
+                                                  parts_.dir.serials(), seconds_of(wall_now())));
+      certificate = to_bytes(as_bytes(transport::print_membership(membership)));
+    }
+    auto text = secret.print();
+    std::pair both(std::move(certificate), to_bytes(as_bytes(text)));
+    transport::wipe(std::as_writable_bytes(std::span(text)));
+    return both;
   };
-  auto text = co_await transport::on_pool(files_, std::move(load));
+  auto loaded = co_await transport::on_pool(files_, std::move(load));
   assert_io_thread();
-  auto sent = text ? transport_.send(newcomer, {.type = transport::kSwarmSecretMessage,
-                                                .body = to_bytes(as_bytes(*text)),
-                                                .attachment = nullptr})
-                   : Result<void>(fail(text.error()));
-  if (text) transport::wipe(std::as_writable_bytes(std::span(*text)));
+  Result<void> sent;
+  if (!loaded) sent = fail(loaded.error());
+  if (sent && !loaded->first.empty())
+    sent = transport_.send(newcomer, {.type = transport::kMembershipMessage,
+                                      .body = std::move(loaded->first),
+                                      .attachment = nullptr});
+  if (sent)
+    sent = transport_.send(newcomer, {.type = transport::kSwarmSecretMessage,
+                                      .body = std::move(loaded->second),
+                                      .attachment = nullptr});
   if (sent) {
     log_.info("invite.secret_given", {{"to", short_form(newcomer)}});
     co_return;
@@ -77,6 +137,17 @@ transport::Task<> Node::give_secret(NodeId newcomer) {
                                         {"did", "ended the session; the invite is used"}});
   transport_.close(newcomer, {Errc::refused, Doing::handshaking,
                               "the secret cannot be given now: ask for another invite"});
+}
+
+void Node::take_membership(const NodeId& from, const transport::Message& message) {
+  const auto membership = transport::parse_membership(as_text(message.body));
+  if (parts_.secret_to_get && membership && membership->swarm == parts_.swarm &&
+      membership->chain.own.node == parts_.identity.id()) {
+    membership_to_keep_ = as_text(message.body);
+    return;
+  }
+  transport_.close(from, {Errc::bad_message, Doing::reading_message,
+                          "a certificate that nobody asked for, or for another node or swarm"});
 }
 
 void Node::take_secret(const NodeId& from, transport::Message message) {
@@ -97,6 +168,9 @@ transport::Task<> Node::keep_secret(transport::SwarmSecret secret) {
   if (!files) co_return;
   const auto file = files->current;
   auto keep = [this, &secret, &files]() -> Result<Access> {
+    // The certificate first: with a secret and without it the node would be in another mode.
+    if (!membership_to_keep_.empty())
+      TRY_VOID(write_whole(parts_.dir.membership(), membership_to_keep_));
     TRY_VOID(secret.create(files->current));
     parts_.access_files.set_secret(std::move(*files));
     return parts_.access_files.read(wall_now());
@@ -118,6 +192,9 @@ void Node::answer(const InviteRequest& request, ControlReply reply) {
   if (config_.swarm.mode == SwarmMode::open)
     return refuse("an open swarm needs no invite: its name and an address are enough");
   if (parts_.secret_to_get) return refuse("this node is a newcomer itself and has no secret yet");
+  if (parts_.membership)
+    if (const auto why = why_no_inviter(*parts_.membership, seconds_of(wall_now())))
+      return refuse(*why);
   if (restricted_)
     return refuse("only nodes in " + parts_.dir.allow_list().string() +
                   " may join: put the newcomer's line (`starling id` prints it there) into that "

@@ -25,6 +25,7 @@ void Node::on_session_up(const transport::SessionInfo& info) {
   }
   if (info.invited && info.direction == transport::Direction::accepted)
     tasks_.spawn("give-secret", [this, peer = info.peer] { return give_secret(peer); });
+  if (spread_) carry_out(spread_->on_session_up(clock_.now(), info.peer));
   gossip_driver_.on_session_up(info);
   bootstrap_driver_.on_session_up(info);
   for (auto& reply : std::exchange(waiting_for_join_, {}))
@@ -38,6 +39,7 @@ void Node::on_session_down(const NodeId& peer, const Error& why) {
     log_.warn("session.ended", {{"peer", short_form(peer)},
                                 {"why", to_string(why)},
                                 {"did", "closed this session; nothing else changes"}});
+  if (spread_) spread_->on_session_down(peer);
   bootstrap_driver_.on_session_down(peer);
   gossip_driver_.on_session_down(peer, why);
 }
@@ -50,6 +52,8 @@ void Node::count_failure(const Error& why) {
 
 void Node::on_message(const NodeId& peer, transport::Message message) {
   if (message.type == transport::kSwarmSecretMessage) return take_secret(peer, std::move(message));
+  if (message.type == transport::kMembershipMessage) return take_membership(peer, message);
+  if (message.room() == transport::Room::session) return hear_access(peer, message);
   if (is_bootstrap(message.type)) {
     gossip_driver_.on_heard(peer);
     return bootstrap_driver_.on_message(peer, message);

@@ -24,6 +24,7 @@ struct SwarmAccess {
   transport::SwarmKey key;
   AccessFiles files;
   transport::PeerRules rules;
+  std::optional<transport::Membership> membership;
   std::optional<SecretFiles> secret_to_get;
   bool made_secret = false;
 };
@@ -61,16 +62,22 @@ Result<void> use_invite(const transport::Invite& invite, const fs::path& secret,
 }
 
 AccessPaths access_paths(const Config& config, const StateDir& dir) {
-  AccessPaths paths{.secret = std::nullopt, .allow = dir.allow_list(), .deny = dir.deny_list()};
-  if (config.swarm.mode != SwarmMode::open)
-    paths.secret = SecretFiles::beside(
-        config.swarm.secret_file.empty() ? dir.secret() : fs::path(config.swarm.secret_file));
+  AccessPaths paths{.secret = std::nullopt,
+                    .allow = dir.allow_list(),
+                    .deny = dir.deny_list(),
+                    .membership = {},
+                    .revoked = {}};
+  if (config.swarm.mode == SwarmMode::open) return paths;
+  paths.membership = dir.membership();
+  paths.revoked = dir.revoked();
+  paths.secret = SecretFiles::beside(
+      config.swarm.secret_file.empty() ? dir.secret() : fs::path(config.swarm.secret_file));
   return paths;
 }
 
 // The swarm that this node belongs to, by its secret or by its name.
 Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
-                               const std::optional<transport::Invite>& invite) {
+                               const std::optional<transport::Invite>& invite, const NodeId& self) {
   auto paths = access_paths(config, dir);
   bool made = false;
   std::error_code error;
@@ -88,12 +95,13 @@ Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
   }
   AccessFiles files(
       paths, config.swarm.mode == SwarmMode::closed ? AllowList::required : AllowList::optional,
-      config.swarm.secret_overlap);
+      config.swarm.secret_overlap, self);
   TRY(Access access, files.read(wall_now()));
-  auto key = access.key      ? std::move(*access.key)
+  auto key = access.secrets  ? std::move(access.secrets->key)
              : secret_to_get ? transport::SwarmKey::invited(invite->swarm, invite->key)
                              : transport::SwarmKey::open(config.swarm.name);
-  return SwarmAccess{std::move(key), std::move(files), std::move(access.rules),
+  return SwarmAccess{std::move(key),           std::move(files),
+                     std::move(access.rules),  std::move(access.membership),
                      std::move(secret_to_get), made};
 }
 
@@ -220,9 +228,9 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   TRY([[maybe_unused]] const auto device, training::resolve_device(device_options(config)));
   TRY(const auto invite, read_invite(config));
   TRY(auto seeds, seeds_of(config, invite));
-  TRY(SwarmAccess access, open_swarm(config, dir, invite));
-  const SwarmId swarm = access.key.swarm();
   TRY(const transport::Identity identity, transport::Identity::load_or_create(dir.identity_key()));
+  TRY(SwarmAccess access, open_swarm(config, dir, invite, identity.id()));
+  const SwarmId swarm = access.key.swarm();
   const auto held = finished_before(dir, settings.text.fingerprint());
   if (held && config.finish.then == AfterFinish::exit) {
     terminal.out << final_line(held->certificate) << "  (finished before)\n";
@@ -244,6 +252,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                   .swarm = swarm,
                   .access_files = std::move(access.files),
                   .peer_rules = std::move(access.rules),
+                  .membership = std::move(access.membership),
                   .secret_to_get = std::move(access.secret_to_get),
                   .first_incarnation = begin,
                   .data = data,

@@ -40,9 +40,16 @@ SecretFiles SecretFiles::beside(const fs::path& current) {
   return {current, current.string() + ".next", current.string() + ".previous"};
 }
 
-Result<void> begin_rotation(const SecretFiles& files) {
+Result<void> begin_rotation(const SecretFiles& files, const transport::AdminKey* admin,
+                            std::uint64_t revocations) {
   TRY(const SwarmSecret current, SwarmSecret::load(files.current));
-  const auto created = current.rotated().create(files.next);
+  if (admin != nullptr && admin->swarm != current.swarm())
+    return fail(
+        Errc::wrong_swarm, Doing::signing,
+        fmt::format("the admin key is of swarm {}, {} of swarm {}", short_form(admin->swarm),
+                    files.current.string(), short_form(current.swarm())));
+  const auto next = admin == nullptr ? current.rotated() : current.rotated(admin->key, revocations);
+  const auto created = next.create(files.next);
   if (!created && created.error().code == Errc::already_exists)
     return fail(
         Errc::already_exists, Doing::writing_file,
@@ -90,15 +97,20 @@ bool previous_counts(const SecretFiles& files, Duration overlap, WallTime now) {
   return now - written < overlap;
 }
 
-Result<transport::SwarmKey> load_keys(const SecretFiles& files, Duration overlap, WallTime now) {
-  TRY(const SwarmSecret current, SwarmSecret::load(files.current));
+Result<SecretsAtHand> load_secrets(const SecretFiles& files, Duration overlap, WallTime now) {
+  TRY(SwarmSecret current, SwarmSecret::load(files.current));
   auto key = transport::SwarmKey::of(current);
-  TRY(const auto next, load_if_there(files.next, current.swarm()));
+  const SwarmId swarm = current.swarm();
+  TRY(auto next, load_if_there(files.next, swarm));
   if (next) key.also_accept(*next);
-  if (!previous_counts(files, overlap, now)) return key;
-  TRY(const auto previous, load_if_there(files.previous, current.swarm()));
-  if (previous) key.also_accept(*previous);
-  return key;
+  std::optional<SwarmSecret> previous;
+  if (previous_counts(files, overlap, now)) {
+    TRY(previous, load_if_there(files.previous, swarm));
+    if (previous) key.also_accept(*previous);
+  }
+  const bool is_next = next.has_value();
+  return SecretsAtHand{std::move(key), std::move(is_next ? *next : current), is_next,
+                       previous.has_value()};
 }
 
 }  // namespace starling::node

@@ -14,6 +14,7 @@
 #include "node/base/clock.h"
 #include "node/base/result.h"
 #include "node/wall_time.h"
+#include "transport/admin_key.h"
 #include "transport/secret.h"
 
 #include <cstdint>
@@ -29,10 +30,15 @@ struct SecretFiles {
   [[nodiscard]] static SecretFiles beside(const std::filesystem::path& current);
 };
 
-// Makes FILE.next: fresh random bytes of the same swarm, one epoch later.
+// Makes FILE.next: fresh random bytes of the same swarm, one epoch later. With an admin's key it
+// has the admin's order, for members that have the list of revocations with that number.
 //
-// Errors:  those of SwarmSecret::load; already_exists while a rotation is under way.
-[[nodiscard]] Result<void> begin_rotation(const SecretFiles& files);
+// Errors:  those of SwarmSecret::load; already_exists while a rotation is under way; wrong_swarm
+// for
+//          the admin key of another one.
+[[nodiscard]] Result<void> begin_rotation(const SecretFiles& files,
+                                          const transport::AdminKey* admin = nullptr,
+                                          std::uint64_t revocations = 0);
 
 // Copies FILE to FILE.previous and renames FILE.next to FILE; the new epoch.
 //
@@ -43,11 +49,17 @@ struct SecretFiles {
 // Whether FILE.previous still counts: it was written, by the promotion, less than `overlap` ago.
 [[nodiscard]] bool previous_counts(const SecretFiles& files, Duration overlap, WallTime now);
 
-// The keys for handshakes that the files stand for at this time.
-//
+// What the files stand for at one time.
+struct SecretsAtHand {
+  transport::SwarmKey key;        // for handshakes
+  transport::SwarmSecret newest;  // the next one where there is one
+  bool is_next = false;
+  bool previous = false;  // the one before still opens the door
+};
+
 // Errors:  those of SwarmSecret::load, for whichever file is there; wrong_swarm for a file of
 //          another swarm, naming it and the remedy.
-[[nodiscard]] Result<transport::SwarmKey> load_keys(const SecretFiles& files, Duration overlap,
-                                                    WallTime now);
+[[nodiscard]] Result<SecretsAtHand> load_secrets(const SecretFiles& files, Duration overlap,
+                                                 WallTime now);
 
 }  // namespace starling::node

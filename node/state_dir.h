@@ -49,6 +49,11 @@ class StateDir {
   // Which nodes may have a session with this one, and which may not (access_files.h).
   [[nodiscard]] std::filesystem::path allow_list() const { return path_ / "peers.allow"; }
   [[nodiscard]] std::filesystem::path deny_list() const { return path_ / "peers.deny"; }
+  // What the swarm's admin says about this node, and what the admin revoked (access_files.h).
+  [[nodiscard]] std::filesystem::path membership() const { return path_ / "member.cert"; }
+  [[nodiscard]] std::filesystem::path revoked() const { return path_ / "revoked"; }
+  // How many of its serials this node gave away as an inviter (certifier.h).
+  [[nodiscard]] std::filesystem::path serials() const { return path_ / "serials"; }
   // Invites that this node made and nobody has used (invites.h).
   [[nodiscard]] std::filesystem::path invites() const { return path_ / "invites"; }
   [[nodiscard]] std::filesystem::path address_file() const { return path_ / "address"; }

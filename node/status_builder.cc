@@ -1,6 +1,11 @@
 #include "node/status_builder.h"
 
+#include "node/wall_time.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <utility>
 
@@ -127,6 +132,17 @@ void fill_neighbours(TimePoint now, const StatusSources& sources, StatusSnapshot
   status.disagreement_ratio = *middle;
 }
 
+void fill_certificates(const StatusSources& sources, StatusSnapshot& status) ON_IO_THREAD {
+  if (sources.figures.access.admin.empty()) return;
+  std::map<std::string, CertificateStatus> shown;
+  for (const auto& session : sources.transport.sessions())
+    if (session.certificate)
+      shown[to_hex(session.peer.view())] = certificate_status(*session.certificate);
+  for (auto& neighbour : status.neighbours)
+    if (const auto found = shown.find(neighbour.id); found != shown.end())
+      neighbour.certificate = found->second;
+}
+
 void fill_consensus(const StatusSources& sources, StatusSnapshot& status) {
   const NodeFigures& figures = sources.figures;
   status.consensus.hash = figures.final_hash;
@@ -191,6 +207,13 @@ void fill_training(const StatusSources& sources, StatusSnapshot& status) {
 
 }  // namespace
 
+CertificateStatus certificate_status(const transport::CertificateChain& chain) {
+  const auto& own = chain.own;
+  return {.role = std::string(transport::name_of(own.role)),
+          .serial = fmt::format("{:016x}", own.serial),
+          .until = show_seconds(WallTime(std::chrono::seconds(own.until_s)))};
+}
+
 StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
   const NodeFigures& figures = sources.figures;
   StatusSnapshot status;
@@ -209,6 +232,8 @@ StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
   fill_members(now, sources, status);
   fill_neighbours(now, sources, status);
   fill_consensus(sources, status);
+  status.access = figures.access;
+  fill_certificates(sources, status);
   status.eval = figures.eval;
   status.checkpoint = figures.checkpoint;
   status.reachable = figures.reachable;

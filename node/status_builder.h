@@ -44,7 +44,10 @@ struct NodeFigures {
   std::vector<std::string> final_participants;
   // Why a member is suspect or dead, by id.
   std::map<NodeId, std::string> member_reasons;
+  StatusSnapshot::Access access;
 };
+
+[[nodiscard]] CertificateStatus certificate_status(const transport::CertificateChain& chain);
 
 // The parts that are asked; null where there is none (yet).
 struct StatusSources {

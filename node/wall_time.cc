@@ -25,6 +25,11 @@ std::string show(const Parts& parts) {
 
 }  // namespace
 
+std::uint64_t seconds_of(WallTime time) {
+  const auto since = std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch());
+  return since.count() > 0 ? static_cast<std::uint64_t>(since.count()) : 0;
+}
+
 WallTime wall_now() {
   return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
 }

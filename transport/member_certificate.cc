@@ -178,7 +178,7 @@ Result<Membership> parse_membership(std::string_view text) {
   if (!chain) return fail(Errc::corrupt, Doing::reading_file, chain.error().detail);
   if (const auto fault = fault_in_signatures(*chain, *admin, *swarm))
     return fail(Errc::bad_signature, Doing::reading_file, "the certificate " + *fault);
-  return Membership{*swarm, *admin, std::move(*chain)};
+  return Membership{*swarm, *admin, *chain};
 }
 
 }  // namespace starling::transport

@@ -7,8 +7,11 @@
 #include "node/printable.h"
 #include "node/secret_files.h"
 #include "node/state_dir.h"
+#include "node/wall_time.h"
 #include "transport/identity.h"
+#include "transport/member_certificate.h"
 #include "transport/private_file.h"
+#include "transport/revocation.h"
 #include "transport/secret.h"
 
 #include <fmt/format.h>
@@ -28,6 +31,15 @@ namespace fs = std::filesystem;
 using transport::SwarmSecret;
 
 constexpr std::size_t kMaxPassphrase = 1'024;
+
+// Which words behind `key` take a flag.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kFlagsOfWords{
+    {{"--passphrase-file", "new"},
+     {"--json", "show id"},
+     {"--admin-key", "certify revoke rotate"},
+     {"--role", "certify"},
+     {"--ttl", "certify"},
+     {"--list", "revoke rotate"}}};
 
 SecretFiles files_of(const Config& config) {
   return SecretFiles::beside(config.swarm.secret_file.empty() ? fs::path(config.node.dir) / "secret"
@@ -90,12 +102,36 @@ Result<nlohmann::json> describe(const fs::path& file) {
                         {"key", to_hex(transport::SwarmKey::of(*secret).current()->id)}};
 }
 
+// DIR/member.cert and DIR/revoked; null without.
+Result<nlohmann::json> describe_membership(const fs::path& dir) {
+  const auto text = read_whole(dir / "member.cert", transport::limits::kMaxMembershipText);
+  if (!text && text.error().code == Errc::not_found) return nullptr;
+  if (!text) return fail(text.error());
+  TRY(const auto membership, transport::parse_membership(*text));
+  const auto& own = membership.chain.own;
+  nlohmann::json one{{"file", (dir / "member.cert").string()},
+                     {"admin", to_hex(membership.admin.view())},
+                     {"node", to_hex(own.node.view())},
+                     {"role", std::string(transport::name_of(own.role))},
+                     {"serial", fmt::format("{:016x}", own.serial)},
+                     {"until", show_seconds(WallTime(std::chrono::seconds(own.until_s)))},
+                     {"revocations", 0}};
+  const auto revoked = read_whole(dir / "revoked", transport::kMaxRevocationsText);
+  if (!revoked) return one;
+  TRY(const auto list, transport::parse_revocations(*revoked));
+  one["revocations"] = list.number;
+  one["revoked_nodes"] = list.nodes.size();
+  one["revoked_serials"] = list.serials.size();
+  return one;
+}
+
 Result<void> show(const Arguments& arguments, std::ostream& out) {
   const auto files = files_of(arguments.config);
   nlohmann::json all{{"schema", 1}};
   TRY(all["current"], describe(files.current));
   TRY(all["next"], describe(files.next));
   TRY(all["previous"], describe(files.previous));
+  TRY(all["certificate"], describe_membership(arguments.config.node.dir));
   if (all["current"].is_null())
     return fail(Errc::not_found, Doing::reading_file,
                 files.current.string() + ": there is no secret; `starling key new` makes one");
@@ -111,11 +147,31 @@ Result<void> show(const Arguments& arguments, std::ostream& out) {
                          one["epoch"].get<std::uint64_t>(), one["key"].get<std::string>(),
                          printable(one["file"].get<std::string>()));
   }
+  const auto& certificate = all["certificate"];
+  if (!certificate.is_null())
+    out << fmt::format("{:<9} {}  serial {}  until {}  admin {}  revocations {}\n", "member",
+                       certificate["role"].get<std::string>(),
+                       certificate["serial"].get<std::string>(),
+                       certificate["until"].get<std::string>(),
+                       certificate["admin"].get<std::string>().substr(0, 8),
+                       certificate["revocations"].get<std::uint64_t>());
   return {};
 }
 
 Result<void> rotate(const Arguments& arguments, std::ostream& out) {
   const auto files = files_of(arguments.config);
+  if (arguments.has("--admin-key")) {
+    TRY(const auto revocations, order_rotation(arguments, files));
+    out << fmt::format(
+        "the next secret, with the admin's order, is in {} (mode 0600). Beside the secret of one "
+        "running node it is all that is needed:\nmembers that have list {} of what was revoked "
+        "hand it on to each other, change to it when all of them hold it, and then\nforget the one "
+        "before. `starling status` says how far they are.\n",
+        printable(files.next.string()), revocations);
+    return {};
+  }
+  if (arguments.has("--list"))
+    return fail(Errc::bad_argument, Doing::parsing_arguments, "--list needs --admin-key here");
   TRY_VOID(begin_rotation(files));
   out << fmt::format(
       "the next secret is in {} (mode 0600); this node accepts it from now on.\n"
@@ -172,17 +228,23 @@ int key(const Arguments& arguments, const Surroundings& surroundings) {
     return report("key", {Errc::bad_argument, Doing::parsing_arguments, std::move(detail)},
                   terminal);
   };
-  if (arguments.has("--passphrase-file") && what != "new")
-    return no("--passphrase-file belongs to `key new`");
-  if (arguments.has("--json") && what != "show" && what != "id")
-    return no("--json belongs to `key show` and `key id`");
+  for (const auto& [flag, where] : kFlagsOfWords)
+    if (arguments.has(flag) && !fmt::format(" {} ", where).contains(fmt::format(" {} ", what)))
+      return no(fmt::format("{} belongs to: key {}", flag, where));
+  const bool takes_more = what == "admin" || what == "certify" || what == "revoke";
+  if (!takes_more && arguments.words.size() > 1)
+    return no(fmt::format("`key {}` takes no further words", printable(what)));
   if (what == "id") return id(arguments, surroundings);
   if (arguments.config.swarm.mode == SwarmMode::open) return no("an open swarm has no secret");
   if (what == "new") return finish("key", make_new(arguments, terminal.out), terminal);
   if (what == "show") return finish("key", show(arguments, terminal.out), terminal);
   if (what == "rotate") return finish("key", rotate(arguments, terminal.out), terminal);
   if (what == "promote") return finish("key", promote(arguments, terminal.out), terminal);
-  return no(fmt::format("no \"{}\": new, show, rotate, promote or id", printable(what)));
+  if (what == "admin") return finish("key", make_admin(arguments, terminal), terminal);
+  if (what == "certify") return finish("key", certify(arguments, terminal), terminal);
+  if (what == "revoke") return finish("key", revoke(arguments, terminal), terminal);
+  return no(fmt::format("no \"{}\": new, show, rotate, promote, id, admin, certify or revoke",
+                        printable(what)));
 }
 
 }  // namespace starling::node::verbs

@@ -2,6 +2,9 @@
 #pragma once
 
 #include "node/cli/arguments.h"
+#include "node/secret_files.h"
+
+#include <cstdint>
 
 namespace starling::node::verbs {
 
@@ -21,6 +24,12 @@ int bench(const Arguments& arguments, const Surroundings& surroundings);
 int id(const Arguments& arguments, const Surroundings& surroundings);
 int invite(const Arguments& arguments, const Surroundings& surroundings);
 int key(const Arguments& arguments, const Surroundings& surroundings);
+// The parts of `starling key` that need an admin key; what went wrong is reported.
+Result<void> make_admin(const Arguments& arguments, const Terminal& terminal);
+Result<void> certify(const Arguments& arguments, const Terminal& terminal);
+Result<void> revoke(const Arguments& arguments, const Terminal& terminal);
+// The number of the list that the order names.
+Result<std::uint64_t> order_rotation(const Arguments& arguments, const SecretFiles& files);
 int log_level(const Arguments& arguments, const Surroundings& surroundings);
 int config(const Arguments& arguments, const Surroundings& surroundings);
 int completion(const Arguments& arguments, const Surroundings& surroundings);

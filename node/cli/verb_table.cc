@@ -36,10 +36,19 @@ constexpr std::array<VerbFlag, 2> kLeaveFlags{
     {kJson, {"--timeout", "D", "Time for the last exchange and the checkpoint."}}};
 constexpr std::array<VerbFlag, 2> kInviteFlags{
     {kJson, {"--ttl", "D", "How long it is good (1m to 30d); without it 24h."}}};
-constexpr std::array<VerbFlag, 2> kKeyFlags{
+constexpr std::array<VerbFlag, 6> kKeyFlags{
     {{"--json", "", "Print one JSON object instead of text (show, id)."},
      {"--passphrase-file", "FILE|-",
-      "Derive the secret from a passphrase and swarm.name instead of random bytes (new)."}}};
+      "Derive the secret from a passphrase and swarm.name instead of random bytes (new)."},
+     {"--admin-key", "FILE",
+      "The admin's key, which stays off the nodes (certify, revoke). With it, rotate makes a next "
+      "secret that members hand on by themselves."},
+     {"--role", "member|inviter",
+      "What the certificate makes of the node; an inviter's invites bring in members (certify)."},
+     {"--ttl", "D", "How long the certificate is valid (1h to 3650d); without it 90d (certify)."},
+     {"--list", "FILE",
+      "The list of what was revoked; without it the admin key's file with .revoked (revoke, rotate "
+      "with --admin-key)."}}};
 constexpr std::array<VerbFlag, 1> kConfigFlags{
     {{"--origin", "", "Show where each value comes from, and what it shadows."}}};
 
@@ -99,11 +108,11 @@ constexpr std::array kVerbs{
          KeyFlags::folder, kInviteFlags, 0, 0, &verbs::invite},
     Verb{"id", "", "Print this node's id and name, as a line of peers.allow; makes the identity.",
          KeyFlags::folder, kJsonOnly, 0, 0, &verbs::id},
-    Verb{"key", "new|show|rotate|promote|id",
+    Verb{"key", "new|show|rotate|promote|id|admin FILE|certify ID|revoke ID|SERIAL...",
          "Make the swarm's secret, show which ones are accepted (never a secret), make the next "
-         "one, "
-         "or let it take over.",
-         KeyFlags::all, kKeyFlags, 1, 1, &verbs::key},
+         "one, let it take over; or, for a closed swarm, make an admin key, certify a node, and "
+         "take that back.",
+         KeyFlags::all, kKeyFlags, 1, 65, &verbs::key},
     Verb{"log-level",
          "LEVEL",
          "Change how much the running node logs.",

@@ -211,7 +211,8 @@ constexpr std::array kKeys{
         "swarm.mode", "", "secret|open|closed",
         "secret: only nodes that hold the swarm's secret take part. open: anybody with an address, "
         "who may then also invent identities. closed: as secret, and only nodes that are listed in "
-        "DIR/peers.allow, without which the node does not start."),
+        "DIR/peers.allow or have a certificate; without that list and without DIR/member.cert the "
+        "node does not start. DIR/member.cert makes it closed whatever is said here."),
     row<Text<&C::swarm, &SwarmConfig::name, swarm_name>>(
         "swarm.name", "", "NAME",
         "Names the swarm in open mode: nodes with the same name are the same swarm."),

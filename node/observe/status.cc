@@ -24,6 +24,12 @@ Json member_json(const MemberStatus& member) {
       {"reason", member.reason},   {"self", member.self}};
 }
 
+Json certificate_json(const std::optional<CertificateStatus>& certificate) {
+  if (!certificate) return nullptr;
+  return {
+      {"role", certificate->role}, {"serial", certificate->serial}, {"until", certificate->until}};
+}
+
 Json neighbour_json(const NeighbourStatus& neighbour) {
   return {{"id", neighbour.id},
           {"name", neighbour.name},
@@ -44,7 +50,8 @@ Json neighbour_json(const NeighbourStatus& neighbour) {
           {"offences", neighbour.offences},
           {"dropped", neighbour.dropped},
           {"closed_for_s", or_null(neighbour.closed_for_s)},
-          {"parked", neighbour.parked}};
+          {"parked", neighbour.parked},
+          {"certificate", certificate_json(neighbour.certificate)}};
 }
 
 template <class List, class ToJson>
@@ -75,6 +82,18 @@ Json train_part(const StatusSnapshot::Train& train) {
           {"device", train.device},
           {"precision", train.precision},
           {"batch", train.batch}};
+}
+
+Json access_part(const StatusSnapshot::Access& access) {
+  if (access.admin.empty()) return nullptr;
+  return {{"admin", access.admin},
+          {"certificate", certificate_json(access.certificate)},
+          {"revocations", access.revocations},
+          {"revoked_nodes", access.revoked_nodes},
+          {"revoked_serials", access.revoked_serials},
+          {"secret_epoch", access.secret_epoch},
+          {"rotation", access.rotation},
+          {"rotation_waits_for", access.rotation_waits_for}};
 }
 
 Json eval_part(const std::optional<StatusSnapshot::Eval>& eval) {
@@ -144,6 +163,7 @@ Json to_json(const StatusSnapshot& status) {
            {{"id", status.swarm.id},
             {"mode", status.swarm.mode},
             {"fingerprint", status.swarm.fingerprint}}},
+          {"access", access_part(status.access)},
           {"model",
            {{"name", status.model.name},
             {"parameters", status.model.parameters},

@@ -34,6 +34,13 @@ struct MemberStatus {
   bool self = false;
 };
 
+// A node's certificate (transport/member_certificate.h).
+struct CertificateStatus {
+  std::string role;    // "member" or "inviter"
+  std::string serial;  // 16 hexadecimal digits, as `starling key revoke` takes them
+  std::string until;
+};
+
 // One open edge. Rates and ratios are averages of the last exchanges.
 struct NeighbourStatus {
   std::string id;
@@ -56,6 +63,7 @@ struct NeighbourStatus {
   std::uint32_t dropped = 0;           // times that it was dropped for them
   std::optional<double> closed_for_s;  // no edge with it for so long
   bool parked = false;
+  std::optional<CertificateStatus> certificate;  // that it showed
 };
 
 struct StatusSnapshot {
@@ -73,6 +81,17 @@ struct StatusSnapshot {
     std::string mode;  // "secret", "open" or "closed"
     std::string fingerprint;
   } swarm;
+  // What the swarm's admin decided, as this node knows it; without an admin only the defaults.
+  struct Access {
+    std::string admin;  // the public key, hexadecimal; empty without
+    std::optional<CertificateStatus> certificate;
+    std::uint64_t revocations = 0;  // number of the list in force
+    std::size_t revoked_nodes = 0;
+    std::size_t revoked_serials = 0;
+    std::uint64_t secret_epoch = 0;      // of the newest secret that is accepted
+    std::string rotation = "steady";     // "spreading", "promoted"
+    std::size_t rotation_waits_for = 0;  // members that do not hold that secret
+  } access;
   struct Model {
     std::string name;
     std::uint64_t parameters = 0;

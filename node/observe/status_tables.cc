@@ -105,6 +105,22 @@ std::string members_line(const Json& status) {
   return line.empty() ? "-" : line;
 }
 
+// What the admin decided, for a swarm that has one.
+void add_access(const Json& status, std::vector<std::vector<std::string>>& rows) {
+  if (!at(status, {"access", "admin"}).is_string()) return;
+  rows.push_back({"access", fmt::format("{} until {}  revocations {} ({} nodes, {} serials)",
+                                        show(status, {"access", "certificate", "role"}),
+                                        show(status, {"access", "certificate", "until"}),
+                                        show(status, {"access", "revocations"}),
+                                        show(status, {"access", "revoked_nodes"}),
+                                        show(status, {"access", "revoked_serials"}))});
+  std::string secret = fmt::format("epoch {}  {}", show(status, {"access", "secret_epoch"}),
+                                   show(status, {"access", "rotation"}));
+  if (number(status, {"access", "rotation_waits_for"}) > 0)
+    secret += fmt::format("  waits for {} members", show(status, {"access", "rotation_waits_for"}));
+  rows.push_back({"secret", std::move(secret)});
+}
+
 }  // namespace
 
 std::string status_table(const Json& status) {
@@ -128,6 +144,7 @@ std::string status_table(const Json& status) {
                    show(status, {"train", "loss"}), number(status, {"train", "images_per_second"}),
                    number(status, {"train", "swarm_images_per_second"}),
                    number(status, {"train", "gossip_wait_ratio"}) * 100)}};
+  add_access(status, rows);
   if (at(status, {"eval", "accuracy_ratio"}).is_number())
     rows.push_back({"accuracy", fmt::format("{:.2f} % at step {}",
                                             number(status, {"eval", "accuracy_ratio"}) * 100,
@@ -166,7 +183,7 @@ std::string members_table(const Json& members) {
 std::string neighbours_table(const Json& neighbours) {
   std::vector<std::vector<std::string>> rows{{"ID", "NAME", "STATE", "EDGE", "RTT", "LEVEL",
                                               "EXCHANGES", "SENT", "RECEIVED", "DISAGREEMENT",
-                                              "LAST"}};
+                                              "LAST", "SERIAL"}};
   const auto& list = list_of(neighbours, "neighbours");
   if (list.is_array()) {
     for (const auto& edge : list) {
@@ -174,7 +191,8 @@ std::string neighbours_table(const Json& neighbours) {
                       show(edge, {"edge"}), with_unit(edge, "rtt_ms", "ms"), show(edge, {"level"}),
                       show(edge, {"exchanges"}), show_bytes(number(edge, {"bytes_sent"})),
                       show_bytes(number(edge, {"bytes_received"})),
-                      show(edge, {"disagreement_ratio"}), with_unit(edge, "last_exchange_s", "s")});
+                      show(edge, {"disagreement_ratio"}), with_unit(edge, "last_exchange_s", "s"),
+                      show(edge, {"certificate", "serial"})});
     }
   }
   return table(rows);

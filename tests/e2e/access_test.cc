@@ -119,6 +119,54 @@ TEST_SUITE("e2e/access") {
     CHECK(eventually(60s, [&] { return alive_members(again) == 2; }));
   }
 
+  TEST_CASE("under an admin certificates let in, invites bring them, and what is revoked is out") {
+    const TempDir dir;
+    const auto first = (dir.path() / "first").string();
+    const auto admin = (dir.path() / "admin.key").string();
+    REQUIRE(command({"key", "new", "--dir", first}).status == 0);
+    REQUIRE(command({"key", "admin", admin, "--dir", first}).status == 0);
+    const auto id = command({"id", "--dir", first}).out.substr(0, 64);
+    const auto certificate =
+        command({"key", "certify", id, "--admin-key", admin, "--role", "inviter"});
+    REQUIRE(certificate.status == 0);
+    std::ofstream(dir.path() / "first" / "member.cert") << certificate.out;
+    NodeProcess issuer(dir.path() / "first", endless_run());
+    CHECK(issuer.status().at("swarm").at("mode") == "closed");
+
+    const auto joining = [&](std::vector<std::string> more) {
+      auto arguments = endless_run();
+      arguments.insert(arguments.end(), {"--require-peers", "1", "--join-timeout", "20s"});
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      return arguments;
+    };
+    const auto invite = command({"invite", "--dir", first, "--ttl", "1h"});
+    INFO(invite.err);
+    REQUIRE(invite.status == 0);
+    std::ofstream(dir.path() / "invite") << invite.out;
+    NodeProcess invited(dir.path() / "invited",
+                        joining({"--invite", "@" + (dir.path() / "invite").string()}));
+    INFO(invited.process().standard_error());
+    CHECK(eventually(60s, [&] { return alive_members(invited) == 2; }));
+    CHECK(read_text(dir.path() / "invited" / "member.cert").starts_with("starling-member 1\n"));
+    CHECK(eventually(20s, [&] { return invited.status().at("swarm").at("mode") == "closed"; }));
+
+    // The secret alone is not enough, at the invited node either.
+    const auto with_secret =
+        joining({"--peer", invited.address(), "--secret-file", first + "/secret"});
+    NodeProcess stranger(dir.path() / "stranger", with_secret);
+    const auto refused = stranger.process().wait(120s);
+    INFO(stranger.process().standard_error());
+    REQUIRE(refused);
+    CHECK(refused->status == 5);
+    CHECK(said(stranger, "shows no certificate"));
+
+    REQUIRE(
+        command({"key", "revoke", invited.id(), "--admin-key", admin, "--list", first + "/revoked"})
+            .status == 0);
+    CHECK(eventually(20s, [&] { return said(invited, "was revoked"); }));
+    CHECK(eventually(60s, [&] { return alive_members(issuer) == 1; }));
+  }
+
   TEST_CASE("a rotation of the secret under a running swarm costs no session") {
     Swarm swarm(endless_run());
     swarm.start(2);

@@ -50,7 +50,7 @@ class Lab:
             words += ["--peer", f"{peer.address}:{port}"]
         if port != 7700:
             words += ["--advertise", f"{node.address}:{port}"]
-        if node is not self.nodes[0]:
+        if node is not self.nodes[0] and not (node.folder / "secret").exists():
             words += ["--secret-file", self.nodes[0].folder / "secret"]
         node.start([*words, *more], self.step_ms, fault, surroundings)
 

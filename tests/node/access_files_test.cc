@@ -1,6 +1,7 @@
 #include "node/access_files.h"
 
 #include "tests/support/temp_folder.h"
+#include "tests/transport/certificates.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 using namespace starling;
 using namespace starling::node;
 using namespace std::chrono_literals;
+using transport::identity_of;
 using transport::SwarmSecret;
 
 namespace {
@@ -27,11 +29,21 @@ struct Folder {
   explicit Folder(AllowList allow_list = AllowList::optional)
       : files({.secret = secret,
                .allow = scratch.path() / "peers.allow",
-               .deny = scratch.path() / "peers.deny"},
-              allow_list, 24h) {
+               .deny = scratch.path() / "peers.deny",
+               .membership = scratch.path() / "member.cert",
+               .revoked = scratch.path() / "revoked"},
+              allow_list, 24h, self) {
     REQUIRE(SwarmSecret::generate().create(secret.current));
   }
 
+  // An admin of this folder's swarm.
+  [[nodiscard]] transport::Admin admin() const {
+    transport::Admin admin;
+    admin.swarm = SwarmSecret::load(secret.current).value().swarm();
+    return admin;
+  }
+
+  NodeId self = identity_of(2).id();
   TempFolder scratch;
   SecretFiles secret = SecretFiles::beside(scratch.path() / "secret");
   AccessFiles files;
@@ -43,7 +55,7 @@ TEST_SUITE("node/access_files") {
   TEST_CASE("without lists everybody with the secret is welcome") {
     Folder folder;
     const auto access = folder.files.read(wall_now()).value();
-    CHECK(access.key.has_value());
+    CHECK(access.secrets.has_value());
     CHECK(access.rules == transport::PeerRules{});
     CHECK_FALSE(folder.files.look(wall_now()));
   }
@@ -114,7 +126,7 @@ TEST_SUITE("node/access_files") {
     CHECK(refused.error().detail.find("chmod 644") != std::string::npos);
   }
 
-  TEST_CASE("a closed swarm needs a list of allowed nodes") {
+  TEST_CASE("a closed swarm needs a list of allowed nodes or a certificate") {
     Folder folder(AllowList::required);
     const auto missing = folder.files.read(wall_now());
     REQUIRE_FALSE(missing);
@@ -130,11 +142,11 @@ TEST_SUITE("node/access_files") {
     REQUIRE(begin_rotation(folder.secret));
     auto begun = folder.files.look(wall_now());
     REQUIRE(begun);
-    CHECK((*begun)->key->current()->epoch == 0);
+    CHECK((*begun)->secrets->key.current()->epoch == 0);
     REQUIRE(promote_next(folder.secret));
     auto promoted = folder.files.look(wall_now());
     REQUIRE(promoted);
-    CHECK((*promoted)->key->current()->epoch == 1);
+    CHECK((*promoted)->secrets->key.current()->epoch == 1);
     CHECK_FALSE(folder.files.look(wall_now()));
     CHECK(folder.files.look(wall_now() + 25h));
     CHECK_FALSE(folder.files.look(wall_now() + 26h));
@@ -145,10 +157,69 @@ TEST_SUITE("node/access_files") {
     scratch.write("peers.deny", line_of(some_node(1)));
     AccessFiles files({.secret = std::nullopt,
                        .allow = scratch.path() / "peers.allow",
-                       .deny = scratch.path() / "peers.deny"},
-                      AllowList::optional, 24h);
+                       .deny = scratch.path() / "peers.deny",
+                       .membership = {},
+                       .revoked = {}},
+                      AllowList::optional, 24h, {});
     const auto access = files.read(wall_now()).value();
-    CHECK_FALSE(access.key.has_value());
+    CHECK_FALSE(access.secrets.has_value());
     CHECK(access.rules.denied == std::set{some_node(1)});
+  }
+
+  TEST_CASE("a certificate of this node makes the swarm closed, with what was revoked") {
+    Folder folder(AllowList::required);
+    REQUIRE_FALSE(folder.files.read(wall_now()));
+    const auto admin = folder.admin();
+    const transport::Membership membership{admin.swarm, admin.key.id(),
+                                           admin.member(folder.self, 5)};
+    folder.scratch.write("member.cert", transport::print_membership(membership));
+    const auto came = folder.files.look(wall_now());
+    REQUIRE(came);
+    REQUIRE(came->has_value());
+    CHECK((*came)->membership == membership);
+    CHECK((*came)->rules.admin->admin == admin.key.id());
+    CHECK((*came)->rules.admin->revoked.number == 0);
+
+    const auto list = admin.revoke(3, {some_node(1)});
+    folder.scratch.write("revoked", transport::print_revocations(list).value());
+    const auto revoked = folder.files.look(wall_now());
+    REQUIRE(revoked);
+    CHECK((*revoked)->rules.admin->revoked == list);
+    CHECK_FALSE(folder.files.look(wall_now()));
+    for (const auto* name : {"revoked", "member.cert"}) {
+      CAPTURE(name);
+      std::filesystem::remove(folder.scratch.path() / name);
+      const auto gone = folder.files.look(wall_now());
+      REQUIRE(gone);
+      REQUIRE_FALSE(*gone);
+      CHECK(gone->error().code == Errc::not_found);
+    }
+  }
+
+  TEST_CASE(
+      "a certificate of another node, swarm or admin, and a list of another admin, change "
+      "nothing") {
+    Folder folder;
+    const auto admin = folder.admin();
+    const auto code_with = [&](const transport::Membership& membership) {
+      folder.scratch.write("member.cert", transport::print_membership(membership));
+      const auto read = folder.files.read(wall_now());
+      return read ? Errc::internal : read.error().code;
+    };
+    CHECK(code_with({admin.swarm, admin.key.id(), admin.member(some_node(1), 5)}) ==
+          Errc::wrong_identity);
+    CHECK(code_with({admin.swarm, some_node(1), admin.member(folder.self, 5)}) ==
+          Errc::bad_signature);
+    const transport::Admin elsewhere;
+    CHECK(code_with({elsewhere.swarm, elsewhere.key.id(), elsewhere.member(folder.self, 5)}) ==
+          Errc::wrong_swarm);
+    CHECK(code_with({admin.swarm, admin.key.id(), admin.member(folder.self, 5)}) == Errc::internal);
+    transport::Admin other;
+    other.swarm = admin.swarm;
+    other.key = identity_of(201);
+    folder.scratch.write("revoked", transport::print_revocations(other.revoke(1, {})).value());
+    CHECK(folder.files.read(wall_now()).error().code == Errc::bad_signature);
+    folder.scratch.write("revoked", "nothing\n");
+    CHECK(folder.files.read(wall_now()).error().code == Errc::corrupt);
   }
 }

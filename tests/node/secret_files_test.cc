@@ -45,14 +45,14 @@ TEST_SUITE("node/secret_files") {
     const Files at;
     const auto& files = at.files;
     const auto first = at.load();
-    CHECK(dials_with(load_keys(files, kDay, wall_now()).value(), first));
+    CHECK(dials_with(load_secrets(files, kDay, wall_now()).value().key, first));
 
     REQUIRE(begin_rotation(files));
     const auto next = SwarmSecret::load(files.next).value();
     CHECK(next.epoch() == 1);
     CHECK(next.swarm() == first.swarm());
     CHECK(is_private(files.next));
-    const auto during = load_keys(files, kDay, wall_now()).value();
+    const auto during = load_secrets(files, kDay, wall_now()).value().key;
     CHECK(dials_with(during, first));
     CHECK(accepts(during, next));
 
@@ -60,7 +60,7 @@ TEST_SUITE("node/secret_files") {
     CHECK_FALSE(std::filesystem::exists(files.next));
     CHECK(is_private(files.current));
     CHECK(is_private(files.previous));
-    const auto after = load_keys(files, kDay, wall_now()).value();
+    const auto after = load_secrets(files, kDay, wall_now()).value().key;
     CHECK(dials_with(after, next));
     CHECK(accepts(after, first));
   }
@@ -70,9 +70,9 @@ TEST_SUITE("node/secret_files") {
     const auto first = at.load();
     REQUIRE(begin_rotation(at.files));
     REQUIRE(promote_next(at.files));
-    CHECK(accepts(load_keys(at.files, kDay, wall_now() + 23h).value(), first));
-    CHECK_FALSE(accepts(load_keys(at.files, kDay, wall_now() + 25h).value(), first));
-    CHECK_FALSE(accepts(load_keys(at.files, 0s, wall_now() + 1s).value(), first));
+    CHECK(accepts(load_secrets(at.files, kDay, wall_now() + 23h).value().key, first));
+    CHECK_FALSE(accepts(load_secrets(at.files, kDay, wall_now() + 25h).value().key, first));
+    CHECK_FALSE(accepts(load_secrets(at.files, 0s, wall_now() + 1s).value().key, first));
   }
 
   TEST_CASE("the next rotation may begin while the previous secret still counts") {
@@ -81,11 +81,11 @@ TEST_SUITE("node/secret_files") {
     REQUIRE(begin_rotation(at.files));
     REQUIRE(promote_next(at.files));
     REQUIRE(begin_rotation(at.files));
-    const auto key = load_keys(at.files, kDay, wall_now()).value();
+    const auto key = load_secrets(at.files, kDay, wall_now()).value().key;
     CHECK(accepts(key, first));
     CHECK(accepts(key, SwarmSecret::load(at.files.next).value()));
     CHECK(promote_next(at.files).value() == 2);
-    CHECK_FALSE(accepts(load_keys(at.files, kDay, wall_now()).value(), first));
+    CHECK_FALSE(accepts(load_secrets(at.files, kDay, wall_now()).value().key, first));
   }
 
   TEST_CASE("what is no step of a rotation is refused with the remedy, and changes nothing") {
@@ -106,7 +106,7 @@ TEST_SUITE("node/secret_files") {
     std::filesystem::remove(at.files.next);
     REQUIRE(SwarmSecret::generate().create(at.files.next));
     CHECK(promote_next(at.files).error().code == Errc::wrong_swarm);
-    CHECK(load_keys(at.files, kDay, wall_now()).error().code == Errc::wrong_swarm);
+    CHECK(load_secrets(at.files, kDay, wall_now()).error().code == Errc::wrong_swarm);
     CHECK(at.load().epoch() == 0);
     CHECK_FALSE(std::filesystem::exists(at.files.previous));
   }
@@ -116,7 +116,7 @@ TEST_SUITE("node/secret_files") {
     REQUIRE(begin_rotation(at.files));
     // The first half of promoting: FILE.previous is written, FILE.next is not FILE yet.
     REQUIRE(at.load().create(at.files.previous));
-    CHECK(accepts(load_keys(at.files, kDay, wall_now()).value(), at.load()));
+    CHECK(accepts(load_secrets(at.files, kDay, wall_now()).value().key, at.load()));
     CHECK(promote_next(at.files).value() == 1);
     CHECK(at.load().epoch() == 1);
   }
@@ -125,6 +125,6 @@ TEST_SUITE("node/secret_files") {
     const Files at;
     REQUIRE(begin_rotation(at.files));
     REQUIRE(::chmod(at.files.next.c_str(), 0644) == 0);
-    CHECK(load_keys(at.files, kDay, wall_now()).error().code == Errc::permission);
+    CHECK(load_secrets(at.files, kDay, wall_now()).error().code == Errc::permission);
   }
 }

@@ -1,0 +1,301 @@
+#include "node/access/spread.h"
+
+#include "transport/message.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::node {
+
+namespace {
+
+namespace limits = transport::limits;
+
+SecretMark mark_of(const transport::SwarmSecret& secret) {
+  return {secret.epoch(), transport::SwarmKey::of(secret).current()->id};
+}
+
+transport::SwarmSecret copy_of(const transport::SwarmSecret& secret) {
+  auto text = secret.print();
+  auto copy = transport::SwarmSecret::parse(text);
+  transport::wipe(std::as_writable_bytes(std::span(text)));
+  return std::move(*copy);  // what print() wrote parses
+}
+
+}  // namespace
+
+Spread::Spread(SpreadSelf self) : self_(self) {}
+
+AccessFacts Spread::facts() const { return {self_.admin, list_.number, newest_, rotating()}; }
+
+std::string_view Spread::phase() const {
+  if (is_next_) return "spreading";
+  return secret_ && previous_ ? "promoted" : "steady";
+}
+
+void Spread::tell_facts(SpreadEffects& out) const {
+  for (const auto& [id, peer] : peers_)
+    out.emplace_back(SendAccess{id, transport::kAccessFactsMessage, encode_facts(facts())});
+}
+
+// What the peer lacks, as far as it said what it has: each thing once a session.
+void Spread::offer(const NodeId& id, Peer& peer, SpreadEffects& out) {
+  if (!peer.facts || peer.facts->admin != self_.admin) return;
+  if (list_.number > std::max(peer.facts->revocations, peer.list_sent)) {
+    if (auto bytes = transport::encode_revocations(list_)) {
+      out.emplace_back(SendAccess{id, transport::kRevocationsMessage, std::move(*bytes)});
+      peer.list_sent = list_.number;
+    }
+  }
+  if (!secret_ || newest_.epoch <= peer.facts->newest.epoch || newest_ == peer.secret_sent) return;
+  // Whoever was revoked by then has no session with a node that has the list.
+  if (list_.number < secret_->order()->revocations) return;
+  auto text = secret_->print();
+  out.emplace_back(SendAccess{id, transport::kNextSecretMessage, to_bytes(as_bytes(text))});
+  transport::wipe(std::as_writable_bytes(std::span(text)));
+  peer.secret_sent = newest_;
+}
+
+void Spread::offer_all(SpreadEffects& out) {
+  for (auto& [id, peer] : peers_) offer(id, peer, out);
+}
+
+void Spread::tell_holders(const NodeId& to, SpreadEffects& out) const {
+  if (writing_) return;  // the holders are already those of that secret
+  SecretHeld held{newest_, {}};
+  for (const auto& holder : holders_) {
+    held.holders.emplace_back(holder);
+    if (held.holders.size() < limits::kSecretHeldMany) continue;
+    out.emplace_back(SendAccess{to, transport::kSecretHeldMessage, encode_held(held)});
+    held.holders.clear();
+  }
+  if (!held.holders.empty())
+    out.emplace_back(SendAccess{to, transport::kSecretHeldMessage, encode_held(held)});
+}
+
+// The next ones in turn, to everybody: what was said before somebody knew of a member is said
+// again.
+void Spread::remind(SpreadEffects& out) {
+  if (writing_ || holders_.empty()) return;
+  SecretHeld held{newest_, {}};
+  auto at = holders_.upper_bound(reminded_of_);
+  const auto many = std::min(holders_.size(), limits::kSecretHeldMany);
+  for (std::size_t i = 0; i < many; ++i, ++at) {
+    if (at == holders_.end()) at = holders_.begin();
+    held.holders.emplace_back(*at);
+  }
+  reminded_of_ = held.holders.back().first;
+  for (const auto& [id, peer] : peers_)
+    out.emplace_back(SendAccess{id, transport::kSecretHeldMessage, encode_held(held)});
+}
+
+void Spread::begin_secret(TimePoint now, const SecretsInFiles& secrets) {
+  const auto mark = mark_of(secrets.newest);
+  if (writing_ != mark) holders_.clear();
+  writing_.reset();
+  newest_ = mark;
+  since_ = now;
+  secret_.reset();
+  if (!secrets.newest.ordered_by(self_.admin)) return;
+  secret_ = copy_of(secrets.newest);
+  holders_[self_.signer.id()] = self_.signer.sign(kHeldDomain, held_part(self_.swarm, newest_));
+}
+
+SpreadEffects Spread::on_files(TimePoint now, transport::Revocations list,
+                               const SecretsInFiles& secrets) {
+  SpreadEffects out;
+  asked_ = false;
+  const auto before = facts();
+  if (list.replaces(list_)) {
+    list_ = std::move(list);
+  } else if (list_.replaces(list)) {
+    out.emplace_back(
+        SpreadWarning{"revocations.older", "the file has list " + std::to_string(list.number) +
+                                               ", list " + std::to_string(list_.number) +
+                                               " is in force: make the next one from that"});
+    out.emplace_back(UseRevocations{list_});
+  }
+  const bool promoted = is_next_ && !secrets.is_next;
+  is_next_ = secrets.is_next;
+  previous_ = secrets.previous;
+  const bool is_new = mark_of(secrets.newest) != newest_;
+  if (is_new) begin_secret(now, secrets);
+  if (is_new || promoted) complete_since_.reset();
+  if (facts() != before) tell_facts(out);
+  offer_all(out);
+  if (is_new && secret_)
+    for (const auto& [id, peer] : peers_) tell_holders(id, out);
+  return out;
+}
+
+void Spread::on_files_failed() {
+  asked_ = false;
+  writing_.reset();
+}
+
+SpreadEffects Spread::on_session_up(TimePoint, const NodeId& peer) {
+  peers_[peer] = {};
+  SpreadEffects out;
+  out.emplace_back(SendAccess{peer, transport::kAccessFactsMessage, encode_facts(facts())});
+  return out;
+}
+
+void Spread::on_session_down(const NodeId& peer) { peers_.erase(peer); }
+
+SpreadEffects Spread::on_message(TimePoint now, const NodeId& from, std::uint16_t type,
+                                 ByteView body) {
+  SpreadEffects out;
+  const auto found = peers_.find(from);
+  if (found == peers_.end()) return out;
+  auto& peer = found->second;
+  if (type == transport::kAccessFactsMessage) on_facts(from, peer, body, out);
+  if (type == transport::kRevocationsMessage) on_list(now, from, peer, body, out);
+  if (type == transport::kNextSecretMessage) on_next_secret(from, peer, body, out);
+  if (type == transport::kSecretHeldMessage) on_held(from, body, out);
+  return out;
+}
+
+void Spread::on_facts(const NodeId& from, Peer& peer, ByteView body, SpreadEffects& out) {
+  const auto facts = decode_facts(body);
+  if (!facts) {
+    out.emplace_back(EndSession{from, facts.error()});
+    return;
+  }
+  peer.facts = *facts;
+  if (facts->admin != self_.admin) {
+    if (!std::exchange(peer.warned, true))
+      out.emplace_back(SpreadWarning{
+          "admin.differs", "node " + short_form(from) + " obeys the admin " +
+                               short_form(facts->admin) + ", this one " + short_form(self_.admin)});
+    return;
+  }
+  if (facts->newest.epoch == newest_.epoch && facts->newest != newest_ && secret_ &&
+      !std::exchange(peer.warned, true))
+    out.emplace_back(SpreadWarning{"secret.differs",
+                                   "node " + short_form(from) + " has another secret of epoch " +
+                                       std::to_string(newest_.epoch) +
+                                       ": the admin ordered two; rotate once more"});
+  offer(from, peer, out);
+  // It has just got the secret, or comes back: it has to hear who else holds that.
+  if (!secret_ || !facts->rotating || facts->newest != newest_ || peer.holders_told == newest_)
+    return;
+  peer.holders_told = newest_;
+  tell_holders(from, out);
+}
+
+void Spread::on_list(TimePoint now, const NodeId& from, Peer& peer, ByteView body,
+                     SpreadEffects& out) {
+  // An honest peer sends each list once. What comes faster is not even looked at.
+  if (!peer.lists.try_take(now)) {
+    ++figures_.lists_stale;
+    return;
+  }
+  auto list = transport::decode_revocations(body);
+  if (!list) {
+    out.emplace_back(EndSession{from, list.error()});
+    return;
+  }
+  if (!list->replaces(list_)) {
+    ++figures_.lists_stale;
+    return;
+  }
+  if (self_.verifier.verify(self_.admin, transport::kRevokedDomain,
+                            transport::revoked_part(*list, self_.swarm),
+                            list->signature) != Verdict::valid)
+    return end_forged(from, "a list of revocations that the admin did not sign", out);
+  ++figures_.lists_taken;
+  list_ = std::move(*list);
+  if (peer.facts) peer.facts->revocations = std::max(peer.facts->revocations, list_.number);
+  // In force first: who is on it gets nothing of what follows.
+  out.emplace_back(UseRevocations{list_});
+  tell_facts(out);
+  offer_all(out);
+}
+
+void Spread::on_next_secret(const NodeId& from, Peer& peer, ByteView body, SpreadEffects& out) {
+  auto secret = transport::SwarmSecret::parse(as_text(body));
+  if (!secret || secret->swarm() != self_.swarm)
+    return end_forged(from, "a next secret that is none of this swarm", out);
+  if (!secret->ordered_by(self_.admin))
+    return end_forged(from, "a next secret that the admin did not order", out);
+  const auto mark = mark_of(*secret);
+  const auto held = writing_ ? std::max(newest_.epoch, writing_->epoch) : newest_.epoch;
+  if (peer.facts) peer.facts->newest = mark;
+  if (mark.epoch <= held) return;
+  ++figures_.secrets_taken;
+  writing_ = mark;
+  holders_.clear();
+  out.emplace_back(KeepNextSecret{to_bytes(body)});
+}
+
+void Spread::on_held(const NodeId& from, ByteView body, SpreadEffects& out) {
+  auto held = decode_held(body);
+  if (!held) {
+    out.emplace_back(EndSession{from, held.error()});
+    return;
+  }
+  if (held->secret != (writing_ ? *writing_ : newest_)) return;
+  const auto part = held_part(self_.swarm, held->secret);
+  SecretHeld fresh{held->secret, {}};
+  for (const auto& [id, signature] : held->holders) {
+    if (holders_.contains(id) || holders_.size() >= kMaxHolders) continue;
+    // Of a node that nobody knows yet it is heard again.
+    if (id != from && !members_.contains(id)) continue;
+    if (self_.verifier.verify(id, kHeldDomain, part, signature) != Verdict::valid)
+      return end_forged(from, "a holder of the secret that did not say so", out);
+    holders_[id] = signature;
+    fresh.holders.emplace_back(id, signature);
+  }
+  if (fresh.holders.empty()) return;
+  for (const auto& [id, peer] : peers_)
+    if (id != from)
+      out.emplace_back(SendAccess{id, transport::kSecretHeldMessage, encode_held(fresh)});
+}
+
+void Spread::end_forged(const NodeId& from, std::string what, SpreadEffects& out) {
+  ++figures_.forged;
+  out.emplace_back(
+      EndSession{from, {Errc::bad_signature, Doing::reading_message, std::move(what)}});
+}
+
+std::size_t Spread::missing(const std::set<NodeId>& members) const {
+  return static_cast<std::size_t>(std::ranges::count_if(members, [this](const NodeId& id) {
+    return !holders_.contains(id) && !list_.nodes.contains(id);
+  }));
+}
+
+SpreadEffects Spread::on_tick(TimePoint now, const SpreadMembers& members) {
+  SpreadEffects out;
+  members_ = members.known;
+  waiting_for_ = 0;
+  if (!secret_ || !rotating()) return out;
+  waiting_for_ = missing(is_next_ ? members.alive : members.known);
+  if (now - reminded_ >= kRemind) {
+    reminded_ = now;
+    remind(out);
+  }
+  if (asked_) return out;
+  const bool late = now - since_ >= self_.overlap;
+  if (is_next_) {
+    // A node without the list would hand the secret to nobody, and so wait with the rest.
+    const bool complete = waiting_for_ == 0 && list_.number >= secret_->order()->revocations;
+    if (!complete && !late) return out;
+    asked_ = true;
+    out.emplace_back(PromoteSecret{complete ? "every member holds it"
+                                            : "its time has come, although " +
+                                                  std::to_string(waiting_for_) +
+                                                  " members do not hold it"});
+    return out;
+  }
+  if (waiting_for_ > 0) {
+    complete_since_.reset();
+    return out;
+  }
+  if (!complete_since_) complete_since_ = now;
+  if (now - *complete_since_ < kSettle) return out;
+  asked_ = true;
+  out.emplace_back(DropPreviousSecret{});
+  return out;
+}
+
+}  // namespace starling::node
