@@ -290,6 +290,9 @@ void Gossip::take(TimePoint now, MembershipEffects effects, GossipEffects& out) 
   for (auto& wanted : effects.wanted_sessions) out.emplace_back(std::move(wanted));
   for (auto& offence : effects.offences)
     out.emplace_back(CloseSession{offence.peer, std::move(offence.error)});
+  for (const NodeId& peer : effects.given_up)
+    out.emplace_back(CloseSession{
+        peer, Error{Errc::timed_out, Doing::reading_message, "heartbeats without answer"}});
   if (effects.persist_incarnation)
     out.emplace_back(PersistIncarnation{*effects.persist_incarnation});
   for (const auto& change : effects.changes) {

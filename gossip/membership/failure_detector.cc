@@ -1,7 +1,5 @@
 #include "gossip/membership/failure_detector.h"
 
-#include "node/base/fault.h"
-
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +19,6 @@ void AnswerDeadline::on_answer(Duration round_trip) {
 }
 
 Duration AnswerDeadline::wait() const {
-  if (fault::planted("detector.no_patience")) return Duration{0};
   // A peer that never answered may be far away; a second is what TCP itself starts with.
   if (answers_ == 0)
     return std::clamp<Duration>(std::chrono::seconds(1), options_.min_deadline,

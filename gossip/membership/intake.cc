@@ -43,6 +43,8 @@ MembershipEffects Membership::on_heard(TimePoint now, const NodeId& from) {
 bool Membership::note_life(TimePoint now, const NodeId& from, MembershipEffects& effects) {
   Session& session = sessions_.at(from);
   session.watch.on_heard(now);
+  if (session.state == SessionState::silent) hear_again(now, effects);
+  heard_anybody_ = now;
   finish_errands(from, effects);
   if (session.state != SessionState::silent) return !effects.send.empty();
   session.state = SessionState::answering;

@@ -174,6 +174,7 @@ void Membership::on_local_samples(TimePoint now, std::uint64_t samples) {
 MembershipEffects Membership::on_session_up(TimePoint now, const NodeId& peer) {
   MembershipEffects effects;
   if (peer == self_.id) return effects;
+  hear_again(now, effects);
   sessions_.insert_or_assign(peer, Session{HeartbeatWatch(now, options_.detector),
                                            SessionState::answering,
                                            Allowance(kBucketRequestsPerSecond, kBucketRequestBurst),
@@ -200,11 +201,12 @@ MembershipEffects Membership::on_session_down(TimePoint now, const NodeId& peer,
   const auto at = sessions_.find(peer);
   if (at == sessions_.end()) return effects;
   if (auto* member = table_.find(peer)) member->last_heard = at->second.watch.last_heard();
+  const bool given_up = at->second.given_up;
   sessions_.erase(at);
   spreader_.on_session_down(peer);
   std::erase_if(errands_, [&](const Errand& errand) { return errand.asker == peer; });
   if (sessions_.empty()) alone_since_ = now;
-  if (end == SessionEnd::reset || end == SessionEnd::timed_out) {
+  if (!given_up && (end == SessionEnd::reset || end == SessionEnd::timed_out)) {
     close_case(peer);  // a dial tells more than a session that is gone
     open_case(now, peer, Evidence::session_lost, effects);
   }
@@ -453,45 +455,6 @@ bool Membership::may_average_with(const NodeId& id) const {
   const auto* member = table_.find(id);
   return member != nullptr && member->record.state == RecordState::alive &&
          (member->state == MemberState::alive || member->state == MemberState::suspect);
-}
-
-std::string_view name_of(Cause cause) {
-  switch (cause) {
-    case Cause::own_word:
-      return "its own word";
-    case Cause::new_process:
-      return "a new process of it";
-    case Cause::own_evidence:
-      return "no answer to this node";
-    case Cause::accused:
-      return "accused";
-    case Cause::quorum:
-      return "enough members say so";
-    case Cause::unreachable:
-      return "not reached and silent for long";
-    case Cause::refuted:
-      return "it refuted";
-    case Cause::session_lives:
-      return "its session answers";
-    case Cause::expired:
-      return "its record expired";
-    case Cause::evicted:
-      return "the member table is full";
-  }
-  return "unknown";
-}
-
-std::string describe(const MemberChange& change) {
-  std::string text = short_form(change.id) + ": ";
-  text += change.before ? name_of(*change.before) : "unknown";
-  text += " -> ";
-  text += change.after ? name_of(*change.after) : "forgotten";
-  text += ", " + std::string(name_of(change.cause));
-  if (change.noticed_by != change.id) text += ", noticed by " + short_form(change.noticed_by);
-  if (change.evidence) text += " (" + std::string(name_of(*change.evidence)) + ")";
-  if (change.silent_for)
-    text += ", last heard " + std::to_string(change.silent_for->count() / 1000) + " ms ago";
-  return text;
 }
 
 }  // namespace starling::gossip

@@ -85,6 +85,7 @@ enum class Cause : std::uint8_t {
   unreachable,    // this node cannot reach it and it refuted nothing for a long time
   refuted,        // it answered a suspicion with a higher incarnation
   session_lives,  // accused, but a direct session answers
+  own_silence,    // this node had accused it while it heard nobody at all
   expired,        // its record was not refreshed within its time to live
   evicted,        // the table was full
 };
@@ -127,6 +128,9 @@ struct MembershipEffects {
   // One dial each: the shell reports on_session_up, on_dial_refused or on_dial_failed.
   std::vector<WantedSession> wanted_sessions;
   std::vector<Offence> offences;
+  // Close the sessions with these: nothing came over them for so long that a new one is needed.
+  // TCP itself doubles its waits, and would be silent for as long again when the line is back.
+  std::vector<NodeId> given_up;
   // Write this ceiling to disk, then call on_incarnations_persisted with it.
   std::optional<Incarnation> persist_incarnation;
 };
@@ -164,8 +168,10 @@ struct MemberView {
 // | event                     | own reaction                                                     |
 // |---------------------------|------------------------------------------------------------------|
 // | session up                | heartbeats, digest both ways                                     |
+// | the first word of anybody | what it said of others since the last one is void                |
 // | session ends without bye  | dial again at once: refused -> `dead` signed; else -> `suspect`  |
 // | heartbeat unanswered      | three others probe; no success -> `suspect`, later `dead` signed |
+// | dead, here or in the view | a silent session is closed, and the member dialled like any other |
 // | undialable m is silent    | if its neighbour, and without session: three others probe        |
 // | first suspect about m     | if witness of m on cycle 0 and without session: dial or probe m  |
 // | accused ourselves         | next incarnation, record pushed to all sessions                  |
@@ -239,6 +245,7 @@ class Membership {
     Allowance requests;                    // BucketRequests of the peer
     std::optional<TimePoint> last_digest;  // when it sent one
     TimePoint doubt_after{};               // others reached it: no case before then
+    bool given_up = false;                 // the shell was told to close it
   };
   // Our own judgement of a member that does not answer.
   struct Case {
@@ -294,6 +301,8 @@ class Membership {
   void open_case(TimePoint now, const NodeId& subject, Evidence evidence,
                  MembershipEffects& effects);
   void close_case(const NodeId& subject);
+  void hear_again(TimePoint now, MembershipEffects& effects);
+  void give_up_session(const NodeId& subject, MembershipEffects& effects);
   void ask_others(const NodeId& subject, std::uint64_t nonce, MembershipEffects& effects);
   [[nodiscard]] TimePoint deadline_of(const NodeId& subject, const Case& open) const;
   void tick_cases(TimePoint now, MembershipEffects& effects);
@@ -363,6 +372,7 @@ class Membership {
   TimePoint next_housekeeping_;
   TimePoint next_good_{};
   TimePoint promised_tick_ = kNever;
+  TimePoint heard_anybody_{};
   std::optional<TimePoint> alone_since_;
   bool isolated_ = false;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace starling::gossip {
 namespace {
@@ -54,6 +55,35 @@ void Membership::open_case(TimePoint now, const NodeId& subject, Evidence eviden
 }
 
 void Membership::close_case(const NodeId& subject) { cases_.erase(subject); }
+
+// What this node said of others since it heard anybody at all says more about itself. Only a
+// machine that refused a connection is a witness of its own.
+void Membership::hear_again(TimePoint now, MembershipEffects& effects) {
+  const bool deaf = std::ranges::none_of(
+      sessions_, [](const auto& item) { return item.second.state == SessionState::answering; });
+  const TimePoint since = std::exchange(heard_anybody_, now);
+  if (!deaf) return;
+  std::vector<NodeId> doubted;
+  for (const auto& [id, member] : table_.all())
+    if (member.state == MemberState::suspect) doubted.push_back(id);
+  for (const auto& id : doubted) {
+    auto& accusations = table_.find(id)->accusations;
+    const auto dropped = std::erase_if(accusations, [&](const HeldAccusation& held) {
+      return held.accusation.accuser == self_.id && held.received >= since &&
+             held.accusation.evidence != Evidence::connection_refused;
+    });
+    if (dropped == 0) continue;
+    close_case(id);
+    reassess(now, id, {Cause::own_silence, self_.id, std::nullopt}, effects);
+  }
+}
+
+void Membership::give_up_session(const NodeId& subject, MembershipEffects& effects) {
+  const auto at = sessions_.find(subject);
+  if (at == sessions_.end() || at->second.given_up) return;
+  at->second.given_up = true;
+  effects.given_up.push_back(subject);
+}
 
 void Membership::ask_others(const NodeId& subject, std::uint64_t nonce,
                             MembershipEffects& effects) {
@@ -107,6 +137,7 @@ void Membership::tick_cases(TimePoint now, MembershipEffects& effects) {
       case Case::Stage::suspected:
         open.stage = Case::Stage::condemned;
         accuse(now, id, AccusationKind::dead, evidence, effects);
+        give_up_session(id, effects);
         break;
       case Case::Stage::condemned:
         open.abandoned = true;
@@ -324,6 +355,7 @@ void Membership::reassess(TimePoint now, const NodeId& id, Why why, MembershipEf
   if (after == MemberState::dead || after == MemberState::left) {
     progress_.on_departed(now, id);
     close_case(id);
+    if (after == MemberState::dead) give_up_session(id, effects);
   }
   MemberChange change{.id = id,
                       .before = before,
@@ -337,6 +369,49 @@ void Membership::reassess(TimePoint now, const NodeId& id, Why why, MembershipEf
   else if (member->last_heard)
     change.silent_for = now - *member->last_heard;
   effects.changes.push_back(change);
+}
+
+// ---- as words
+
+std::string_view name_of(Cause cause) {
+  switch (cause) {
+    case Cause::own_word:
+      return "its own word";
+    case Cause::new_process:
+      return "a new process of it";
+    case Cause::own_evidence:
+      return "no answer to this node";
+    case Cause::accused:
+      return "accused";
+    case Cause::quorum:
+      return "enough members say so";
+    case Cause::unreachable:
+      return "not reached and silent for long";
+    case Cause::refuted:
+      return "it refuted";
+    case Cause::session_lives:
+      return "its session answers";
+    case Cause::own_silence:
+      return "accused while this node heard nobody";
+    case Cause::expired:
+      return "its record expired";
+    case Cause::evicted:
+      return "the member table is full";
+  }
+  return "unknown";
+}
+
+std::string describe(const MemberChange& change) {
+  std::string text = short_form(change.id) + ": ";
+  text += change.before ? name_of(*change.before) : "unknown";
+  text += " -> ";
+  text += change.after ? name_of(*change.after) : "forgotten";
+  text += ", " + std::string(name_of(change.cause));
+  if (change.noticed_by != change.id) text += ", noticed by " + short_form(change.noticed_by);
+  if (change.evidence) text += " (" + std::string(name_of(*change.evidence)) + ")";
+  if (change.silent_for)
+    text += ", last heard " + std::to_string(change.silent_for->count() / 1000) + " ms ago";
+  return text;
 }
 
 }  // namespace starling::gossip

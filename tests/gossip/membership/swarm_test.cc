@@ -213,6 +213,30 @@ TEST_SUITE("gossip/membership") {
     }
   }
 
+  TEST_CASE("a host that was silent is back within three seconds, however long TCP would wait") {
+    for (const auto silence : {4s, 8s, 14s, 20s, 29s, 50s}) {
+      CAPTURE(silence.count());
+      TestSwarm swarm({.seed = 520});
+      grow(swarm, 16);
+      swarm.run(10s);
+      REQUIRE(swarm.settled());
+
+      swarm.partition({3});
+      swarm.run(silence);
+      swarm.heal();
+      const auto took = swarm.run_until([&] { return swarm.settled(); }, 30s);
+
+      REQUIRE(took.has_value());
+      MESSAGE("back after ", took->count() / 1000, " ms");
+      CHECK(*took <= 3s);
+      // And nobody is suspected again, because nothing waits for the old sessions.
+      for (int i = 0; i < 20; ++i) {
+        swarm.run(500ms);
+        CHECK(swarm.settled());
+      }
+    }
+  }
+
   TEST_CASE("the two survivors of five see the three that were killed at once as dead") {
     TestSwarm swarm({.seed = 600});
     grow(swarm, 5);

@@ -65,7 +65,9 @@ void TestSwarm::dial(std::size_t from, std::size_t to) {
 }
 
 void TestSwarm::connect(std::size_t a, std::size_t b) {
-  if (!running(a) || !answers(b) || separated(a, b)) return;
+  if (!running(a) || !answers(b) || separated(a, b) || stale_.contains({a, b})) return;
+  if (stale_.erase({b, a}) > 0)
+    return post(now_ + options_.duplicate_probe, a, [this, a, b] { connect(a, b); });
   auto [at, fresh] = sessions_.try_emplace(pair_of(a, b));
   if (!fresh) return;
   at->second.number = ++order_;
@@ -89,6 +91,23 @@ void TestSwarm::disconnect(std::size_t a, std::size_t b, SessionEnd end) {
   tell(b, a);
 }
 
+// Whether the other one hears of it depends on the line; if not, it has a session with nobody.
+void TestSwarm::give_up(std::size_t node, std::size_t peer) {
+  if (!separated(node, peer) && nodes_[peer].life != Life::silent)
+    return disconnect(node, peer, SessionEnd::timed_out);
+  const bool was_stale = stale_.erase({node, peer}) > 0;
+  if (!was_stale && sessions_.erase(pair_of(node, peer)) == 0) return;
+  post(now_ + options_.delay, node, [this, node, peer] {
+    carry_out(node, at_ptr(node)->on_session_down(now_, nodes_[peer].id, SessionEnd::timed_out));
+  });
+  if (was_stale) return;
+  stale_.insert({peer, node});
+  post(now_ + options_.session_timeout, peer, [this, node, peer] {
+    if (stale_.erase({peer, node}) == 0) return;
+    carry_out(peer, at_ptr(peer)->on_session_down(now_, nodes_[node].id, SessionEnd::timed_out));
+  });
+}
+
 void TestSwarm::inject(std::size_t from, std::size_t to, const MembershipMessage& message) {
   const auto at = sessions_.find(pair_of(from, to));
   if (at == sessions_.end()) return;
@@ -99,33 +118,47 @@ void TestSwarm::inject(std::size_t from, std::size_t to, const MembershipMessage
   STARLING_CHECK_OP(decoded ? "" : to_string(decoded.error()), ==, "");
   STARLING_CHECK(*decoded == message);
   Session& session = at->second;
-  if (separated(from, to) || nodes_[to].life == Life::silent) {
+  const bool cut = separated(from, to) || nodes_[to].life == Life::silent;
+  if (cut && !session.stalled) {
     // TCP keeps sending until it gives up.
-    if (!session.stalled) {
-      session.stalled = now_;
-      post(now_ + options_.session_timeout, from, [this, from, to, number = session.number] {
-        const auto still = sessions_.find(pair_of(from, to));
-        if (still != sessions_.end() && still->second.number == number && still->second.stalled)
-          disconnect(from, to, SessionEnd::timed_out);
-      });
-    }
+    session.stalled = now_;
+    post(now_ + options_.session_timeout, from,
+         [this, from, to, number = session.number, since = now_] {
+           const auto still = sessions_.find(pair_of(from, to));
+           if (still != sessions_.end() && still->second.number == number &&
+               still->second.stalled == since)
+             disconnect(from, to, SessionEnd::timed_out);
+         });
+  }
+  if (session.stalled) {
+    session.kept.push_back([this, from, to, number = session.number, content = *decoded] {
+      deliver(from, to, number, content);
+    });
     return;
   }
+  deliver(from, to, session.number, std::move(*decoded));
+}
+
+void TestSwarm::deliver(std::size_t from, std::size_t to, std::uint64_t number,
+                        MembershipMessage content) {
+  const auto found = sessions_.find(pair_of(from, to));
+  if (found == sessions_.end() || found->second.number != number) return;
   Duration delay = options_.delay + Duration(static_cast<std::int64_t>(rng_.below(
                                         static_cast<std::uint64_t>(options_.jitter.count()) + 1)));
   while (rng_.chance(options_.loss)) delay += options_.retransmit;
-  auto& arrival = session.next_arrival[from < to ? 0 : 1];
+  auto& arrival = found->second.next_arrival[from < to ? 0 : 1];
   arrival = std::max(arrival, now_ + delay);
-  post(arrival, to, [this, from, to, number = session.number, content = std::move(*decoded)] {
+  post(arrival, to, [this, from, to, number, message = std::move(content)] {
     const auto still = sessions_.find(pair_of(from, to));
     if (still == sessions_.end() || still->second.number != number) return;
-    carry_out(to, at_ptr(to)->on_message(now_, nodes_[from].id, content));
+    carry_out(to, at_ptr(to)->on_message(now_, nodes_[from].id, message));
   });
 }
 
 void TestSwarm::carry_out(std::size_t index, MembershipEffects effects) {
   for (const auto& outgoing : effects.send) inject(index, index_of(outgoing.to), outgoing.message);
   for (const auto& wanted : effects.wanted_sessions) dial(index, index_of(wanted.id));
+  for (const auto& peer : effects.given_up) give_up(index, index_of(peer));
   Node& node = nodes_[index];
   for (const auto& change : effects.changes) node.seen.push_back({now_, change});
   for (const auto notice : effects.notices) node.notices.push_back(notice);
@@ -221,11 +254,18 @@ void TestSwarm::partition(std::set<std::size_t> group) {
 
 void TestSwarm::heal() {
   divided_ = false;
-  // What TCP had queued is gone with the connections that were stalled.
-  std::vector<Pair> stalled;
-  for (auto& [pair, session] : sessions_)
-    if (session.stalled) stalled.push_back(pair);
-  for (const auto& [a, b] : stalled) disconnect(a, b, SessionEnd::reset);
+  // TCP finds out when it tries again, after twice the time of its last wait.
+  for (auto& [pair, session] : sessions_) {
+    if (!session.stalled) continue;
+    Duration wait = options_.retransmit;
+    while (*session.stalled + wait < now_) wait = 2 * wait + options_.retransmit;
+    post(*session.stalled + wait, pair.first, [this, ends = pair, number = session.number] {
+      const auto still = sessions_.find(ends);
+      if (still == sessions_.end() || still->second.number != number) return;
+      still->second.stalled.reset();
+      for (const auto& deliver_one : std::exchange(still->second.kept, {})) deliver_one();
+    });
+  }
 }
 
 bool TestSwarm::all_see(std::size_t subject, MemberState state) {

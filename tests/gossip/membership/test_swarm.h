@@ -64,7 +64,9 @@ struct SwarmOptions {
   // TCP hides a lost segment behind a delay of this length.
   double loss = 0;
   Duration retransmit = milliseconds(220);
-  Duration session_timeout = std::chrono::seconds(15);
+  Duration session_timeout = std::chrono::seconds(30);
+  // How long a process looks for a sign of life of a session that it has, when another comes in.
+  Duration duplicate_probe = std::chrono::seconds(1);
   Duration dial_timeout = std::chrono::seconds(3);
   MembershipOptions membership{};
 };
@@ -151,7 +153,8 @@ class TestSwarm {
   struct Session {
     std::uint64_t number = 0;
     TimePoint next_arrival[2] = {};
-    std::optional<TimePoint> stalled;  // since the partition
+    std::optional<TimePoint> stalled;         // since nothing gets through
+    std::vector<std::function<void()>> kept;  // what TCP sends again until it gets through
   };
 
   static Pair pair_of(std::size_t a, std::size_t b) { return {std::min(a, b), std::max(a, b)}; }
@@ -159,6 +162,8 @@ class TestSwarm {
   void make(std::size_t node);
   void connect(std::size_t a, std::size_t b);
   void disconnect(std::size_t a, std::size_t b, SessionEnd end);
+  void give_up(std::size_t node, std::size_t peer);
+  void deliver(std::size_t from, std::size_t to, std::uint64_t number, MembershipMessage content);
   void arm(std::size_t node);
   [[nodiscard]] Membership* at_ptr(std::size_t node) { return nodes_[node].membership.get(); }
   [[nodiscard]] bool separated(std::size_t a, std::size_t b) const;
@@ -174,6 +179,7 @@ class TestSwarm {
   std::vector<Node> nodes_;
   std::map<NodeId, std::size_t> index_;
   std::map<Pair, Session> sessions_;
+  std::set<Pair> stale_;  // the first has not heard that the second gave up their session
   std::set<std::size_t> island_;
   bool divided_ = false;
   std::priority_queue<Event> events_;
