@@ -85,7 +85,7 @@ Result<std::optional<transport::Membership>> AccessFiles::read_membership() cons
                 fmt::format("{} is for node {}, and this is node {}: `starling key certify` makes "
                             "one for the id that `starling id` prints here",
                             paths_.membership.string(), short_form(subject), short_form(self_)));
-  return std::optional(std::move(*membership));
+  return std::optional(*membership);
 }
 
 Result<transport::Revocations> AccessFiles::read_revoked(

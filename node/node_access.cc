@@ -61,7 +61,7 @@ void Node::apply_access(Access access) {
                  {"denied", rules.denied.size()},
                  {"revocations", list},
                  {"secret_epoch", epoch}});
-  parts_.membership = std::move(access.membership);
+  parts_.membership = access.membership;
   transport_.set_certificate(parts_.membership ? std::optional(parts_.membership->chain)
                                                : std::nullopt);
   // First, so that nobody who is shut out is offered a new key.

@@ -100,9 +100,8 @@ Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
   auto key = access.secrets  ? std::move(access.secrets->key)
              : secret_to_get ? transport::SwarmKey::invited(invite->swarm, invite->key)
                              : transport::SwarmKey::open(config.swarm.name);
-  return SwarmAccess{std::move(key),           std::move(files),
-                     std::move(access.rules),  std::move(access.membership),
-                     std::move(secret_to_get), made};
+  return SwarmAccess{std::move(key),    std::move(files),         std::move(access.rules),
+                     access.membership, std::move(secret_to_get), made};
 }
 
 Result<std::vector<bootstrap::Seed>> read_seeds(const Config& config) {
@@ -252,7 +251,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                   .swarm = swarm,
                   .access_files = std::move(access.files),
                   .peer_rules = std::move(access.rules),
-                  .membership = std::move(access.membership),
+                  .membership = access.membership,
                   .secret_to_get = std::move(access.secret_to_get),
                   .first_incarnation = begin,
                   .data = data,

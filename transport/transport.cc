@@ -194,7 +194,8 @@ TransportTotals Transport::Impl::totals() const {
 
 Transport::Transport(TransportHost host, const Identity& identity, SwarmKey key,
                      TransportOptions options)
-    : impl_(std::make_unique<Impl>(host, identity, std::move(key), std::move(options))) {}
+    : impl_(std::make_unique<Impl>(std::move(host), identity, std::move(key), std::move(options))) {
+}
 
 Transport::~Transport() = default;
 
@@ -212,7 +213,7 @@ void Transport::set_incarnation(Incarnation incarnation) {
 }
 
 void Transport::set_certificate(std::optional<CertificateChain> certificate) {
-  impl_->options().certificate = std::move(certificate);
+  impl_->options().certificate = certificate;
 }
 
 void Transport::set_key(SwarmKey key) { impl_->set_key(std::move(key)); }

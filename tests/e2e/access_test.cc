@@ -24,6 +24,11 @@ std::int64_t exchanges(const NodeProcess& node) {
   return sum;
 }
 
+std::string mode_of(const NodeProcess& node) {
+  const auto status = node.status();
+  return status.is_object() ? status.at("swarm").at("mode").get<std::string>() : std::string();
+}
+
 Finished command(std::vector<std::string> words) {
   words.insert(words.begin(), starling_binary());
   return run_to_end(words);
@@ -131,7 +136,7 @@ TEST_SUITE("e2e/access") {
     REQUIRE(certificate.status == 0);
     std::ofstream(dir.path() / "first" / "member.cert") << certificate.out;
     NodeProcess issuer(dir.path() / "first", endless_run());
-    CHECK(issuer.status().at("swarm").at("mode") == "closed");
+    CHECK(eventually(60s, [&] { return mode_of(issuer) == "closed"; }));
 
     const auto joining = [&](std::vector<std::string> more) {
       auto arguments = endless_run();
@@ -148,7 +153,7 @@ TEST_SUITE("e2e/access") {
     INFO(invited.process().standard_error());
     CHECK(eventually(60s, [&] { return alive_members(invited) == 2; }));
     CHECK(read_text(dir.path() / "invited" / "member.cert").starts_with("starling-member 1\n"));
-    CHECK(eventually(20s, [&] { return invited.status().at("swarm").at("mode") == "closed"; }));
+    CHECK(eventually(60s, [&] { return mode_of(invited) == "closed"; }));
 
     // The secret alone is not enough, at the invited node either.
     const auto with_secret =
