@@ -33,7 +33,8 @@ bool decode_base64(std::string_view text, std::span<std::byte> out) {
 
 std::optional<Bytes> decode_base64(std::string_view text) {
   Bytes bytes(without_end(text).size() * 3 / 4);
-  if (!decode_base64(text, bytes)) return std::nullopt;
+  // An empty vector has no place that libsodium could be told of.
+  if (bytes.empty() || !decode_base64(text, bytes)) return std::nullopt;
   return bytes;
 }
 

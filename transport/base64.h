@@ -16,7 +16,7 @@ namespace starling::transport {
 // Fills `out` exactly; false if the text holds anything else than the base64 of out.size() bytes
 // (padding and white space at the end are optional).
 [[nodiscard]] bool decode_base64(std::string_view text, std::span<std::byte> out);
-// The bytes of whatever size; for what is no key, because they are not locked.
+// One byte or more, of whatever size; for what is no key, because they are not locked.
 [[nodiscard]] std::optional<Bytes> decode_base64(std::string_view text);
 
 }  // namespace starling::transport

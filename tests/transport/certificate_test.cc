@@ -249,6 +249,8 @@ TEST_SUITE("transport/revocation") {
       CAPTURE(i);
       CHECK((!other || !signed_by(admin.key.id(), *other, admin.swarm)));
     }
+    CHECK_FALSE(parse_revocations("starling-revoked "));
+    CHECK_FALSE(parse_revocations("starling-revoked A\n"));
     auto swapped = bytes;
     std::swap_ranges(swapped.begin() + 17, swapped.begin() + 25, swapped.begin() + 25);
     CHECK(decode_revocations(swapped).error().detail.find("order") != std::string::npos);
