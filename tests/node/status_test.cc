@@ -88,6 +88,32 @@ TEST_SUITE("node/status") {
     CHECK(text.find("sent 3.0 MB") != std::string::npos);
   }
 
+  TEST_CASE("what the admin decided is told where there is one") {
+    auto status = busy_snapshot();
+    CHECK(to_json(status).at("access").is_null());
+    CHECK(status_table(to_json(status)).find("revocations") == std::string::npos);
+    const CertificateStatus certificate{"inviter", "00000000000003e8", "2027-01-01T00:00:00Z"};
+    status.access = {.admin = std::string(64, 'f'),
+                     .certificate = certificate,
+                     .revocations = 3,
+                     .revoked_nodes = 2,
+                     .revoked_serials = 1,
+                     .secret_epoch = 4,
+                     .rotation = "spreading",
+                     .rotation_waits_for = 5};
+    status.neighbours[0].certificate = certificate;
+    const auto json = to_json(status);
+    CHECK(json.at("access").at("certificate").at("role") == "inviter");
+    CHECK(json.at("access").at("rotation_waits_for") == 5);
+    CHECK(json.at("neighbours")[0].at("certificate").at("serial") == "00000000000003e8");
+    CHECK(json.at("neighbours")[1].at("certificate").is_null());
+    const auto text = status_table(json);
+    CHECK(text.find("inviter until 2027") != std::string::npos);
+    CHECK(text.find("revocations 3 (2 nodes, 1 serials)") != std::string::npos);
+    CHECK(text.find("epoch 4  spreading  waits for 5 members") != std::string::npos);
+    CHECK(neighbours_table(neighbours_json(status)).find("00000000000003e8") != std::string::npos);
+  }
+
   TEST_CASE("a node is healthy when it does its work and nothing is wrong") {
     auto status = busy_snapshot();
     CHECK(status.healthy());
