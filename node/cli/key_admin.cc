@@ -177,7 +177,8 @@ Result<void> revoke(const Arguments& arguments, const Terminal& terminal) {
       "list {} with {} nodes and {} serials is in {}.\n"
       "Copy it to the folder of one running node, as `revoked`: the swarm passes it on, and ends "
       "every session with\nthose nodes. Who was revoked still knows the secret: rotate it "
-      "(`starling key rotate`).\n",
+      "(`starling key rotate "
+      "--admin-key`).\n",
       list.number, list.nodes.size(), list.serials.size(), printable(file.string()));
   return {};
 }
