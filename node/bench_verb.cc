@@ -7,7 +7,8 @@ namespace starling::node {
 
 int bench_verb(const Arguments& arguments, const Terminal& terminal) {
   const std::array table{bench::kStepBench, bench::kOptimBench, bench::kCodecBench,
-                         bench::kWireBench, bench::kRoundBench, bench::kDataBench};
+                         bench::kWireBench, bench::kRoundBench, bench::kSwarmBench,
+                         bench::kDataBench};
   return bench::carry_out(table, arguments, terminal);
 }
 

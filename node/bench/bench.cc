@@ -89,10 +89,11 @@ void print(const Json& report, const std::string& path, std::ostream& out) {
   }
 }
 
-Result<Json> report_of(std::span<const Bench> table, const Arguments& arguments) {
+Result<Json> report_of(std::span<const Bench> table, const Arguments& arguments,
+                       const Terminal& terminal) {
   TRY(const Bench* bench, find(table, arguments.words.front()));
   TRY_VOID(refuse_unused(*bench, arguments));
-  TRY(const Json figures, bench->measure(arguments));
+  TRY(const Json figures, bench->measure(arguments, terminal));
   Json report{{"schema", 1},
               {"bench", bench->name},
               {"version", STARLING_VERSION},
@@ -104,7 +105,7 @@ Result<Json> report_of(std::span<const Bench> table, const Arguments& arguments)
 }  // namespace
 
 int carry_out(std::span<const Bench> table, const Arguments& arguments, const Terminal& terminal) {
-  const auto measured = report_of(table, arguments);
+  const auto measured = report_of(table, arguments, terminal);
   if (!measured) return report("bench", measured.error(), terminal);
   if (arguments.has("--json"))
     terminal.out << measured->dump() << '\n';

@@ -22,8 +22,9 @@ struct Bench {
   std::string_view summary;                 // one line
   std::span<const std::string_view> flags;  // of the verb's own flags, besides --json
   std::span<const std::string_view> keys;   // configuration keys that it looks at
-  // Its figures, without what all benches have in common.
-  Result<Json> (*measure)(const Arguments& arguments) = nullptr;
+  // Its figures, without what all benches have in common. Long ones tell the terminal how far they
+  // are.
+  Result<Json> (*measure)(const Arguments& arguments, const Terminal& terminal) = nullptr;
 };
 
 // Carries out one bench of the table and prints what it found; the exit code. A flag that the bench
@@ -48,5 +49,6 @@ extern const Bench kOptimBench;
 extern const Bench kDataBench;
 extern const Bench kWireBench;
 extern const Bench kRoundBench;
+extern const Bench kSwarmBench;
 
 }  // namespace starling::node::bench

@@ -246,7 +246,7 @@ Result<Isa> isa_of(const Arguments& arguments) {
   return *isa;
 }
 
-Result<Json> measure(const Arguments& arguments) {
+Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
   TRY(const Layout layout, layout_of(arguments));
   TRY(const auto levels, levels_of(arguments));
   TRY(const Isa isa, isa_of(arguments));

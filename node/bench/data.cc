@@ -51,7 +51,7 @@ Result<std::size_t> take(training::Loader& loader, std::uint64_t batches) {
   return images;
 }
 
-Result<Json> measure(const Arguments& arguments) {
+Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
   NullLog log;
   TRY(const auto sets, open(arguments.config, log));
   const training::Dataset& data = *sets.train;

@@ -65,7 +65,7 @@ Result<Json> measure_type(std::size_t n, std::uint64_t repeats) {
               {"gb_per_s", rounded(bytes / (1e6 * pass_ms.median()))}};
 }
 
-Result<Json> measure(const Arguments& arguments) {
+Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
   TRY(const auto n, count_of(arguments, {"--n", kResnet50Parameters, 1, std::uint64_t{1} << 30}));
   TRY(const auto repeats, count_of(arguments, {"--repeats", 21, 1, 10'000}));
   if (const auto device = device_asked_for(arguments))

@@ -315,7 +315,7 @@ struct Times {
   }
 };
 
-Result<Json> measure(const Arguments& arguments) {
+Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
   assert_io_thread();
   TRY(const Layout layout, layout_of(arguments));
   TRY(const Level level, level_of(arguments, Level::l2));

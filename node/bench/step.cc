@@ -30,7 +30,7 @@ Result<training::StepBenchOptions> options_of(const Arguments& arguments) {
   return options;
 }
 
-Result<Json> measure(const Arguments& arguments) {
+Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
   TRY(const auto options, options_of(arguments));
   TRY(const auto model, training::make_model(options.model));
   TRY(const auto report, training::bench_steps(options));

@@ -203,7 +203,7 @@ class WireBench {
   std::uint64_t rounds_ = 0;
 };
 
-Result<Json> measure(const Arguments& arguments) {
+Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
   assert_io_thread();
   TRY(const auto bytes, count_of(arguments, {"--bytes", 4 * kResnet50Parameters, 1,
                                              transport::limits::kMaxAttachment}));

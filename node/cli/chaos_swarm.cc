@@ -29,13 +29,6 @@ bool contains(const ChaosSwarm::Numbers& numbers, std::size_t number) {
   return std::ranges::find(numbers, number) != numbers.end();
 }
 
-double number_at(const Json& status, const char* group, const char* field) {
-  const auto part = status.find(group);
-  if (part == status.end() || !part->is_object()) return 0;
-  const auto value = part->find(field);
-  return value != part->end() && value->is_number() ? value->get<double>() : 0;
-}
-
 std::string text_at(const Json& object, const char* field) {
   const auto found = object.find(field);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -194,8 +187,8 @@ void ChaosSwarm::ask(std::size_t number) {
   node.status = *answer;
   if (const auto part = status.find("node"); part != status.end() && part->is_object())
     node.id = text_at(*part, "id");
-  const double step = number_at(status, "progress", "step");
-  const double uptime_s = number_at(status, "node", "uptime_s");
+  const double step = status_number(status, "progress", "step");
+  const double uptime_s = status_number(status, "node", "uptime_s");
   if (step != node.step || node.moved_uptime_s <= 0) node.moved_uptime_s = uptime_s;
   node.pause_s = std::max(node.pause_s, uptime_s - node.moved_uptime_s);
   node.step = step;
@@ -287,20 +280,9 @@ Result<std::vector<DemoEnd>> ChaosSwarm::finish(Duration limit) {
   const auto running = [&](std::size_t number) { return at(number).process->running(); };
   while (std::ranges::any_of(here, running) && clock_.now() < until) TRY_VOID(turn());
   std::vector<DemoEnd> ends;
-  for (const auto number : here) ends.push_back(end_of(number));
+  for (const auto number : here)
+    ends.push_back(end_of(*at(number).process, at(number).status, at(number).last_words));
   return ends;
-}
-
-DemoEnd ChaosSwarm::end_of(std::size_t number) const {
-  const Seen& node = at(number);
-  DemoEnd end{node.process->name(), node.process->exit_status().value_or(1), node.status, "", ""};
-  const auto file = folder(number) / "final" / "certificate.json";
-  if (const auto text = read_whole(file, std::size_t{16} << 20)) {
-    const auto certificate = Json::parse(*text, nullptr, false);
-    if (certificate.is_object()) end.hash = text_at(certificate, "hash");
-  }
-  if (end.exit_status != 0) end.reason = printable(node.last_words);
-  return end;
 }
 
 }  // namespace starling::node

@@ -98,7 +98,6 @@ class ChaosSwarm {
   void ask(std::size_t number);
   void read_events(std::size_t number);
   [[nodiscard]] bool is_whole() const;
-  [[nodiscard]] DemoEnd end_of(std::size_t number) const;
 
   std::filesystem::path dir_;
   std::vector<std::string> words_;

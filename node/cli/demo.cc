@@ -11,7 +11,6 @@
 #include "node/state_dir.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <signal.h>
 
@@ -153,20 +152,8 @@ void Demo::ask_all() {
 
 std::vector<DemoEnd> Demo::ends() const {
   std::vector<DemoEnd> all;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const auto& node = *nodes_[i];
-    DemoEnd end{node.name(), node.exit_status().value_or(1), statuses_[i], "", ""};
-    // The status that the node left behind is newer than the last one it was asked for.
-    if (auto last = read_whole(node.dir() / "status.json", kMaxControlReply)) end.status = *last;
-    if (const auto text = read_whole(node.dir() / "final" / "certificate.json", kMaxControlReply)) {
-      const auto certificate = nlohmann::json::parse(*text, nullptr, false);
-      if (certificate.is_object() && certificate.contains("hash") &&
-          certificate["hash"].is_string())
-        end.hash = certificate["hash"].get<std::string>();
-    }
-    if (end.exit_status != 0) end.reason = printable(last_words_[i]);
-    all.push_back(std::move(end));
-  }
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    all.push_back(end_of(*nodes_[i], statuses_[i], last_words_[i]));
   return all;
 }
 

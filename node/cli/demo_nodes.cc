@@ -1,7 +1,12 @@
 #include "node/cli/demo_nodes.h"
 
+#include "node/control/request.h"
+#include "node/printable.h"
+#include "node/state_dir.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -11,6 +16,7 @@
 #include <array>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 namespace starling::node {
 
@@ -116,6 +122,18 @@ bool DemoNode::running() {
   if (waited == 0 || (waited < 0 && errno == EINTR)) return true;
   exit_status_ = waited < 0 ? 1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return false;
+}
+
+DemoEnd end_of(const DemoNode& node, std::string status, const std::string& last_words) {
+  DemoEnd end{node.name(), node.exit_status().value_or(1), std::move(status), "", ""};
+  if (auto last = read_whole(node.dir() / "status.json", kMaxControlReply)) end.status = *last;
+  if (const auto text = read_whole(node.dir() / "final" / "certificate.json", kMaxControlReply)) {
+    const auto certificate = nlohmann::json::parse(*text, nullptr, false);
+    if (certificate.is_object() && certificate.contains("hash") && certificate["hash"].is_string())
+      end.hash = certificate["hash"].get<std::string>();
+  }
+  if (end.exit_status != 0) end.reason = printable(last_words);
+  return end;
 }
 
 StopSignals::StopSignals() {

@@ -3,6 +3,7 @@
 
 #include "node/base/clock.h"
 #include "node/base/result.h"
+#include "node/cli/demo_report.h"
 
 #include <sys/types.h>
 
@@ -53,6 +54,11 @@ class DemoNode {
   std::string partial_;
   std::optional<int> exit_status_;
 };
+
+// How a node ended, from its folder: `status` is the last one that it was asked for, and the one
+// that it left behind, if any, is newer; `last_words` the last line that it printed.
+[[nodiscard]] DemoEnd end_of(const DemoNode& node, std::string status,
+                             const std::string& last_words);
 
 // SIGINT and SIGTERM as something to poll; restored by the destructor.
 class StopSignals {

@@ -14,14 +14,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-double number(const Json& status, const char* group, const char* field) {
-  if (!status.is_object()) return 0;
-  const auto part = status.find(group);
-  if (part == status.end() || !part->is_object()) return 0;
-  const auto value = part->find(field);
-  return value != part->end() && value->is_number() ? value->get<double>() : 0;
-}
-
 std::string show_time(double seconds_left) {
   const auto whole = static_cast<std::uint64_t>(std::max(0.0, seconds_left));
   return whole >= 60 ? fmt::format("{}m{:02}s", whole / 60, whole % 60) : fmt::format("{}s", whole);
@@ -33,6 +25,14 @@ std::string show_megabytes(double bytes) {
 }
 
 }  // namespace
+
+double status_number(const Json& status, const char* group, const char* field) {
+  if (!status.is_object()) return 0;
+  const auto part = status.find(group);
+  if (part == status.end() || !part->is_object()) return 0;
+  const auto value = part->find(field);
+  return value != part->end() && value->is_number() ? value->get<double>() : 0;
+}
 
 std::optional<std::string> demo_progress_line(const std::vector<std::string>& statuses) {
   double share = 0;
@@ -50,15 +50,16 @@ std::optional<std::string> demo_progress_line(const std::vector<std::string>& st
       continue;
     }
     ++answered;
-    share = std::max(share, number(status, "progress", "share"));
-    samples = std::max(samples, number(status, "progress", "swarm_samples"));
-    budget = std::max(budget, number(status, "progress", "budget_samples"));
-    left = std::max(left, number(status, "progress", "left_s"));
-    speed += number(status, "train", "images_per_second");
+    share = std::max(share, status_number(status, "progress", "share"));
+    samples = std::max(samples, status_number(status, "progress", "swarm_samples"));
+    budget = std::max(budget, status_number(status, "progress", "budget_samples"));
+    left = std::max(left, status_number(status, "progress", "left_s"));
+    speed += status_number(status, "train", "images_per_second");
     if (const auto found = status.find("disagreement_ratio");
         found != status.end() && found->is_number())
       disagreement = std::max(disagreement, found->get<double>());
-    steps += fmt::format("{}{:.0f}", steps.empty() ? "" : "/", number(status, "progress", "step"));
+    steps += fmt::format("{}{:.0f}", steps.empty() ? "" : "/",
+                         status_number(status, "progress", "step"));
   }
   if (answered == 0) return std::nullopt;
   std::string line = fmt::format("progress {:.1f}%  samples {:.0f}", share * 100, samples);
@@ -77,14 +78,14 @@ std::string demo_summary(const std::vector<DemoEnd>& ends) {
   double steps = 0;
   for (const auto& end : ends) {
     const auto status = Json::parse(end.status, nullptr, false);
-    const double own_steps = number(status, "progress", "step");
-    const double own_sent = number(status, "traffic", "bytes_sent");
-    const double accuracy = number(status, "eval", "accuracy_ratio");
-    parameters = std::max(parameters, number(status, "model", "parameters"));
+    const double own_steps = status_number(status, "progress", "step");
+    const double own_sent = status_number(status, "traffic", "bytes_sent");
+    const double accuracy = status_number(status, "eval", "accuracy_ratio");
+    parameters = std::max(parameters, status_number(status, "model", "parameters"));
     sent += own_sent;
     steps += own_steps;
     out += fmt::format("{:<8} {:>5} {:>8.0f} {:>9.0f} {:>9} {:>12} {:>14}\n", end.name,
-                       end.exit_status, own_steps, number(status, "progress", "samples"),
+                       end.exit_status, own_steps, status_number(status, "progress", "samples"),
                        accuracy > 0 ? fmt::format("{:.1f} %", accuracy * 100) : "-",
                        show_megabytes(own_sent),
                        own_steps > 0 ? show_megabytes(own_sent / own_steps) : "-");

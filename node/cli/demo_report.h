@@ -18,6 +18,10 @@ struct DemoEnd {
   std::string reason;  // its last words, for one that failed
 };
 
+// The number status.group.field of a `status --json`; 0 where there is none.
+[[nodiscard]] double status_number(const nlohmann::json& status, const char* group,
+                                   const char* field);
+
 // One line about all nodes while they train; nothing before any of them answered. `statuses` are
 // texts of `status --json`, empty for a node that did not answer.
 [[nodiscard]] std::optional<std::string> demo_progress_line(

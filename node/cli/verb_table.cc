@@ -59,15 +59,24 @@ constexpr std::array<VerbFlag, 5> kDataFlags{
      {"--form", "jpeg|raw", "Encoded images, or pixels that need no decoding (pack)."},
      {"--quality", "N", "Of JPEG, 1 to 100 (pack); without it 90."}}};
 
-constexpr std::array<VerbFlag, 8> kBenchFlags{
+constexpr std::array<VerbFlag, 13> kBenchFlags{
     {kJson,
      {"--n", "N", "Values of the vector (codec, optim, round); without it ResNet-50's."},
      {"--level", "L", "One level of the ladder, L0 to L6 (codec, round); without it all, or L2."},
      {"--isa", "ISA", "scalar, avx2 or avx512 (codec); without it the widest."},
      {"--bytes", "N", "Bytes of the attachment each way (wire); without it ResNet-50's in fp32."},
      {"--classes", "N", "Classes of the model (step); without it 1,000."},
-     {"--steps", "N", "Steps (step) or batches (data) of one repeat; without it 3 or 16."},
-     {"--repeats", "N", "How often each figure is measured; medians and quartiles are shown."}}};
+     {"--steps", "N",
+      "Steps (step, swarm) or batches (data) of one repeat; without it 3, 50 or 16."},
+     {"--repeats", "N", "How often each figure is measured; medians and quartiles are shown."},
+     {"--nodes", "N", "Nodes on this machine (swarm); without it 8."},
+     {"--gossip", "on|off", "off: each node is a swarm of its own (swarm)."},
+     {"--fault", "none|slow|stop|kill",
+      "What happens to the last node (swarm): it runs a quarter of the time, and the others are "
+      "measured; or it is stopped for 10 s or killed after them, and the first one's longest pause "
+      "is shown."},
+     {"--pin", "", "Node k stays on the k-th core (swarm)."},
+     {"--finish", "", "Ends with the final consensus, and says how long that took (swarm)."}}};
 
 constexpr std::size_t kAny = kMaxJoinAddresses;
 
@@ -99,7 +108,7 @@ constexpr std::array kVerbs{
     Verb{"data", "scan|verify|pack",
          "Count the images of --data, find the unreadable ones, or pack them into one file.",
          KeyFlags::all, kDataFlags, 1, 1, &verbs::data},
-    Verb{"bench", "step|optim|codec|wire|round|data",
+    Verb{"bench", "step|optim|codec|wire|round|swarm|data",
          "Measure one part of the program on this machine.", KeyFlags::all, kBenchFlags, 1, 1,
          &verbs::bench},
     Verb{"invite", "",

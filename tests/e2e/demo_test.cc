@@ -59,6 +59,45 @@ TEST_SUITE("e2e/demo") {
     CHECK(result.at("consensus").at("of") == 3);
   }
 
+  TEST_CASE("a bench of whole nodes measures them, and leaves neither processes nor files") {
+    const TempDir dir;
+    const auto bench = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> words{starling_binary(),
+                                     "bench",
+                                     "swarm",
+                                     "--nodes",
+                                     "3",
+                                     "--steps",
+                                     "4",
+                                     "--repeats",
+                                     "1",
+                                     "--json",
+                                     "--data",
+                                     "synthetic:size=16,channels=1"};
+      words.insert(words.end(), more.begin(), more.end());
+      const auto finished = run_to_end(words, 300s);
+      INFO(finished.out << finished.err);
+      REQUIRE(finished.status == 0);
+      // "starting 3 nodes in FOLDER"
+      const std::string before = " nodes in ";
+      const auto at = finished.err.find(before) + before.size();
+      CHECK_FALSE(fs::exists(finished.err.substr(at, finished.err.find('\n', at) - at)));
+      return nlohmann::json::parse(finished.out);
+    };
+
+    const auto together = bench({"--finish"});
+    CHECK(together.at("images_per_s").at("median") > 0);
+    CHECK(together.at("bytes_per_step").at("median") > 0);
+    CHECK(together.at("consensus_s") > 0);
+
+    const auto alone = bench({"--gossip", "off"});
+    CHECK(alone.at("images_per_s").at("median") > 0);
+    CHECK(alone.at("bytes_per_step").at("median") == 0);
+
+    const auto killed = bench({"--fault", "kill"});
+    CHECK(killed.at("longest_pause_ms") > 0);
+  }
+
   TEST_CASE("a node alone ends with a certificate of one and never trains again in that folder") {
     const TempDir dir;
     const std::vector<std::string> arguments{"--data",  "synthetic:size=16,channels=1",

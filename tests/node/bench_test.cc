@@ -16,7 +16,7 @@ namespace {
 
 int measure(const Arguments& arguments, const Terminal& terminal) {
   const std::array table{bench::kCodecBench, bench::kOptimBench, bench::kDataBench,
-                         bench::kWireBench, bench::kRoundBench};
+                         bench::kWireBench,  bench::kRoundBench, bench::kSwarmBench};
   return bench::carry_out(table, arguments, terminal);
 }
 
@@ -149,6 +149,12 @@ TEST_SUITE("node/bench") {
                             {"bench", "round", "--n", "0"},
                             {"bench", "round", "--repeats", "501"},
                             {"bench", "round", "--bytes", "5"},
+                            {"bench", "swarm", "--nodes", "0"},
+                            {"bench", "swarm", "--gossip", "maybe"},
+                            {"bench", "swarm", "--fault", "flood"},
+                            {"bench", "swarm", "--nodes", "1", "--fault", "stop"},
+                            {"bench", "swarm", "--gossip", "off", "--finish"},
+                            {"bench", "swarm", "--level", "L2"},
                             {"bench", "quantum"},
                             {"bench"}})
       (void)refusal_of(&measure, words);

@@ -9,7 +9,6 @@ of two each process sends the vector once: `bytes_sent` says that, headers not c
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -37,12 +36,6 @@ def take_part(options):
     dist.destroy_process_group()
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
@@ -56,7 +49,7 @@ def main():
     if options.rank is not None:
         return take_part(options)
 
-    again = [sys.executable, *sys.argv, "--port", str(free_port())]
+    again = [sys.executable, *sys.argv, "--port", str(measured.free_port())]
     where = [["ip", "netns", "exec", name] for name in options.namespaces] if options.namespaces else [[], []]
     both = [subprocess.Popen([*prefix, *again, "--rank", str(rank)], stdout=subprocess.PIPE, text=True) for rank, prefix in enumerate(where)]
     printed = [process.communicate()[0] for process in both]

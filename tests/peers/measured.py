@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import resource
+import socket
 import sys
 import time
 
@@ -18,6 +19,13 @@ def cpu_seconds():
     """User and system time of this process, all threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
+
+
+def free_port():
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 class Repeats:

@@ -1,0 +1,279 @@
+#include "node/bench/swarm_nodes.h"
+
+#include "node/cli/demo_report.h"
+#include "node/control/caller.h"
+#include "node/printable.h"
+#include "node/state_dir.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+namespace starling::node::bench {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Duration kStartLimit = std::chrono::minutes(10);
+constexpr Duration kStepLimit = std::chrono::minutes(5);
+constexpr Duration kFinishLimit = std::chrono::minutes(10);
+constexpr Duration kPatience = std::chrono::seconds(2);
+// How often a node is asked while its next step is awaited, and while many are.
+constexpr Duration kFine = std::chrono::milliseconds(4);
+constexpr Duration kCoarse = std::chrono::milliseconds(200);
+// A slow node runs for the first of every four of these.
+constexpr Duration kSlowTick = std::chrono::milliseconds(20);
+
+// User and system time of all its threads; 0 if it is gone.
+double cpu_seconds_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  // The name is in brackets and may hold anything; user and system time are fields 14 and 15.
+  const auto after_name = text.rfind(')');
+  if (after_name == std::string::npos) return 0;
+  std::istringstream rest(text.substr(after_name + 1));
+  std::string skipped;
+  for (int field = 3; field < 14; ++field) rest >> skipped;
+  double user = 0;
+  double system = 0;
+  rest >> user >> system;
+  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+// Those that this process may run on.
+std::vector<std::size_t> cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<std::size_t> found;
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return found;
+  for (std::size_t core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &set)) found.push_back(core);
+  return found;
+}
+
+}  // namespace
+
+Result<void> SwarmNodes::start_one(std::size_t number) {
+  const auto name = fmt::format("node-{}", number + 1);
+  const auto dir = options_.dir / name;
+  std::vector<std::string> words{"run",         "--dir", dir.string(), "--listen",
+                                 "127.0.0.1:0", "--ui",  "none"};
+  if (options_.gossip && number > 0) {
+    const auto first = nodes_.front().node->dir();
+    const auto address = read_whole(first / "address", 512);
+    if (!address) return fail(address.error());
+    words.insert(words.end(), {"--peer", address->substr(0, address->find('\n')), "--secret-file",
+                               (first / "secret").string()});
+  }
+  words.insert(words.end(), options_.words.begin(), options_.words.end());
+  TRY(nodes_[number].node, DemoNode::start(name, dir, words));
+  return {};
+}
+
+Result<void> SwarmNodes::wait_for(const fs::path& file, std::size_t number) {
+  const auto limit = clock_.now() + kStartLimit;
+  std::error_code error;
+  while (!fs::exists(file, error)) {
+    if (clock_.now() > limit)
+      return fail(Errc::timed_out, Doing::starting,
+                  fmt::format("node-{} did not start: see its log in {}", number + 1,
+                              options_.dir.string()));
+    TRY_VOID(turn(kFine));
+  }
+  return {};
+}
+
+Result<void> SwarmNodes::start(std::uint64_t steps) {
+  const TimePoint begin = clock_.now();
+  TRY_VOID(start_one(0));
+  TRY_VOID(wait_for(nodes_.front().node->dir() / "address", 0));
+  listening_s_ = seconds(clock_.now() - begin);
+  const auto limit = begin + kStartLimit;
+  for (auto first = look(0); !first || first->step < 1; first = look(0)) {
+    if (clock_.now() > limit)
+      return fail(Errc::timed_out, Doing::starting,
+                  fmt::format("node-1 trains no step: see its log in {}", options_.dir.string()));
+    TRY_VOID(turn(kFine));
+  }
+  first_step_s_ = seconds(clock_.now() - begin);
+  for (std::size_t number = 1; number < nodes_.size(); ++number) TRY_VOID(start_one(number));
+  for (std::size_t number = 0; number < nodes_.size(); ++number) {
+    const bool alone = !options_.gossip || nodes_.size() == 1;
+    for (auto seen = look(number);
+         !seen || seen->step < static_cast<double>(steps) || (!alone && seen->exchanges < 1);
+         seen = look(number)) {
+      if (clock_.now() > limit)
+        return fail(Errc::timed_out, Doing::starting,
+                    fmt::format("node-{} did not get under way: see its log in {}", number + 1,
+                                options_.dir.string()));
+      TRY_VOID(turn(kCoarse));
+    }
+    if (options_.pinned) pin(number);
+  }
+  return {};
+}
+
+Result<void> SwarmNodes::turn(Duration wait) {
+  (void)::poll(nullptr, 0, static_cast<int>(wait / std::chrono::milliseconds(1)));
+  for (auto& process : nodes_) {
+    if (!process.node) continue;
+    const bool running = process.node->running();
+    process.node->read_lines([&](const std::string& line) {
+      if (!line.empty()) process.last_words = line;
+    });
+    if (!running && !process.ends)
+      return fail(
+          Errc::io_failed, Doing::training,
+          fmt::format("{} ended with exit {}: {}", process.node->name(),
+                      process.node->exit_status().value_or(1), printable(process.last_words)));
+  }
+  return {};
+}
+
+std::optional<nlohmann::json> SwarmNodes::status(std::size_t number) {
+  const auto answer = ask_node(nodes_[number].node->dir(), StatusRequest{}, kPatience);
+  if (!answer) return std::nullopt;
+  auto json = nlohmann::json::parse(*answer, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  return json;
+}
+
+std::optional<NodeReading> SwarmNodes::look(std::size_t number) {
+  const auto seen = status(number);
+  if (!seen) return std::nullopt;
+  return NodeReading{.at = clock_.now(),
+                     .step = status_number(*seen, "progress", "step"),
+                     .cpu_s = cpu_seconds_of(nodes_[number].node->pid()),
+                     .bytes_sent = status_number(*seen, "traffic", "bytes_sent"),
+                     .exchanges = status_number(*seen, "traffic", "exchanges"),
+                     .rss_bytes = status_number(*seen, "host", "rss_bytes"),
+                     .batch = status_number(*seen, "train", "batch")};
+}
+
+Result<NodeReading> SwarmNodes::at_next_step(std::size_t number) {
+  const auto limit = clock_.now() + kStepLimit;
+  std::optional<double> before;
+  while (clock_.now() < limit) {
+    if (const auto seen = look(number)) {
+      if (before && seen->step > *before) return *seen;
+      before = seen->step;
+    }
+    TRY_VOID(turn(kFine));
+  }
+  return fail(Errc::timed_out, Doing::training,
+              fmt::format("node-{} trains no step any more: see its log in {}", number + 1,
+                          options_.dir.string()));
+}
+
+Result<std::vector<NodeReading>> SwarmNodes::read(std::size_t count) {
+  std::vector<NodeReading> readings;
+  for (std::size_t number = 0; number < count; ++number) {
+    TRY(readings.emplace_back(), at_next_step(number));
+  }
+  return readings;
+}
+
+Result<void> SwarmNodes::wait_steps(const std::vector<NodeReading>& since, std::uint64_t steps) {
+  for (std::size_t number = 0; number < since.size(); ++number) {
+    const auto limit = clock_.now() + kStepLimit * static_cast<std::int64_t>(steps);
+    for (auto seen = look(number);
+         !seen || seen->step < since[number].step + static_cast<double>(steps);
+         seen = look(number)) {
+      if (clock_.now() > limit)
+        return fail(Errc::timed_out, Doing::training,
+                    fmt::format("node-{} does not get on: see its log in {}", number + 1,
+                                options_.dir.string()));
+      TRY_VOID(turn(kCoarse));
+    }
+  }
+  return {};
+}
+
+Result<double> SwarmNodes::longest_pause_s(std::size_t number, Duration time) {
+  TRY(NodeReading last, at_next_step(number));
+  const auto until = clock_.now() + time;
+  double longest = 0;
+  while (clock_.now() < until) {
+    if (const auto seen = look(number)) {
+      longest = std::max(longest, seconds(seen->at - last.at));
+      if (seen->step > last.step) last = *seen;
+    }
+    TRY_VOID(turn(kFine));
+  }
+  return longest;
+}
+
+void SwarmNodes::slow(std::size_t number) {
+  slowness_ = std::jthread([pid = nodes_[number].node->pid()](const std::stop_token& token) {
+    const timespec tick{0, std::chrono::nanoseconds(kSlowTick).count()};
+    for (int turn = 0; !token.stop_requested(); turn = (turn + 1) % 4) {
+      if (turn <= 1) ::kill(pid, turn == 0 ? SIGCONT : SIGSTOP);
+      (void)::nanosleep(&tick, nullptr);
+    }
+    ::kill(pid, SIGCONT);
+  });
+}
+
+void SwarmNodes::stop(std::size_t number) {
+  nodes_[number].stopped = true;
+  nodes_[number].node->signal(SIGSTOP);
+}
+
+void SwarmNodes::kill(std::size_t number) {
+  nodes_[number].ends = true;
+  nodes_[number].node->signal(SIGKILL);
+}
+
+void SwarmNodes::resume() {
+  slowness_ = {};
+  for (auto& process : nodes_)
+    if (std::exchange(process.stopped, false)) process.node->signal(SIGCONT);
+}
+
+void SwarmNodes::pin(std::size_t number) const {
+  const auto places = cores();
+  if (places.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(places[number % places.size()], &set);
+  std::error_code error;
+  for (const auto& task :
+       fs::directory_iterator(fmt::format("/proc/{}/task", nodes_[number].node->pid()), error))
+    (void)::sched_setaffinity(std::atoi(task.path().filename().c_str()), sizeof(set), &set);
+}
+
+Result<double> SwarmNodes::finish() {
+  for (auto& process : nodes_) process.ends = true;
+  const TimePoint begin = clock_.now();
+  // The answer comes with the end; nobody waits for it here.
+  (void)ask_node(nodes_.front().node->dir(), FinishRequest{}, kPatience);
+  const auto running = [](const Process& process) { return process.node->running(); };
+  while (std::ranges::any_of(nodes_, running)) {
+    if (clock_.now() > begin + kFinishLimit)
+      return fail(Errc::timed_out, Doing::agreeing,
+                  fmt::format("no final consensus: see the logs in {}", options_.dir.string()));
+    TRY_VOID(turn(kFine));
+  }
+  const double took = seconds(clock_.now() - begin);
+  std::vector<DemoEnd> ends;
+  for (const auto& process : nodes_) ends.push_back(end_of(*process.node, {}, process.last_words));
+  const auto verdict = demo_verdict(ends);
+  if (verdict.exit_code != 0)
+    return fail(Errc::replicas_differ, Doing::agreeing,
+                fmt::format("the replicas differ or nodes failed: {}",
+                            verdict.line.empty() ? demo_summary(ends) : verdict.line));
+  return took;
+}
+
+}  // namespace starling::node::bench

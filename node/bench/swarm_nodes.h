@@ -1,0 +1,101 @@
+// SwarmNodes: the processes that `starling bench swarm` measures.
+#pragma once
+
+#include "node/base/clock.h"
+#include "node/base/result.h"
+#include "node/cli/demo_nodes.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace starling::node::bench {
+
+// One look at a node, at the moment after one of its steps.
+struct NodeReading {
+  TimePoint at;
+  double step = 0;
+  double cpu_s = 0;  // all threads since its start
+  double bytes_sent = 0;
+  double exchanges = 0;
+  double rss_bytes = 0;
+  double batch = 0;
+};
+
+// Real nodes on loopback, numbered from 0, in folders DIR/node-K with K from 1.
+//
+// Owned by the bench; one thread. The destructor kills what still runs. Errors of what waits:
+// io_failed where a node ended by itself, with its last words; timed_out.
+class SwarmNodes {
+ public:
+  struct Options {
+    std::filesystem::path dir;
+    std::vector<std::string> words;  // what every node is told
+    std::size_t count = 0;
+    bool gossip = true;   // false: every node is a swarm of its own
+    bool pinned = false;  // node k stays on the (k mod n)-th of the n usable cores
+  };
+
+  explicit SwarmNodes(Options options) : options_(std::move(options)), nodes_(options_.count) {}
+  ~SwarmNodes() { resume(); }
+  SwarmNodes(const SwarmNodes&) = delete;
+  SwarmNodes& operator=(const SwarmNodes&) = delete;
+
+  // Starts all, and waits until every one has trained `steps` and, with gossip, taken part in an
+  // exchange.
+  [[nodiscard]] Result<void> start(std::uint64_t steps);
+  // What the first node needed, from its start to its address being known and to its first step.
+  [[nodiscard]] double listening_s() const { return listening_s_; }
+  [[nodiscard]] double first_step_s() const { return first_step_s_; }
+
+  // A reading of each of the first `count` nodes, each at the end of a step of its own.
+  [[nodiscard]] Result<std::vector<NodeReading>> read(std::size_t count);
+  // Until each of these has trained `steps` more than its reading says.
+  [[nodiscard]] Result<void> wait_steps(const std::vector<NodeReading>& since, std::uint64_t steps);
+  // The longest time between two changes of the node's step, as a look each few milliseconds sees
+  // it, while it trains for so long.
+  [[nodiscard]] Result<double> longest_pause_s(std::size_t number, Duration time);
+
+  // What happens to a node. A slow one is stopped for three quarters of the time.
+  void slow(std::size_t number);
+  void stop(std::size_t number);
+  void kill(std::size_t number);
+  // Ends slowness and stops.
+  void resume();
+
+  // Asks for the final consensus: seconds from the request until the last node has ended.
+  // Errors:  also replicas_differ, if the nodes did not end with one hash.
+  [[nodiscard]] Result<double> finish();
+
+ private:
+  struct Process {
+    std::unique_ptr<DemoNode> node;
+    std::string last_words;
+    bool ends = false;  // it may end
+    bool stopped = false;
+  };
+
+  [[nodiscard]] Result<void> start_one(std::size_t number);
+  [[nodiscard]] Result<void> wait_for(const std::filesystem::path& file, std::size_t number);
+  // Listens to all, and complains about one that ended.
+  [[nodiscard]] Result<void> turn(Duration wait);
+  [[nodiscard]] std::optional<nlohmann::json> status(std::size_t number);
+  [[nodiscard]] std::optional<NodeReading> look(std::size_t number);
+  [[nodiscard]] Result<NodeReading> at_next_step(std::size_t number);
+  void pin(std::size_t number) const;
+
+  Options options_;
+  std::vector<Process> nodes_;
+  std::jthread slowness_;
+  SteadyClock clock_;
+  double listening_s_ = 0;
+  double first_step_s_ = 0;
+};
+
+}  // namespace starling::node::bench

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Training by torch.nn.parallel.DistributedDataParallel over gloo, one process a node: images a second of all, and what a slow, stopped or dead node
+does to the others. The same figures as `starling bench swarm`.
+
+Every process draws four batches before the clock starts; eager mode at its best settings (channels_last, fused SGD, denormals flushed). A window is a
+number of steps of every process; `bytes_per_step` is what a ring all-reduce sends for the gradients, headers not counted. `--alone` leaves the all-reduce
+out: what the same processes do without each other.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import measured
+from figures import spread
+
+WARM_UP_STEPS = 5
+FAULT_S = 10
+SLOW_TICK_S = 0.02  # a slow node runs for the first of every four of these
+
+
+def trainer(options, dist):
+    """A function that trains one step."""
+    import torch
+    import torchvision
+    torch.set_num_threads(options.threads)
+    torch.set_flush_denormal(True)
+    model = getattr(torchvision.models, options.model)(num_classes=options.classes).to(memory_format=torch.channels_last).train()
+    if dist:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-5, fused=True)
+    batches = [(torch.randn(options.batch, 3, options.img, options.img).to(memory_format=torch.channels_last),
+                torch.randint(options.classes, (options.batch,))) for _ in range(4)]
+    number = 0
+
+    def step():
+        nonlocal number
+        images, labels = batches[number % len(batches)]
+        number += 1
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bf16"):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def take_part(options):
+    """One of the processes: prints a line after each step until it is killed, or cannot go on."""
+    import torch
+    import torch.distributed as dist
+    if options.pin:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[options.rank % len(cores)]})
+    if not options.alone:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{options.port}", rank=options.rank, world_size=options.nodes)
+    step = trainer(options, None if options.alone else dist)
+    print(json.dumps({"version": torch.__version__}), flush=True)
+    while True:
+        step()
+        print(json.dumps({"at": time.monotonic(), "cpu": measured.cpu_seconds()}), flush=True)
+
+
+class Node:
+    """A process that trains, and the times at which its steps ended."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.version = None
+        self.steps = []
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            said = json.loads(line)
+            if "version" in said:
+                self.version = said["version"]
+            else:
+                self.steps.append((said["at"], said["cpu"]))
+
+    def wait(self, count):
+        while len(self.steps) < count:
+            if self.process.poll() is not None:
+                raise SystemExit(f"torch_ddp: a process ended with {self.process.returncode}")
+            time.sleep(0.05)
+
+
+def slow_down(node, done):
+    while not done.is_set():
+        node.process.send_signal(signal.SIGCONT)
+        time.sleep(SLOW_TICK_S)
+        node.process.send_signal(signal.SIGSTOP)
+        time.sleep(3 * SLOW_TICK_S)
+    node.process.send_signal(signal.SIGCONT)
+
+
+def window_of(nodes, options):
+    """Rates and costs of so many further steps of each node."""
+    begins = [len(node.steps) for node in nodes]
+    for node, begin in zip(nodes, begins):
+        node.wait(begin + options.steps)
+    images_per_s, step_ms, cpu_ms = 0.0, 0.0, 0.0
+    for node, begin in zip(nodes, begins):
+        (began_at, began_cpu), (ended_at, ended_cpu) = node.steps[begin - 1], node.steps[begin + options.steps - 1]
+        images_per_s += options.steps * options.batch / (ended_at - began_at)
+        step_ms = max(step_ms, 1e3 * (ended_at - began_at) / options.steps)
+        cpu_ms += 1e3 * (ended_cpu - began_cpu) / options.steps / len(nodes)
+    return images_per_s, step_ms, cpu_ms
+
+
+def longest_pause_ms(nodes, fault):
+    """Of the first node, after the last one was stopped or killed; a node that trains no more pauses for as long as one looks."""
+    begin = time.monotonic()
+    nodes[-1].process.send_signal(signal.SIGSTOP if fault == "stop" else signal.SIGKILL)
+    time.sleep(FAULT_S)
+    nodes[-1].process.send_signal(signal.SIGCONT)
+    times = [begin, *(at for at, _ in nodes[0].steps if at > begin), begin + FAULT_S]
+    return 1e3 * max(later - earlier for earlier, later in zip(times, times[1:]))
+
+
+def figures_of(nodes, options):
+    for node in nodes:
+        node.wait(WARM_UP_STEPS)
+    watched, done = nodes, threading.Event()
+    if options.fault == "slow":
+        watched = nodes[:-1]
+        threading.Thread(target=slow_down, args=(nodes[-1], done), daemon=True).start()
+    windows = [window_of(watched, options) for _ in range(options.repeats)]
+    done.set()
+    rates, steps, cpus = zip(*windows)
+    sent = 0 if options.alone else 2 * (options.nodes - 1) / options.nodes * 4 * parameters_of(options)
+    figures = {"images_per_s": spread(rates), "step_ms": spread(steps), "cpu_ms": spread(cpus), "bytes_per_step": sent}
+    if options.fault in ("stop", "kill"):
+        figures["longest_pause_ms"] = longest_pause_ms(nodes, options.fault)
+    return figures
+
+
+def parameters_of(options):
+    import torchvision
+    model = getattr(torchvision.models, options.model)(num_classes=options.classes)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--model", default="resnet18")
+    parser.add_argument("--img", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default="fp32")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--fault", choices=["none", "slow", "stop", "kill"], default="none")
+    parser.add_argument("--pin", action="store_true", help="node k stays on the k-th core")
+    parser.add_argument("--alone", action="store_true", help="no all-reduce")
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank is not None:
+        return take_part(options)
+
+    again = [sys.executable, *sys.argv, "--port", str(measured.free_port())]
+    nodes = [Node([*again, "--rank", str(rank)]) for rank in range(options.nodes)]
+    try:
+        figures = figures_of(nodes, options)
+    finally:
+        for node in nodes:
+            node.process.kill()
+    measured.print_report("torch DDP over gloo", nodes[0].version, options, figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
