@@ -173,14 +173,14 @@ Result<Json> measure_in(const fs::path& dir, const SwarmBench& options, const Ar
                  << std::flush;
   }
   Json figures = windows.json();
-  figures["listening_s"] = rounded(nodes.listening_s());
-  figures["first_step_s"] = rounded(nodes.first_step_s());
+  figures["listening_ms"] = rounded(1e3 * nodes.listening_s());
+  figures["first_step_ms"] = rounded(1e3 * nodes.first_step_s());
   if (options.fault == "stop" || options.fault == "kill") {
     TRY(figures["longest_pause_ms"], carry_out_fault(options, nodes));
   }
   if (options.finish) {
     TRY(const double took_s, nodes.finish());
-    figures["consensus_s"] = rounded(took_s);
+    figures["consensus_ms"] = rounded(1e3 * took_s);
   }
   return figures;
 }

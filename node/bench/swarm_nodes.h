@@ -69,7 +69,8 @@ class SwarmNodes {
   // Ends slowness and stops.
   void resume();
 
-  // Asks for the final consensus: seconds from the request until the last node has ended.
+  // Asks for the final consensus and waits for the ends: seconds from the request until the last
+  // node had its certificate and the model on disk.
   // Errors:  also replicas_differ, if the nodes did not end with one hash.
   [[nodiscard]] Result<double> finish();
 

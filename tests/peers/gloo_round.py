@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""All-reduce of one vector of ResNet-50's size between two processes by torch.distributed over gloo: milliseconds a round, CPU of each process.
+"""All-reduce of one vector of ResNet-50's size between processes by torch.distributed over gloo: milliseconds a round, CPU of each process.
 
-Every process draws fresh numbers and passes a barrier before a round, outside the clock; a round lasts until the slower process has its sum. In a ring
-of two each process sends the vector once: `bytes_sent` says that, headers not counted.
+Every process draws fresh numbers and passes a barrier before a round, outside the clock; a round lasts until the slowest process has its sum. In a ring
+of n each process sends the vector 2 (n - 1) / n times: `bytes_sent` says that, headers not counted.
 `--namespaces A B` starts each process in a network namespace of its own; --address is then what B can dial A at, on --interface.
 """
 
@@ -19,12 +19,12 @@ WARM_UPS = 2
 
 
 def take_part(options):
-    """One of the two processes: prints its rounds as rows of (wall ms, CPU ms)."""
+    """One of the processes: prints its rounds as rows of (wall ms, CPU ms)."""
     os.environ["GLOO_SOCKET_IFNAME"] = options.interface
     import torch
     import torch.distributed as dist
     torch.set_num_threads(options.threads)
-    dist.init_process_group("gloo", init_method=f"tcp://{options.address}:{options.port}", rank=options.rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"tcp://{options.address}:{options.port}", rank=options.rank, world_size=options.processes)
     x = torch.empty(measured.RESNET50_PARAMETERS)
     rounds = measured.Repeats()
     for repeat in range(-WARM_UPS, options.repeats):
@@ -38,6 +38,7 @@ def take_part(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--namespaces", nargs=2, metavar=("A", "B"))
@@ -50,17 +51,20 @@ def main():
         return take_part(options)
 
     again = [sys.executable, *sys.argv, "--port", str(measured.free_port())]
-    where = [["ip", "netns", "exec", name] for name in options.namespaces] if options.namespaces else [[], []]
-    both = [subprocess.Popen([*prefix, *again, "--rank", str(rank)], stdout=subprocess.PIPE, text=True) for rank, prefix in enumerate(where)]
-    printed = [process.communicate()[0] for process in both]
-    if any(process.returncode != 0 for process in both):
-        return f"gloo_round: the two processes ended with {[process.returncode for process in both]}"
-    mine, their = (json.loads(text) for text in printed)
-    rounds = list(zip(mine["rows"], their["rows"]))
-    measured.print_report("torch.distributed gloo", mine["version"], options, {
-        "round_ms": spread([max(a[0], b[0]) for a, b in rounds]),
-        "cpu_ms": spread([(a[1] + b[1]) / 2 for a, b in rounds]),
-        "bytes_sent": 4 * measured.RESNET50_PARAMETERS})
+    where = [["ip", "netns", "exec", name] for name in options.namespaces] if options.namespaces else [[]] * options.processes
+    if len(where) != options.processes:
+        parser.error("--namespaces is for two processes")
+    all_of = [subprocess.Popen([*prefix, *again, "--rank", str(rank)], stdout=subprocess.PIPE, text=True) for rank, prefix in enumerate(where)]
+    printed = [process.communicate()[0] for process in all_of]
+    if any(process.returncode != 0 for process in all_of):
+        return f"gloo_round: the processes ended with {[process.returncode for process in all_of]}"
+    reports = [json.loads(text) for text in printed]
+    rounds = list(zip(*(report["rows"] for report in reports)))
+    n = options.processes
+    measured.print_report("torch.distributed gloo", reports[0]["version"], options, {
+        "round_ms": spread([max(wall for wall, _ in each) for each in rounds]),
+        "cpu_ms": spread([sum(cpu for _, cpu in each) / n for each in rounds]),
+        "bytes_sent": round(2 * (n - 1) / n * 4 * measured.RESNET50_PARAMETERS)})
 
 
 if __name__ == "__main__":

@@ -42,6 +42,44 @@ def averaging(name, level, where, bars, megabits=None):
         megabits=megabits)
 
 
+# What `starling bench swarm` and torch_ddp.py both print.
+def swarms(name, what, ours, peer, figures, needs=(), megabits=None):
+    """Two commands that print the figures of whole swarms. `figures` are (suffix, what, unit, field, more is better, bar, goal)."""
+    prefix = "ip netns exec {namespace} " if megabits else ""
+    return Comparison(
+        prefix + ours, prefix + peer,
+        tuple(Figure(name + suffix, f"{what}: {kind}" if not suffix else kind, unit, field, field, more, bar, goal)
+              for suffix, kind, unit, field, more, bar, goal in figures),
+        needs, KEEPS_PAGES if "torch_ddp" in peer else (), megabits)
+
+
+def against_ddp(name, what, flags, bars, ours_flags="", peer_flags=""):
+    bar, goal = bars
+    return swarms(name, what, f"{{starling}} bench swarm {flags} {ours_flags} --json", f"{{python}} {{peers}}/torch_ddp.py {flags} {peer_flags}",
+                  (("", "images a second of all", "img/s", "images_per_s", True, bar, goal),
+                   (".bytes", "the same, bytes a node sends in a step", "B", "bytes_per_step", False, 60, None)), TORCH)
+
+
+def with_and_without(name, what, flags, bars, field=("images a second of all", "img/s", "images_per_s", True), megabits=None):
+    """Gossip on against gossip off, and beside it DDP against its processes alone."""
+    bar, goal = bars
+    ours = f"{{starling}} bench swarm {flags} --json"
+    ddp = f"{{python}} {{peers}}/torch_ddp.py {flags}"
+    kind, unit, name_of, more = field
+    return (swarms(name, what, ours, ours + " --gossip off", (("", kind, unit, name_of, more, bar, goal),), megabits=megabits),
+            swarms(f"{name}.ddp", f"DDP over gloo: {what}", ddp, ddp + " --alone", (("", kind, unit, name_of, more, None, None),), TORCH, megabits))
+
+
+def slowed(name, what, command, needs, bars):
+    bar, goal = bars
+    return swarms(name, what, f"{command} --fault slow", command, (("", "a step of the other one", "ms", "step_ms", False, bar, goal),), needs)
+
+
+TORCH = ("torch", "torchvision")
+NODES18 = "--model resnet18 --img 32 --batch 32 --precision fp32 --threads 1 --steps 50 --repeats 1"
+NODES50 = "--model resnet50 --img 224 --batch 8 --precision bf16 --threads 1 --steps 4 --repeats 1"
+PINNED = f"--nodes 2 --pin {NODES18}"
+
 RESNET50 = "ResNet-50, 224 px, batch 16, bf16"
 RESNET50_FLAGS = "--model resnet50 --img 224 --batch 16 --precision bf16 --steps 2 --repeats 2"
 RESNET18 = "ResNet-18, 32 px, batch 64, fp32"
@@ -71,4 +109,40 @@ COMPARISONS = (
     averaging("C7.L1", "L1", "loopback", ((None, None), 190)),
     averaging("C7.1g", "L2", "1 Gbit/s", ((10, 15), None), 1000),
     averaging("C7.100m", "L2", "100 Mbit/s", ((20, 50), None), 100),
+    Comparison(
+        "{starling} bench round --level L2 --json",
+        "{python} {peers}/hivemind_round.py --peers 2 --compression fp16",
+        (Figure("C8", "one exchange at L2 against a round of hivemind's averager, fp16, loopback", "ms", "exchange_ms", "round_ms", bar=15, goal=40),
+         Figure("C8.cpu", "the same, CPU time of a node", "ms", "own_cpu_ms", "cpu_ms")),
+        (*TORCH, "hivemind")),
+    against_ddp("C9", "two nodes, one thread each, ResNet-18, 32 px, batch 32, fp32, against DDP over gloo", f"--nodes 2 {NODES18}", (1.15, 1.4)),
+    against_ddp("C9.50", "two nodes, one thread each, ResNet-50, 224 px, batch 8, bf16, against DDP over gloo", f"--nodes 2 {NODES50}", (1.15, 1.4),
+                "--data synthetic:classes=10,size=224"),
+    swarms("C10", "gossip each 16 steps with two neighbours, against none", f"{{starling}} bench swarm --nodes 3 {NODES18} --set gossip.tau=16 --json",
+           f"{{starling}} bench swarm --nodes 3 {NODES18} --gossip off --json", (("", "images a second of all", "img/s", "images_per_s", True, 0.97, 0.99),)),
+    *with_and_without("C11.2", "2 nodes on these cores, against as many alone", f"--nodes 2 {NODES18}", (0.95, 0.98)),
+    *with_and_without("C11.4", "4 nodes on these cores, against as many alone", f"--nodes 4 {NODES18}", (0.95, 0.98)),
+    *with_and_without("C11.8", "8 nodes on these cores, against as many alone", f"--nodes 8 {NODES18}", (0.95, 0.98)),
+    slowed("C12", "one of two nodes, a core each, runs a quarter of the time", f"{{starling}} bench swarm {PINNED} --json", (), (0.95, 0.99)),
+    slowed("C12.ddp", "DDP over gloo: one of two nodes, a core each, runs a quarter of the time", f"{{python}} {{peers}}/torch_ddp.py {PINNED}",
+           TORCH, (None, None)),
+    *with_and_without("C14", "2 nodes on a line of 100 Mbit/s, against as many alone", f"--nodes 2 {NODES18}", (0.95, 0.98), megabits=100),
+    swarms("C16", "two neighbours each, against training alone", "{starling} bench swarm --nodes 3 --model resnet50 --img 32 --batch 4 --threads 1 --steps 8 "
+           "--repeats 1 --json", "{starling} bench swarm --nodes 3 --model resnet50 --img 32 --batch 4 --threads 1 --steps 8 --repeats 1 --gossip off --json",
+           (("", "memory of a ResNet-50 node", "MiB", "rss_mib", False, None, None),)),
+    Comparison(
+        "{starling} bench swarm --nodes 8 --model resnet50 --img 32 --batch 1 --threads 1 --steps 2 --repeats 1 --finish --json",
+        "{python} {peers}/gloo_round.py --processes 8 --repeats 5",
+        (Figure("C19", "final consensus of 8 ResNet-50 nodes, bit-identical, against one all-reduce of gloo's among 8 processes", "ms",
+                "consensus_ms", "round_ms", bar=1 / 6, goal=1 / 4),), TORCH),
+    Comparison(
+        "{starling} bench swarm --nodes 1 --model resnet18 --batch 32 --threads 1 --steps 1 --repeats 1 --json",
+        "{python} {peers}/torch_import.py",
+        (Figure("C21", "from the start to the first training step, against `import torch` alone", "ms", "first_step_ms", "import_ms", bar=1.0),
+         Figure("C21.listen", "from the start to listening", "ms", "listening_ms", "import_ms")),
+        TORCH),
+    *(swarms(f"C24.{fault}", f"one of two nodes is {done}, against DDP over gloo",
+             f"{{starling}} bench swarm --nodes 2 {NODES18} --fault {fault} --json", f"{{python}} {{peers}}/torch_ddp.py --nodes 2 {NODES18} --fault {fault}",
+             (("", "the other one's longest pause within 10 s", "ms", "longest_pause_ms", False, None, None),), TORCH)
+      for fault, done in (("stop", "stopped for 10 s"), ("kill", "killed"))),
 )

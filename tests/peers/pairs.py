@@ -114,7 +114,8 @@ def lines_of(comparison, commands, reports, loads):
             "machine": machine(),
             "date": datetime.date.today().isoformat(),
             "version": reports[0][0].get("version"),
-            "peer_version": reports[1][0].get("peer_version"),
+            "peer_name": reports[1][0].get("peer", "starling"),
+            "peer_version": reports[1][0].get("peer_version", reports[1][0].get("version")),
             "ours_command": commands[0],
             "peer_command": commands[1],
             "peer_environment": dict(comparison.environment),
@@ -163,7 +164,7 @@ def origin_of(lines):
 
     return ", ".join((all_of(lambda line: f"{line['pairs']} pairs"), all_of(lambda line: f"{line['machine']['cpu']} with {line['machine']['cores']} cores"),
                       all_of(lambda line: line["date"]), all_of(lambda line: f"starling {line['version']}"),
-                      all_of(lambda line: f"PyTorch {line['peer_version']}")))
+                      all_of(lambda line: f"{line['peer_name']} {line['peer_version']}")))
 
 
 def table_of(lines, comparisons):
