@@ -35,6 +35,7 @@ BridgeOptions Node::bridge_options() const {
   options.trainer.schedule = settings_.schedule;
   options.trainer.optimizer = settings_.optimizer;
   options.trainer.label_smoothing = settings_.label_smoothing;
+  options.trainer.resize = settings_.resize;
   options.train = parts_.data.train.get();
   options.val = parts_.data.val.get();
   options.loader = training::loader_options_for(*parts_.data.train, training::Pass::training,

@@ -4,6 +4,8 @@
 #include "gossip/delta/format.h"
 #include "node/config/values.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,6 +34,31 @@ gossip::consensus::Rule rule_of(FinishRule rule) {
       return gossip::consensus::Rule::trimmed;
   }
   return gossip::consensus::Rule::mean;
+}
+
+std::vector<training::ImageStage> stages_of(const std::vector<ResizeStage>& stages) {
+  std::vector<training::ImageStage> made;
+  for (const auto& [side, until_share] : stages) made.push_back({side, until_share});
+  return made;
+}
+
+std::vector<ResizeStage> stages_of(const std::vector<training::ImageStage>& stages) {
+  std::vector<ResizeStage> made;
+  for (const auto& [side, until_share] : stages) made.push_back({side, until_share});
+  return made;
+}
+
+// What is wrong with training this model on images of these sides; empty if nothing is.
+std::string wrong_with(const std::vector<training::ImageStage>& stages,
+                       const training::ModelSpec& model) {
+  if (stages.empty()) return {};
+  if (stages.back().side >= model.image_size)
+    return fmt::format("trains on {} pixels a side, which is not below the model's own {}",
+                       stages.back().side, model.image_size);
+  training::ModelSpec smallest = model;
+  smallest.image_size = stages.front().side;
+  const auto plan = training::make_plan(smallest);
+  return plan ? std::string() : plan.error().detail;
 }
 
 bool is_small_image(const training::ModelSpec& model) { return model.image_size <= 64; }
@@ -75,6 +102,12 @@ class Reader {
     const auto value = parse_number(word(key), low, high);
     if (!value) note(key, "is not " + value.error());
     return value.value_or(low);
+  }
+  std::vector<training::ImageStage> resize(const std::string& key) {
+    const auto stages = parse_resize(word(key));
+    // No stages is what a swarm has that says nothing.
+    if (!stages || stages->empty()) note(key, "is no schedule of image sides");
+    return stages ? stages_of(*stages) : std::vector<training::ImageStage>();
   }
   void same(const std::string& key, const std::string& ours) {
     const std::string theirs = word(key);
@@ -136,6 +169,7 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
   made.optimizer.momentum = static_cast<float>(config.train.momentum);
   made.optimizer.weight_decay = static_cast<float>(config.train.weight_decay);
   made.label_smoothing = config.train.label_smoothing;
+  made.resize = stages_of(config.train.resize);
   made.seed = config.train.seed;
   made.degree = config.swarm.degree.value_or(0);
   made.budget = budget_of(config.train.until, train.size(), batch);
@@ -145,6 +179,12 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
     return fail(Errc::bad_config, Doing::reading_config,
                 "train.until = " + show_until(config.train.until) +
                     " is a run of nothing; a run needs at least one sample or second");
+  // A model that nobody has is told apart where it is made.
+  if (training::make_plan(made.model)) {
+    if (const auto wrong = wrong_with(made.resize, made.model); !wrong.empty())
+      return fail(Errc::bad_config, Doing::reading_config,
+                  fmt::format("train.resize = {} {}", show_resize(config.train.resize), wrong));
+  }
   return made;
 }
 
@@ -173,6 +213,7 @@ SettingsText to_text(const TrainingSettings& settings, const Hash& genesis) {
   // Only where it was asked for, so that swarms which never heard of it keep their fingerprint.
   if (settings.rule != gossip::consensus::Rule::mean)
     text.emplace("aggregator", kRules.at(static_cast<std::size_t>(settings.rule)));
+  if (!settings.resize.empty()) text.emplace("resize", show_resize(stages_of(settings.resize)));
   return text;
 }
 
@@ -197,17 +238,21 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
   reader.same("codec", std::to_string(gossip::kCodecVersion));
   (void)reader.word("genesis");
   if (text.contains("aggregator")) made.rule = reader.rule("aggregator");
+  if (text.contains("resize")) made.resize = reader.resize("resize");
   if (!training::make_plan(made.model)) reader.note("model", "names no model that this node has");
+  if (const auto wrong = wrong_with(made.resize, made.model); !wrong.empty())
+    reader.note("resize", wrong);
   if (const std::string wrong = reader.wrong(); !wrong.empty())
     return fail(Errc::bad_message, Doing::joining, wrong);
   return made;
 }
 
 std::set<std::string> forced_settings(const Config& config) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kKeys{{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kKeys{{
       {"swarm.degree", "degree"},
       {"train.model", "model"},
       {"train.img", "img"},
+      {"train.resize", "resize"},
       {"train.lr", "lr"},
       {"train.warmup", "warmup"},
       {"train.momentum", "momentum"},

@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace starling::node {
 
@@ -22,6 +23,7 @@ struct TrainingSettings {
   training::ScheduleOptions schedule;
   training::OptimizerOptions optimizer;
   double label_smoothing = 0.1;
+  std::vector<training::ImageStage> resize;
   std::uint64_t seed = 1;
   std::uint32_t degree = 0;  // neighbours of a node; 0: by the number of members
   gossip::Budget budget;
@@ -42,7 +44,8 @@ using SettingsText = std::map<std::string, std::string>;
 // this
 //          node's data, steps x its batch. Without train.lr the peak is 0.1 for a batch of 64 or
 //          more and in proportion below.
-// Errors:  bad_config naming the key where a budget comes out as nothing.
+// Errors:  bad_config naming the key where a budget comes out as nothing, or images become smaller
+//          than the model takes, or larger than train.img.
 [[nodiscard]] Result<TrainingSettings> settings_of(const Config& config,
                                                    const training::Dataset& train);
 

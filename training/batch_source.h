@@ -21,6 +21,9 @@ class BatchSource {
   [[nodiscard]] virtual Result<std::optional<Batch>> next() = 0;
   // Gives a batch's memory back. Optional.
   virtual void recycle(Batch) {}
+  // Batches that are begun from now on have images of this side; up to the model's own. Those that
+  // are prepared already come first.
+  virtual void set_side(std::uint32_t) {}
   // Makes a next() that waits, and all later ones, fail with Errc::cancelled.
   virtual void stop() = 0;
 };
@@ -32,6 +35,7 @@ class LoaderSource final : public BatchSource {
 
   [[nodiscard]] Result<std::optional<Batch>> next() override { return loader_->next(); }
   void recycle(Batch batch) override { loader_->recycle(std::move(batch)); }
+  void set_side(std::uint32_t side) override { loader_->set_side(side); }
   void stop() override { loader_->stop(); }
 
   // For set_members() and bad_samples().

@@ -8,7 +8,8 @@ namespace starling::training {
 Result<BatchTensors> tensors_of(const Batch& batch, const ModelSpec& spec, const at::Device& device,
                                 Doing doing) {
   const auto count = static_cast<std::int64_t>(batch.size);
-  const std::int64_t floats = count * spec.image_size * spec.image_size * spec.channels;
+  const std::int64_t side = batch.side > 0 ? batch.side : spec.image_size;
+  const std::int64_t floats = count * side * side * spec.channels;
   if (count < 1 || static_cast<std::int64_t>(batch.images.size()) < floats ||
       batch.labels.size() < batch.size) {
     return fail(Errc::data_failed, doing,
@@ -26,8 +27,7 @@ Result<BatchTensors> tensors_of(const Batch& batch, const ModelSpec& spec, const
   }
   BatchTensors tensors;
   tensors.images =
-      at::from_blob(batch.images.data(), {count, spec.image_size, spec.image_size, spec.channels},
-                    at::kFloat)
+      at::from_blob(batch.images.data(), {count, side, side, spec.channels}, at::kFloat)
           .permute({0, 3, 1, 2});
   // torch reads these labels and never writes them.
   tensors.labels =

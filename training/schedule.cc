@@ -23,4 +23,10 @@ double adoption_factor(std::int64_t step) {
   return done / static_cast<double>(kAdoptionWarmupSteps);
 }
 
+std::uint32_t image_side(const std::vector<ImageStage>& stages, double share, std::uint32_t full) {
+  const auto now = std::ranges::find_if(
+      stages, [share](const ImageStage& stage) { return share < stage.until_share; });
+  return now != stages.end() ? now->side : full;
+}
+
 }  // namespace starling::training

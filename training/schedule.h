@@ -1,7 +1,9 @@
-// The learning rate as a function of the swarm's progress.
+// What changes over a run as a function of the swarm's progress: the learning rate, and the side of
+// the images.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace starling::training {
 
@@ -32,5 +34,22 @@ inline constexpr std::int64_t kAdoptionWarmupSteps = 200;
 // The factor by which a node multiplies that rate in its `step`-th step (counted from 1) since it
 // adopted a replica: step / 200, at most 1.
 [[nodiscard]] double adoption_factor(std::int64_t step);
+
+// Images of this side, up to a share of the budget.
+struct ImageStage {
+  std::uint32_t side = 0;
+  double until_share = 0;
+
+  friend bool operator==(const ImageStage&, const ImageStage&) = default;
+};
+
+// The side of the images to train on at a share of the budget: that of the first stage which ends
+// later, and after the last stage `full`. A convolutional net costs in proportion to the square of
+// the side, and learns most of what it learns early from small images.
+//
+// Source:  Howard 2018, "Training Imagenet in 3 hours for $25" (fast.ai, DAWNBench).
+// Thread:  any; pure.
+[[nodiscard]] std::uint32_t image_side(const std::vector<ImageStage>& stages, double share,
+                                       std::uint32_t full);
 
 }  // namespace starling::training

@@ -188,6 +188,8 @@ void Trainer::Impl::settle_pause() {
 
 void Trainer::Impl::train_step() {
   const TimePoint begin = clock.now();
+  const auto full = static_cast<std::uint32_t>(model.plan.spec.image_size);
+  source->set_side(image_side(options.resize, progress_share.load(), full));
   auto batch = source->next();
   const TimePoint loaded = clock.now();
   if (!batch || !*batch) {

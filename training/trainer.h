@@ -30,6 +30,8 @@ struct TrainerOptions {
   // Share of the target probability spread over all classes. Raising it evens out confidence and
   // raises the loss that is shown; 0 is plain cross-entropy.
   double label_smoothing = 0.1;
+  // Smaller images for the first part of the run; the model's own side after them.
+  std::vector<ImageStage> resize;
   // Steps in a row whose loss or gradients are not finite before the run ends as diverged. Such
   // steps change nothing, so one bad batch costs one step.
   int max_bad_steps = 10;

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace starling::node::fields {
@@ -181,6 +182,20 @@ struct UntilField : Field<Group, Member> {
   }
   static std::vector<std::string> show(const Config& config) {
     return {show_until(Self::of(config))};
+  }
+};
+
+template <auto Group, auto Member>
+struct ResizeField : Field<Group, Member> {
+  using Self = Field<Group, Member>;
+  static Parsed<void> read(Config& config, Texts texts) {
+    auto value = parse_resize(texts.front());
+    if (!value) return std::unexpected(value.error());
+    Self::of(config) = std::move(*value);
+    return {};
+  }
+  static std::vector<std::string> show(const Config& config) {
+    return {show_resize(Self::of(config))};
   }
 };
 

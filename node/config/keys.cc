@@ -244,6 +244,11 @@ constexpr std::array kKeys{
         "train.img", "--img", "N",
         "Side of the images in pixels. auto: 224 for photographs, the data's own size for data of "
         "one small size. Time and memory grow with its square."),
+    setting<fields::ResizeField<&C::train, &TrainConfig::resize>>(
+        "train.resize", "", "SIDE@SHARE,...|off",
+        "Smaller images for the first part of the run: 160@0.4,192@0.8 trains on 160 pixels a side "
+        "up to 40 % of the budget, then on 192 up to 80 %, then on train.img. A step costs in "
+        "proportion to the square of the side; evaluations always use train.img."),
     row<CountOrAuto<&C::train, &TrainConfig::batch, 1, 65'536>>(
         "train.batch", "--batch", "N|auto",
         "Images in a step of this node. auto: 64 of at most 64 pixels, otherwise 16. Larger fills "

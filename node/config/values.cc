@@ -187,6 +187,40 @@ std::string show_until(const Until& until) {
   return {};
 }
 
+Parsed<std::vector<ResizeStage>> parse_resize(std::string_view text) {
+  constexpr std::string_view kForm =
+      "SIDE@SHARE,... with growing sides (8 to 1024 pixels) and growing shares of the budget "
+      "(thousandths above 0, up to 1), at most five, such as 160@0.4,192@0.8, or off";
+  constexpr std::size_t kMaxStages = 5;
+  std::vector<ResizeStage> stages;
+  if (text == "off") return stages;
+  while (true) {
+    const auto comma = text.find(',');
+    const auto stage = text.substr(0, comma);
+    const auto at = stage.find('@');
+    if (at == std::string_view::npos || stages.size() == kMaxStages) return wrong(kForm);
+    const auto side = parse_count(stage.substr(0, at), 8, 1'024);
+    const auto share = parse_number(stage.substr(at + 1), 0, 1);
+    if (!side || !share || *share <= 0 || std::round(*share * 1e3) / 1e3 != *share)
+      return wrong(kForm);
+    const ResizeStage next{static_cast<std::uint32_t>(*side), *share};
+    if (!stages.empty() &&
+        (next.side <= stages.back().side || next.until_share <= stages.back().until_share))
+      return wrong(kForm);
+    stages.push_back(next);
+    if (comma == std::string_view::npos) return stages;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+std::string show_resize(const std::vector<ResizeStage>& stages) {
+  if (stages.empty()) return "off";
+  std::string text;
+  for (const auto& [side, until_share] : stages)
+    text += fmt::format("{}{}@{}", text.empty() ? "" : ",", side, show_number(until_share));
+  return text;
+}
+
 Parsed<std::string> parse_address(std::string_view text) {
   constexpr std::string_view kForm = "HOST:PORT, such as 0.0.0.0:7700 or [::]:7700";
   const auto colon = text.rfind(':');

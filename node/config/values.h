@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace starling::node {
 
@@ -41,6 +42,12 @@ using Parsed = std::expected<T, std::string>;
 // "samples=240000", "epochs=18", "steps=100", "time=2h"; sizes of samples may say 240k or 1.2M.
 [[nodiscard]] Parsed<Until> parse_until(std::string_view text);
 [[nodiscard]] std::string show_until(const Until& until);
+
+// "160@0.4,192@0.8": images of 160 pixels a side up to 40 % of the budget, then of 192 up to 80 %;
+// sides and shares (in thousandths) grow, at most 5 stages, so that the text is short. "off" is
+// none.
+[[nodiscard]] Parsed<std::vector<ResizeStage>> parse_resize(std::string_view text);
+[[nodiscard]] std::string show_resize(const std::vector<ResizeStage>& stages);
 
 // What a listening or dialled address must look like, without resolving it: "HOST:PORT" or
 // "[V6]:PORT"; a host may be empty when listening.

@@ -65,6 +65,37 @@ TEST_SUITE("node/training_settings") {
     CHECK(forced_settings(node.config).contains("aggregator"));
   }
 
+  TEST_CASE("smaller images at the start are a setting, and fit the model") {
+    Fixture node;
+    const auto before = node.text();
+    CHECK_FALSE(before.contains("resize"));
+    node.config.train.resize = {{8, 0.3}, {12, 0.6}};
+    const auto text = node.text();
+    CHECK(text.at("resize") == "8@0.3,12@0.6");
+    const auto parsed = parse_settings(text);
+    REQUIRE(parsed.has_value());
+    CHECK(parsed->resize == std::vector<training::ImageStage>{{8, 0.3}, {12, 0.6}});
+    CHECK(to_text(*parsed, Hash{}) == text);
+
+    auto wrong = before;
+    for (const std::string word : {"off", "", "16@0.5", "12@0.5,8@0.6", "8@0.5,"}) {
+      CAPTURE(word);
+      wrong["resize"] = word;
+      CHECK_FALSE(parse_settings(wrong).has_value());
+    }
+    // The data has 16 pixels a side, and this model takes no fewer than 8.
+    node.config.train.resize = {{16, 0.5}};
+    const auto refused = settings_of(node.config, *node.data.train);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().detail.find("train.resize = 16@0.5") != std::string::npos);
+    node.config.train.model = "resnet50";
+    node.config.train.img = 64;
+    node.config.train.resize = {{8, 0.5}};
+    CHECK_FALSE(settings_of(node.config, *node.data.train).has_value());
+    node.config.origins["train.resize"] = {};
+    CHECK(forced_settings(node.config).contains("resize"));
+  }
+
   TEST_CASE("an extension makes other settings of the same run") {
     Fixture node;
     const auto before = node.text();

@@ -68,6 +68,24 @@ TEST_SUITE("node/values") {
     }
   }
 
+  TEST_CASE("a schedule of image sides grows in both, and reads back as it is shown") {
+    const auto stages = parse_resize("160@0.4,192@0.75");
+    REQUIRE(stages.has_value());
+    REQUIRE(stages->size() == 2);
+    CHECK((*stages)[1].side == 192);
+    CHECK((*stages)[1].until_share == 0.75);
+    CHECK(show_resize(*stages) == "160@0.4,192@0.75");
+    CHECK(parse_resize("off")->empty());
+    CHECK(show_resize({}) == "off");
+    for (const auto* text :
+         {"", "160", "160@", "@0.4", "160@0", "160@1.1", "160@0.12345", "7@0.5", "1025@0.5",
+          "160@0.4,", "160@0.4,160@0.8", "160@0.4,192@0.4", "192@0.4,160@0.8", "160@nan",
+          "16@0.1,17@0.2,18@0.3,19@0.4,20@0.5,21@0.6"}) {
+      CAPTURE(text);
+      CHECK_FALSE(parse_resize(text));
+    }
+  }
+
   TEST_CASE("what is shown reads back to the same value") {
     Rng rng(7);
     for (int i = 0; i < 2'000; ++i) {

@@ -41,6 +41,17 @@ TEST_SUITE("training/schedule") {
           learning_rate(options, 0));
   }
 
+  TEST_CASE("images are small up to the end of their stage, and whole after the last one") {
+    const std::vector<ImageStage> stages{{160, 0.4}, {192, 0.8}};
+    CHECK(image_side(stages, 0, 224) == 160);
+    CHECK(image_side(stages, 0.39, 224) == 160);
+    CHECK(image_side(stages, 0.4, 224) == 192);
+    CHECK(image_side(stages, 0.8, 224) == 224);
+    CHECK(image_side(stages, 2, 224) == 224);
+    CHECK(image_side({}, 0, 224) == 224);
+    CHECK(image_side(stages, std::numeric_limits<double>::quiet_NaN(), 224) == 224);
+  }
+
   TEST_CASE("a node that adopted a replica reaches the full rate after 200 steps") {
     CHECK(adoption_factor(1) == doctest::Approx(1.0 / 200));
     CHECK(adoption_factor(100) == doctest::Approx(0.5));

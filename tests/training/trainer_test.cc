@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -76,6 +77,51 @@ TEST_SUITE("training/trainer") {
     fixture.trainer->stop();
     CHECK(fixture.trainer->state().step >= 5);
     CHECK(fixture.trainer->state().cursor.position == fixture.trainer->state().samples);
+  }
+
+  TEST_CASE("images are as small as the schedule says, and training goes on when they grow") {
+    // Images of the side that it was told.
+    class Sized final : public BatchSource {
+     public:
+      explicit Sized(std::atomic<std::uint32_t>& side) : side_(side) {}
+      Result<std::optional<Batch>> next() override {
+        if (stopped_) return fail(Errc::cancelled, Doing::loading_data, "stopped");
+        Batch batch = quarter_batch(rng_, 8, side_);
+        batch.side = side_;
+        return batch;
+      }
+      void set_side(std::uint32_t side) override { side_ = side; }
+      void stop() override { stopped_ = true; }
+
+     private:
+      Rng rng_{1};
+      std::atomic<std::uint32_t>& side_;
+      std::atomic<bool> stopped_ = false;
+    };
+    NullLog log;
+    const Model model = tiny_model();
+    TrainerOptions options = tiny_options();
+    options.resize = {{8, 0.5}};
+    auto start = start_of(model);
+    start.state.progress_share = 0.25;
+    std::atomic<std::uint32_t> side = 0;
+    Promise<std::uint32_t> third;
+    Promise<double> large;
+    TrainerHooks hooks;
+    hooks.on_step = [&](const StepReport& report) {
+      if (report.step == 3) third.set(side);
+      if (side == 12) large.set(report.loss);
+    };
+    auto trainer = Trainer::create(model, options, start,
+                                   {std::make_unique<Sized>(side), std::move(hooks), log});
+    REQUIRE(trainer.has_value());
+    (*trainer)->start();
+    CHECK(third.wait() == 8);
+
+    (*trainer)->set_progress(0.75);
+
+    CHECK(std::isfinite(large.wait()));
+    (*trainer)->stop();
   }
 
   TEST_CASE("while paused no step runs and the replica stands still, and resume goes on") {

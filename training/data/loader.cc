@@ -52,10 +52,7 @@ LoaderOptions loader_options_for(const Dataset& dataset, Pass pass, std::uint32_
 }
 
 Loader::Loader(const Dataset& dataset, LoaderOptions options, Log& log)
-    : dataset_(dataset),
-      options_(std::move(options)),
-      log_(log),
-      floats_per_image_(std::size_t{options_.target} * options_.target * options_.channels) {
+    : dataset_(dataset), options_(std::move(options)), log_(log) {
   STARLING_CHECK(dataset_.size() > 0);
   STARLING_CHECK(options_.batch > 0 && options_.threads > 0 && options_.prefetch > 0);
   STARLING_CHECK(options_.target > 0 && (options_.channels == 1 || options_.channels == 3));
@@ -63,6 +60,7 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options, Log& log)
     const MutexLock lock(mutex_);
     if (options_.pass == Pass::training) cursor_ = options_.start;
     members_ = options_.members;
+    side_ = options_.target;
   }
   for (std::size_t number = 0; number < options_.threads; ++number) {
     threads_.emplace_back([this, number] { run(number); });
@@ -94,8 +92,14 @@ void Loader::set_members(std::vector<NodeId> members) {
   deal_anew_ = true;
 }
 
+void Loader::set_side(std::uint32_t side) {
+  STARLING_CHECK(side > 0 && side <= options_.target);
+  const MutexLock lock(mutex_);
+  side_ = side;
+}
+
 void Loader::recycle(Batch batch) {
-  if (batch.images.size() != options_.batch * floats_per_image_) return;
+  if (batch.images.size() != options_.batch * floats_per_image(options_.target)) return;
   const MutexLock lock(mutex_);
   if (spare_.size() < options_.prefetch) spare_.push_back(std::move(batch));
 }
@@ -194,9 +198,10 @@ std::unique_ptr<Loader::Slot> Loader::begin_slot() {
     slot->batch = std::move(spare_.back());
     spare_.pop_back();
   } else if (slot->pending > 0) {
-    slot->batch.images = AlignedFloats(options_.batch * floats_per_image_);
+    slot->batch.images = AlignedFloats(options_.batch * floats_per_image(options_.target));
   }
   slot->batch.size = slot->items.size();
+  slot->batch.side = side_;
   slot->batch.labels.assign(slot->items.size(), 0);
   slot->batch.bad = 0;
   slot->batch.end = cursor_;
@@ -232,12 +237,13 @@ std::optional<Loader::Item> Loader::draw() {
 
 Result<void> Loader::prepare(Slot& slot, std::size_t at, Scratch& scratch) {
   Item& item = slot.items[at];
-  const std::span<float> out =
-      slot.batch.images.span().subspan(at * floats_per_image_, floats_per_image_);
+  const std::uint32_t side = slot.batch.side;
+  const std::size_t floats = floats_per_image(side);
+  const std::span<float> out = slot.batch.images.span().subspan(at * floats, floats);
   Rng rng(item.seed);
   std::uint32_t index = item.index;
   for (int attempt = 0;; ++attempt) {
-    const Result<std::int64_t> label = render(index, rng, out, scratch);
+    const Result<std::int64_t> label = render(index, rng, side, out, scratch);
     if (label) {
       slot.batch.labels[at] = *label;
       return {};
@@ -257,8 +263,8 @@ Result<void> Loader::prepare(Slot& slot, std::size_t at, Scratch& scratch) {
   }
 }
 
-Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, std::span<float> out,
-                                    Scratch& scratch) const {
+Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, std::uint32_t side,
+                                    std::span<float> out, Scratch& scratch) const {
   TRY_VOID(dataset_.read(index, scratch.sample));
   const Sample& sample = scratch.sample;
   Image& image = scratch.image;
@@ -272,7 +278,7 @@ Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, std::span<flo
   } else {
     TRY(const ImageHeader header, scratch.decoder.probe(sample.bytes));
     view = choose_view(options_.augment, header.size, rng);
-    const std::uint32_t reduce = reduction_for(view.box, options_.target);
+    const std::uint32_t reduce = reduction_for(view.box, side);
     TRY_VOID(scratch.decoder.decode(sample.bytes, reduce, image));
     // The box was chosen on the full image; the decoder may have left out every second pixel.
     const double down = static_cast<double>(image.size.height) / header.size.height;
@@ -282,7 +288,7 @@ Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, std::span<flo
     view.box.left *= across;
     view.box.width *= across;
   }
-  const InputForm form{options_.target, options_.channels, options_.normalisation};
+  const InputForm form{side, options_.channels, options_.normalisation};
   scratch.resampler.render(image, view, form, out);
   return sample.label;
 }
@@ -310,8 +316,8 @@ void Loader::finish(Slot& slot) const {
     if (slot.items[from].outcome == Outcome::missing) continue;
     if (to != from) {
       float* images = batch.images.data();
-      std::memcpy(images + to * floats_per_image_, images + from * floats_per_image_,
-                  floats_per_image_ * sizeof(float));
+      const std::size_t floats = floats_per_image(batch.side);
+      std::memcpy(images + to * floats, images + from * floats, floats * sizeof(float));
       batch.labels[to] = batch.labels[from];
     }
     ++to;

@@ -52,11 +52,12 @@ struct DataCursor {
 // Images with their labels. `images` holds `size` images first; where size is below the loader's
 // batch (the end of an evaluation pass), the rest is undefined.
 struct Batch {
-  AlignedFloats images;              // size x target x target x channels (NHWC), normalised
+  AlignedFloats images;              // size x side x side x channels (NHWC), normalised
   std::vector<std::int64_t> labels;  // size entries
   std::size_t size = 0;
-  DataCursor end;       // where the stream stands after this batch
-  std::size_t bad = 0;  // samples that had to be replaced (or left out, evaluating)
+  std::uint32_t side = 0;  // pixels; 0 is what the model sees in full
+  DataCursor end;          // where the stream stands after this batch
+  std::size_t bad = 0;     // samples that had to be replaced (or left out, evaluating)
 };
 
 enum class Pass : std::uint8_t {
@@ -94,9 +95,9 @@ struct LoaderOptions {
 
 // Prepares batches on threads of its own.
 //
-// The order and content of batches depend on the options and on set_members() alone, never on the
-// number of threads. Owned by the trainer (or an evaluation); next() and recycle() belong to one
-// thread, the owner's. Starts its threads when constructed; stop() or the destructor joins
+// The order and content of batches depend on the options, set_members() and set_side() alone, never
+// on the number of threads. Owned by the trainer (or an evaluation); next() and recycle() belong to
+// one thread, the owner's. Starts its threads when constructed; stop() or the destructor joins
 // them. `dataset` and `log` must outlive it.
 // Limits:  holds at most prefetch + 1 batches, plus one image and one file per thread.
 class Loader {
@@ -119,6 +120,10 @@ class Loader {
   // where they are others than before, what is left of the epoch under way is dealt anew with the
   // sample that is drawn next (deal_rest_anew). Any thread; may wait for a shuffle.
   void set_members(std::vector<NodeId> members);
+
+  // Pixels a side of the images in batches that are begun from now on, up to options.target.
+  // Any thread.
+  void set_side(std::uint32_t side);
 
   // Ends all threads; next() fails from now on. Any thread may call it, any number of times.
   void stop();
@@ -152,17 +157,19 @@ class Loader {
   // Fills item `at` of the slot; an error ends the loader.
   Result<void> prepare(Slot& slot, std::size_t at, Scratch& scratch);
   // Reads sample `index` and renders it; its label.
-  Result<std::int64_t> render(std::uint32_t index, Rng& rng, std::span<float> out,
-                              Scratch& scratch) const;
+  Result<std::int64_t> render(std::uint32_t index, Rng& rng, std::uint32_t side,
+                              std::span<float> out, Scratch& scratch) const;
   // Counts a bad sample, names it the first time; an error above max_bad.
   Result<void> note_bad(std::uint32_t index, const Error& error) STARLING_EXCLUDES(mutex_);
+  [[nodiscard]] std::size_t floats_per_image(std::uint32_t side) const {
+    return std::size_t{side} * side * options_.channels;
+  }
   // Closes the gaps that missing samples left.
   void finish(Slot& slot) const;
 
   const Dataset& dataset_;
   const LoaderOptions options_;
   Log& log_;
-  const std::size_t floats_per_image_;
 
   mutable Mutex mutex_;
   CondVar work_;   // a thread may find something to do
@@ -171,6 +178,7 @@ class Loader {
   std::vector<Batch> spare_ STARLING_GUARDED_BY(mutex_);
   std::vector<std::uint32_t> order_ STARLING_GUARDED_BY(mutex_);
   std::vector<NodeId> members_ STARLING_GUARDED_BY(mutex_);
+  std::uint32_t side_ STARLING_GUARDED_BY(mutex_) = 0;
   bool deal_anew_ STARLING_GUARDED_BY(mutex_) = false;  // the members changed in mid epoch
   DataCursor cursor_ STARLING_GUARDED_BY(mutex_);
   std::unordered_set<std::uint32_t> bad_ STARLING_GUARDED_BY(mutex_);

@@ -146,6 +146,42 @@ TEST_SUITE("training/data/loader") {
     }
   }
 
+  TEST_CASE("batches that are begun after a new side have images of that side") {
+    const auto spec = parse_data_spec("synthetic:classes=3,size=24,train=100");
+    NullLog log;
+    const auto sets = open_data(*spec, nullptr, log);
+    REQUIRE(sets);
+    LoaderOptions options = loader_options_for(*sets->train, Pass::training, 16, 3);
+    options.batch = 5;
+    options.prefetch = 2;
+    Loader loader(*sets->train, options, log);
+    CHECK(take(loader).side == 16);
+
+    loader.set_side(8);
+    Batch batch = take(loader);
+    for (std::size_t prepared = 0; batch.side == 16; ++prepared) {
+      REQUIRE(prepared < options.prefetch);
+      loader.recycle(std::move(batch));
+      batch = take(loader);
+    }
+    REQUIRE(batch.side == 8);
+
+    // What a loader of that side alone makes of the same samples.
+    options.target = 8;
+    options.start = {.epoch = batch.end.epoch, .position = batch.end.position - options.batch};
+    Loader small(*sets->train, options, log);
+    const Batch same = take(small);
+    CHECK(same.labels == batch.labels);
+    const std::size_t floats = 5 * 8 * 8 * 3;
+    CHECK(std::ranges::equal(same.images.span().first(floats), batch.images.span().first(floats)));
+
+    loader.set_side(16);
+    do {
+      batch = take(loader);
+    } while (batch.side != 16);
+    CHECK(batch.images.size() == 5 * 16 * 16 * 3);
+  }
+
   TEST_CASE(
       "training goes on over the ends of epochs with full batches, each sample once an epoch") {
     const NumberedImages data(10, {});
