@@ -33,7 +33,7 @@ constexpr Duration kPatience = std::chrono::seconds(2);
 constexpr Duration kFine = std::chrono::milliseconds(4);
 constexpr Duration kCoarse = std::chrono::milliseconds(200);
 // A slow node runs for the first of every four of these.
-constexpr Duration kSlowTick = std::chrono::milliseconds(20);
+constexpr int kSlowTickMs = 20;
 
 // User and system time of all its threads; 0 if it is gone.
 double cpu_seconds_of(pid_t pid) {
@@ -216,10 +216,9 @@ Result<double> SwarmNodes::longest_pause_s(std::size_t number, Duration time) {
 
 void SwarmNodes::slow(std::size_t number) {
   slowness_ = std::jthread([pid = nodes_[number].node->pid()](const std::stop_token& token) {
-    const timespec tick{0, std::chrono::nanoseconds(kSlowTick).count()};
     for (int turn = 0; !token.stop_requested(); turn = (turn + 1) % 4) {
       if (turn <= 1) ::kill(pid, turn == 0 ? SIGCONT : SIGSTOP);
-      (void)::nanosleep(&tick, nullptr);
+      (void)::poll(nullptr, 0, kSlowTickMs);
     }
     ::kill(pid, SIGCONT);
   });
