@@ -276,7 +276,12 @@ void Edge::void_edge(Turn& turn) {
   last_answer_.reset();
   plan_.reset();
   applying_.reset();
-  inbox_.clear();
+  // What waits belongs to the edge that ends here, up to an opening of a later one: a peer may have
+  // closed the edge and opened it again while a job was running.
+  inbox_.erase(inbox_.begin(), std::ranges::find_if(inbox_, [&](const Waiting& waiting) {
+                 const auto* opening = std::get_if<EdgeOpen>(&waiting.message);
+                 return opening != nullptr && opening->generation > generation_;
+               }));
   early_offer_.reset();
   guard_.clear();
   seq_ = {};

@@ -220,6 +220,28 @@ TEST_CASE("a frozen edge without an own offer answers Busy") {
   CHECK_FALSE(pair.high.has_job());
 }
 
+TEST_CASE("an edge that was closed and opened again while a job ran here is open again") {
+  Pair pair;
+  pair.open();
+  pair.low.act([&](Turn& turn) { pair.low.edge.offer(turn, {}); });
+  pair.low.finish_job();
+  pair.high.receive(*pair.low.take<Offer>());
+  REQUIRE(pair.high.job<AnswerJob>() != nullptr);
+
+  pair.low.act([&](Turn& turn) { pair.low.edge.close(turn, CloseReason::not_wanted); });
+  pair.low.finish_jobs();
+  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.finish_job();
+  pair.high.receive(*pair.low.take<EdgeClose>());
+  pair.high.receive(*pair.low.take<EdgeOpen>());
+  pair.high.finish_jobs();
+  CHECK(pair.high.last<EdgeWasClosed>()->by == By::them);
+  CHECK(pair.high.edge.state() == EdgeState::open);
+  CHECK(pair.high.edge.generation() == Generation{2});
+  pair.run();
+  CHECK(pair.low.edge.state() == EdgeState::open);
+}
+
 TEST_CASE("a peer that floods a busy edge resets it") {
   Pair pair;
   pair.open();
