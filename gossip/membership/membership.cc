@@ -287,10 +287,13 @@ void Membership::compare_digests(TimePoint now, MembershipEffects& effects) {
                  Duration(static_cast<std::int64_t>(rng_.below(
                      static_cast<std::uint64_t>(options_.digest_interval.count()) / 10 + 1)));
   for (const auto& id : table_.expired(now)) forget(now, id, Cause::expired, effects);
-  // A suspicion that its subject never heard of would stay: it is told again.
-  for (const auto& [id, member] : table_.all())
+  // A suspicion that its subject never heard of would stay: it is told again. To the subject by
+  // whoever has a session with it, since those in between pass nothing on twice.
+  for (const auto& [id, member] : table_.all()) {
+    if (answering(id)) greet_accused(id, effects);
     if (doubtful(now, member))
       for (const auto& held : member.accusations) spreader_.push(held.accusation, self_.id);
+  }
   auto partners = sessions();
   Digest digest = table_.digest(self_);
   digest.wants_reply = true;

@@ -137,6 +137,31 @@ TEST_SUITE("gossip/membership_rules") {
     CHECK(std::get<Facts>(told->message).accusations.size() == 5);
   }
 
+  TEST_CASE(
+      "a subject that did not listen to an accuser is told again by those it has a session with") {
+    Stage stage;
+    for (const std::uint64_t peer : {1U, 3U}) (void)stage.node.on_session_up(kStart, test_id(peer));
+    const auto accused = stage.node.on_message(
+        kStart, test_id(1),
+        facts_of({record_of(1), record_of(3)}, {accusation_of(3, 1, AccusationKind::suspect)}));
+    const auto tells_subject = [](const MembershipEffects& effects) {
+      return std::ranges::any_of(effects.send, [](const auto& outgoing) {
+        const auto* facts = std::get_if<Facts>(&outgoing.message);
+        return outgoing.to == test_id(3) && facts != nullptr && !facts->accusations.empty();
+      });
+    };
+    CHECK(tells_subject(accused));
+    CHECK(stage.node.state_of(test_id(3)) == MemberState::alive);  // its session answers
+
+    bool again = false;
+    for (TimePoint now = kStart + 100ms; now < kStart + 34s; now += 100ms) {
+      again = again || tells_subject(stage.node.on_tick(now));
+      for (std::uint64_t seq = 0; seq < 100; ++seq)
+        (void)stage.node.on_message(now, test_id(3), HeartbeatAck{seq});
+    }
+    CHECK(again);
+  }
+
   TEST_CASE("without a session two accusers of seven are too few, three are enough") {
     Stage stage;
     std::vector<MemberRecord> all;
