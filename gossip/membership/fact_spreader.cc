@@ -52,44 +52,77 @@ void FactSpreader::on_session_up(const NodeId& peer) {
 
 void FactSpreader::on_session_down(const NodeId& peer) { peers_.erase(peer); }
 
-void FactSpreader::push(const AgedRecord& record, const NodeId& source) {
+template <class T>
+bool FactSpreader::Pending<T>::is_new_to(const NodeId& peer) const {
+  return std::ranges::find(holders, peer) == holders.end();
+}
+
+void FactSpreader::push(const AgedRecord& record, const NodeId& source, Haste haste) {
+  const NodeId& id = record.record.id;
   for (auto& pending : records_) {
-    if (pending.statement.record.id != record.record.id) continue;
-    pending = {record, source};
+    if (pending.statement.record.id != id) continue;
+    pending = {record, {source}};
     return;
   }
-  if (records_.size() < options_.max_pending) records_.push_back({record, source});
+  if (haste == Haste::routine) {
+    if (renewals_.size() < options_.max_pending || renewals_.contains(id))
+      renewals_.insert_or_assign(id, Pending<AgedRecord>{record, {source}});
+    return;
+  }
+  renewals_.erase(id);
+  if (records_.size() < options_.max_pending) records_.push_back({record, {source}});
+}
+
+void FactSpreader::on_repeat(const AgedRecord& record, const NodeId& peer) {
+  const auto at = renewals_.find(record.record.id);
+  if (at == renewals_.end()) return;
+  auto& pending = at->second;
+  if (record.record.incarnation == pending.statement.record.incarnation && pending.is_new_to(peer))
+    pending.holders.push_back(peer);
+}
+
+void FactSpreader::on_repeat(const ProgressReport& report, const NodeId& peer) {
+  const auto at = reports_.find(report.id);
+  if (at == reports_.end()) return;
+  auto& pending = at->second;
+  if (report.samples >= pending.statement.samples && pending.is_new_to(peer))
+    pending.holders.push_back(peer);
 }
 
 void FactSpreader::push(const Accusation& accusation, const NodeId& source) {
-  if (accusations_.size() < options_.max_pending) accusations_.push_back({accusation, source});
+  if (accusations_.size() < options_.max_pending) accusations_.push_back({accusation, {source}});
 }
 
 void FactSpreader::push(const ProgressReport& report, const NodeId& source) {
   if (reports_.size() < options_.max_pending || reports_.contains(report.id))
-    reports_.insert_or_assign(report.id, Pending<ProgressReport>{report, source});
+    reports_.insert_or_assign(report.id, Pending<ProgressReport>{report, {source}});
 }
 
 std::vector<FactSpreader::Push> FactSpreader::flush(std::span<const NodeId> sessions,
                                                     Urgency urgency) {
   std::vector<Push> pushes;
-  const bool with_reports = urgency == Urgency::everything;
-  if (!has_facts() && (!with_reports || reports_.empty())) return pushes;
+  const bool routine = urgency == Urgency::everything;
+  if (!has_facts() && (!routine || (renewals_.empty() && reports_.empty()))) return pushes;
   for (const auto& to : sessions) {
     Facts facts;
     for (const auto& pending : records_)
-      if (pending.source != to && pending.statement.record.id != to)
+      if (pending.is_new_to(to) && pending.statement.record.id != to)
         facts.records.push_back(pending.statement);
     for (const auto& pending : accusations_)
-      if (pending.source != to) facts.accusations.push_back(pending.statement);
-    if (with_reports)
+      if (pending.is_new_to(to)) facts.accusations.push_back(pending.statement);
+    if (routine) {
+      for (const auto& [id, pending] : renewals_)
+        if (pending.is_new_to(to) && id != to) facts.records.push_back(pending.statement);
       for (const auto& [id, pending] : reports_)
-        if (pending.source != to && id != to) facts.reports.push_back(pending.statement);
+        if (pending.is_new_to(to) && id != to) facts.reports.push_back(pending.statement);
+    }
     for (auto& part : split(facts)) pushes.push_back({to, std::move(part)});
   }
   records_.clear();
   accusations_.clear();
-  if (with_reports) reports_.clear();
+  if (!routine) return pushes;
+  renewals_.clear();
+  reports_.clear();
   return pushes;
 }
 

@@ -48,8 +48,9 @@ class Allowance {
 // Waiting statements, and what each session may still send us.
 //
 // A value owned by Membership, on the io thread. Pending statements are flushed at the end of the
-// event that brought them (progress reports: with the next heartbeat), to every session but the one
-// that they came from.
+// event that brought them (routine: the next time that this node looks around), to every session
+// but those that they came from: a peer that sends in the meantime what waits to be sent to it is
+// not sent it.
 class FactSpreader {
  public:
   explicit FactSpreader(SpreadOptions options) : options_(options) {}
@@ -57,10 +58,15 @@ class FactSpreader {
   void on_session_up(const NodeId& peer);
   void on_session_down(const NodeId& peer);
 
+  // Routine: reports, and records that say nothing but that their subject is still there.
+  enum class Haste { at_once, routine };
   // `source` is the session it came from; our own id for our own statements.
-  void push(const AgedRecord& record, const NodeId& source);
+  void push(const AgedRecord& record, const NodeId& source, Haste haste = Haste::at_once);
   void push(const Accusation& accusation, const NodeId& source);
   void push(const ProgressReport& report, const NodeId& source);
+  // `peer` sent what was known already.
+  void on_repeat(const AgedRecord& record, const NodeId& peer);
+  void on_repeat(const ProgressReport& report, const NodeId& peer);
 
   enum class Urgency { facts_only, everything };
   struct Push {
@@ -88,7 +94,8 @@ class FactSpreader {
   template <class T>
   struct Pending {
     T statement;
-    NodeId source;
+    std::vector<NodeId> holders;  // need not be told
+    [[nodiscard]] bool is_new_to(const NodeId& peer) const;
   };
   struct Peer {
     Allowance facts;
@@ -100,7 +107,9 @@ class FactSpreader {
   std::map<NodeId, Peer> peers_;
   std::vector<Pending<AgedRecord>> records_;
   std::vector<Pending<Accusation>> accusations_;
-  std::map<NodeId, Pending<ProgressReport>> reports_;  // the newest of each member
+  // Routine; the newest of each member.
+  std::map<NodeId, Pending<AgedRecord>> renewals_;
+  std::map<NodeId, Pending<ProgressReport>> reports_;
 };
 
 }  // namespace starling::gossip

@@ -154,6 +154,12 @@ void Membership::take(TimePoint now, const NodeId& from, const BucketRequest& re
 
 // ---- statements
 
+// A newcomer does not know yet how large the swarm is: it takes what anybody may hold.
+Duration Membership::lifetime() const {
+  const auto& table = options_.table;
+  return table.lifetime(self_.state == RecordState::joining ? table.max_records : alive_count());
+}
+
 void Membership::take_own_record(TimePoint now, const MemberRecord& record,
                                  MembershipEffects& effects) {
   if (record.instance == self_.instance || record.incarnation < self_.incarnation) return;
@@ -167,7 +173,7 @@ void Membership::take_record(TimePoint now, const Origin& origin, const AgedReco
   const MemberRecord& record = aged.record;
   if (record.id == self_.id) return take_own_record(now, record, effects);
   const auto age = std::chrono::seconds(aged.age_s);
-  if (age >= options_.table.time_to_live) return;
+  if (age >= lifetime()) return;
   const auto* held = table_.find(record.id);
   const bool asked =
       origin.kind == Origin::Kind::asked_for && spreader_.was_asked_for(origin.peer, record.id);
@@ -179,7 +185,7 @@ void Membership::take_record(TimePoint now, const Origin& origin, const AgedReco
     if (record.incarnation == held->record.incarnation &&
         record.instance <= held->record.instance &&
         !fault::planted("membership.equal_incarnation_accepted"))
-      return;
+      return spreader_.on_repeat(aged, origin.peer);
   }
   if (!asked && !spreader_.may_send_fact(now, origin.peer)) return;
   if (verify_record(record, swarm_, verifier_) != Verdict::valid) {
@@ -187,10 +193,13 @@ void Membership::take_record(TimePoint now, const Origin& origin, const AgedReco
         offence(origin.peer, Errc::bad_signature, "record of " + short_form(record.id)));
     return;
   }
+  const bool routine = held != nullptr && held->accusations.empty() &&
+                       held->state != MemberState::dead && says_the_same(record, held->record);
   store_record(now, record, now - age, effects);
   // A newcomer that loads the whole view passes nothing of it on.
   if (asked && self_.state != RecordState::alive) return;
-  spreader_.push(aged, origin.peer);
+  spreader_.push(aged, origin.peer,
+                 routine ? FactSpreader::Haste::routine : FactSpreader::Haste::at_once);
 }
 
 void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoint signed_at,
@@ -308,7 +317,7 @@ void Membership::take_report(TimePoint now, const Origin& origin, const Progress
                              MembershipEffects& effects) {
   auto* member = table_.find(report.id);
   if (report.id != self_.id && member == nullptr) return;
-  if (!progress_.is_news(report)) return;
+  if (!progress_.is_news(report)) return spreader_.on_repeat(report, origin.peer);
   const bool asked =
       origin.kind == Origin::Kind::asked_for && spreader_.was_asked_for(origin.peer, report.id);
   if (!asked && !spreader_.may_send_report(now, origin.peer)) return;

@@ -236,6 +236,13 @@ Result<ProgressReport> parse_report(ByteView bytes) {
   return report;
 }
 
+bool says_the_same(const MemberRecord& one, const MemberRecord& other) {
+  MemberRecord same = one;
+  same.incarnation = other.incarnation;
+  same.signature = other.signature;
+  return same == other;
+}
+
 void sign_record(MemberRecord& record, const SwarmId& swarm, const Signer& signer) {
   STARLING_CHECK(record.id == signer.id());
   record.signature = signer.sign(kRecordDomain, signed_part(swarm, encode_record(record)));

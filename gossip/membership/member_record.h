@@ -124,6 +124,9 @@ struct ProgressReport {
 // Errors:  bad_argument, naming the field.
 [[nodiscard]] Result<void> check_record(const MemberRecord& record);
 
+// Whether two records of one process differ in nothing but when they were signed.
+[[nodiscard]] bool says_the_same(const MemberRecord& one, const MemberRecord& other);
+
 // Signs in the name of `signer`; the statement's id (accuser) must be the signer's.
 void sign_record(MemberRecord& record, const SwarmId& swarm, const Signer& signer);
 void sign_accusation(Accusation& accusation, const SwarmId& swarm, const Signer& signer);

@@ -1,7 +1,6 @@
 #include "gossip/membership/member_table.h"
 
 #include "node/base/check.h"
-#include "node/base/hash.h"
 
 #include <algorithm>
 #include <utility>
@@ -137,10 +136,10 @@ void MemberTable::set_state(MemberEntry& member, MemberState state, TimePoint no
   member.state_since = now;
 }
 
-std::vector<NodeId> MemberTable::expired(TimePoint now) const {
+std::vector<NodeId> MemberTable::expired(TimePoint now, Duration lifetime) const {
   std::vector<NodeId> ids;
   for (const auto& [id, member] : members_)
-    if (now - member.signed_at > options_.time_to_live) ids.push_back(id);
+    if (now - member.signed_at > lifetime) ids.push_back(id);
   return ids;
 }
 
@@ -149,26 +148,28 @@ std::uint32_t MemberTable::age_s(const MemberEntry& member, TimePoint now) const
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(age, 0, 0xffffffffLL));
 }
 
+void BucketHash::add(const MemberRecord& record, MemberState state) {
+  hasher_.add(record.id.view())
+      .add(record.incarnation.value)
+      .add(record.instance.value)
+      .add(std::uint64_t{departed(state) ? 1U : 0U});
+}
+
 Digest MemberTable::digest(const MemberRecord& self) const {
-  std::array<Hasher, kBuckets> hashers;
-  const auto add = [&](const MemberRecord& record, std::uint64_t gone) {
-    hashers[bucket_of(record.id)]
-        .add(record.id.view())
-        .add(record.incarnation.value)
-        .add(record.instance.value)
-        .add(gone);
-  };
+  std::array<BucketHash, kBuckets> buckets;
   bool self_added = false;
+  const auto add_self = [&] {
+    self_added = true;
+    const bool left = self.state == RecordState::left;
+    buckets[bucket_of(self.id)].add(self, left ? MemberState::left : MemberState::alive);
+  };
   for (const auto& [id, member] : members_) {
-    if (!self_added && self.id < id) {
-      add(self, self.state == RecordState::left ? 1 : 0);
-      self_added = true;
-    }
-    add(member.record, departed(member.state) ? 1 : 0);
+    if (!self_added && self.id < id) add_self();
+    buckets[bucket_of(id)].add(member.record, member.state);
   }
-  if (!self_added) add(self, self.state == RecordState::left ? 1 : 0);
+  if (!self_added) add_self();
   Digest digest;
-  for (std::size_t i = 0; i < kBuckets; ++i) digest.buckets[i] = first_u64(hashers[i].finish());
+  for (std::size_t i = 0; i < kBuckets; ++i) digest.buckets[i] = buckets[i].finish();
   return digest;
 }
 

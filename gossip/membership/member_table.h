@@ -4,8 +4,10 @@
 #include "gossip/membership/member_record.h"
 #include "gossip/membership/messages.h"
 #include "node/base/clock.h"
+#include "node/base/hash.h"
 #include "node/base/ids.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -24,9 +26,16 @@ enum class MemberState : std::uint8_t { joining, alive, suspect, dead, left };
 struct TableOptions {
   std::size_t max_records = 16384;
   // A record that its subject did not sign anew for this long expires. Subjects sign every third
-  // of it.
+  // of it. Longer in large swarms, where one member signs anew in each `renewal_gap`: what an edge
+  // carries then does not grow with the swarm.
   Duration time_to_live = std::chrono::hours(1);
+  Duration renewal_gap = std::chrono::seconds(1);
   std::size_t max_accusers = 8;  // kept for one member
+
+  // How long a record lives in a swarm of so many members.
+  [[nodiscard]] Duration lifetime(std::size_t members) const {
+    return std::max(time_to_live, 3 * static_cast<std::int64_t>(members) * renewal_gap);
+  }
 };
 
 struct HeldAccusation {
@@ -50,6 +59,16 @@ struct MemberEntry {
   std::uint32_t false_alarms = 0;
   TimePoint false_alarms_since{};
   TimePoint discredited_until{};
+};
+
+// What a digest says of one bucket: its members, added ascending by id.
+class BucketHash {
+ public:
+  void add(const MemberRecord& record, MemberState state);
+  [[nodiscard]] std::uint64_t finish() { return first_u64(hasher_.finish()); }
+
+ private:
+  Hasher hasher_;
 };
 
 // Everything but this node itself.
@@ -83,8 +102,8 @@ class MemberTable {
   [[nodiscard]] static bool holds(const MemberEntry& member, const Accusation& accusation);
   void set_state(MemberEntry& member, MemberState state, TimePoint now);
 
-  // Ids whose record is older than the time to live.
-  [[nodiscard]] std::vector<NodeId> expired(TimePoint now) const;
+  // Ids whose record is older than `lifetime`.
+  [[nodiscard]] std::vector<NodeId> expired(TimePoint now, Duration lifetime) const;
   [[nodiscard]] std::uint32_t age_s(const MemberEntry& member, TimePoint now) const;
 
   // Hashes over (id, incarnation, departed or not) of each bucket, `self` included.

@@ -50,7 +50,7 @@ Membership::Membership(TimePoint now, MembershipParts parts, Rng rng)
 
 // ---- our own record
 
-void Membership::renew_self(TimePoint now, MembershipEffects& effects) {
+void Membership::renew_self(TimePoint now, MembershipEffects& effects, FactSpreader::Haste haste) {
   const bool low = next_incarnation_.value + kIncarnationsAhead / 2 >= ceiling_.value;
   if (low && !persisting_) {
     persisting_ = true;
@@ -67,7 +67,7 @@ void Membership::renew_self(TimePoint now, MembershipEffects& effects) {
   self_.incarnation = std::exchange(next_incarnation_, next_incarnation_.next());
   sign_record(self_, swarm_, signer_);
   self_signed_ = now;
-  spreader_.push(AgedRecord{self_, 0}, self_.id);
+  spreader_.push(AgedRecord{self_, 0}, self_.id, haste);
 }
 
 void Membership::refute(TimePoint now, Incarnation at_least, MembershipEffects& effects) {
@@ -269,7 +269,7 @@ void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
       sign_report(*report, swarm_, signer_);
       spreader_.push(*report, self_.id);
     }
-    if (now - self_signed_ > options_.table.time_to_live / 3) renew_self(now, effects);
+    if (now - self_signed_ > lifetime() / 3) renew_self(now, effects, FactSpreader::Haste::routine);
   }
   flush(FactSpreader::Urgency::everything, effects);
   for (const auto& id : std::exchange(awaiting_belief_, {}))
@@ -286,7 +286,7 @@ void Membership::compare_digests(TimePoint now, MembershipEffects& effects) {
   next_digest_ = now + options_.digest_interval +
                  Duration(static_cast<std::int64_t>(rng_.below(
                      static_cast<std::uint64_t>(options_.digest_interval.count()) / 10 + 1)));
-  for (const auto& id : table_.expired(now)) forget(now, id, Cause::expired, effects);
+  for (const auto& id : table_.expired(now, lifetime())) forget(now, id, Cause::expired, effects);
   // A suspicion that its subject never heard of would stay: it is told again. To the subject by
   // whoever has a session with it, since those in between pass nothing on twice.
   for (const auto& [id, member] : table_.all()) {

@@ -281,7 +281,9 @@ class Membership {
   static constexpr double kBucketRequestBurst = 512;
 
   // membership.cc: our own record, sessions, time, whom to connect with
-  void renew_self(TimePoint now, MembershipEffects& effects);
+  void renew_self(TimePoint now, MembershipEffects& effects,
+                  FactSpreader::Haste haste = FactSpreader::Haste::at_once);
+  [[nodiscard]] Duration lifetime() const;
   void refute(TimePoint now, Incarnation at_least, MembershipEffects& effects);
   void tick_sessions(TimePoint now, MembershipEffects& effects);
   void keep_house(TimePoint now, MembershipEffects& effects);

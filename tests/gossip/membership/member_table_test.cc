@@ -82,8 +82,8 @@ TEST_SUITE("gossip/member_table") {
     MemberTable table(test_id(0), {});
     table.put(record_of(1), kStart);
     table.put(record_of(2), kStart + 30min);
-    CHECK(table.expired(kStart + 59min).empty());
-    CHECK(table.expired(kStart + 61min) == std::vector<NodeId>{test_id(1)});
+    CHECK(table.expired(kStart + 59min, 1h).empty());
+    CHECK(table.expired(kStart + 61min, 1h) == std::vector<NodeId>{test_id(1)});
     CHECK(table.age_s(*table.find(test_id(1)), kStart + 61min) == 3660);
   }
 

@@ -118,6 +118,78 @@ TEST_SUITE("gossip/membership_rules") {
     }
   }
 
+  TEST_CASE("a record that says nothing new waits for the next round, with whoever has it") {
+    Stage stage;
+    for (const std::uint64_t peer : {1U, 2U, 4U})
+      (void)stage.node.on_session_up(kStart, test_id(peer));
+    (void)stage.node.on_message(kStart, test_id(1),
+                                facts_of({record_of(1), record_of(2), record_of(3), record_of(4)}));
+    (void)stage.node.on_tick(kStart + 300ms);
+
+    const TimePoint then = kStart + 310ms;
+    const auto renewal = facts_of({record_of(3, 2)});
+    CHECK(count_sent<Facts>(stage.node.on_message(then, test_id(1), renewal)) == 0);
+    CHECK(count_sent<Facts>(stage.node.on_message(then, test_id(2), renewal)) == 0);
+    const auto round = stage.node.on_tick(kStart + 600ms);
+    REQUIRE(count_sent<Facts>(round) == 1);
+    const auto told = std::ranges::find_if(round.send, [](const auto& outgoing) {
+      return std::holds_alternative<Facts>(outgoing.message);
+    });
+    CHECK(told->to == test_id(4));
+
+    auto moved = record_of(3, 3);
+    moved.addresses = {"10.0.0.33:7700"};
+    sign_record(moved, SwarmId{}, TestSigner(test_id(3)));
+    CHECK(count_sent<Facts>(stage.node.on_message(kStart + 610ms, test_id(1), facts_of({moved}))) ==
+          2);
+  }
+
+  TEST_CASE("a refutation is told at once, though the record says nothing else") {
+    Stage stage;
+    for (const std::uint64_t peer : {1U, 2U}) (void)stage.node.on_session_up(kStart, test_id(peer));
+    (void)stage.node.on_message(kStart, test_id(1),
+                                facts_of({record_of(1), record_of(2), record_of(3)},
+                                         {accusation_of(3, 1, AccusationKind::suspect)}));
+    const auto refuted =
+        stage.node.on_message(kStart + 10ms, test_id(1), facts_of({record_of(3, 2)}));
+    CHECK(count_sent<Facts>(refuted) == 1);
+  }
+
+  TEST_CASE("a progress report is not sent to a peer that sent it too") {
+    Stage stage;
+    for (const std::uint64_t peer : {1U, 2U, 4U})
+      (void)stage.node.on_session_up(kStart, test_id(peer));
+    (void)stage.node.on_message(kStart, test_id(1),
+                                facts_of({record_of(1), record_of(2), record_of(3), record_of(4)}));
+    (void)stage.node.on_tick(kStart + 300ms);
+    Facts said;
+    said.reports.push_back({.id = test_id(3), .incarnation = {1}, .samples = 64, .signature = {}});
+    sign_report(said.reports.front(), SwarmId{}, TestSigner(test_id(3)));
+    (void)stage.node.on_message(kStart + 310ms, test_id(1), said);
+    (void)stage.node.on_message(kStart + 320ms, test_id(2), said);
+    const auto round = stage.node.on_tick(kStart + 600ms);
+    CHECK(count_sent<Facts>(round) == 1);
+  }
+
+  TEST_CASE("records live longer in a large swarm, and a newcomer takes old ones") {
+    const TableOptions options;
+    CHECK(options.lifetime(1'000) == 1h);
+    CHECK(options.lifetime(10'000) == 30'000s);
+    TestSigner signer(test_id(0));
+    TestVerifier verifier;
+    Membership newcomer(kStart, {SwarmId{}, Stage::prepared({}), {}, signer, verifier}, Rng(1));
+    (void)newcomer.on_session_up(kStart, test_id(1));
+    Facts facts = facts_of({record_of(2)});
+    facts.records.front().age_s = 7'200;
+    (void)newcomer.on_message(kStart, test_id(1), facts);
+    CHECK(newcomer.state_of(test_id(2)) == MemberState::alive);
+
+    Stage settled;
+    (void)settled.node.on_session_up(kStart, test_id(1));
+    (void)settled.node.on_message(kStart, test_id(1), facts);
+    CHECK(!settled.node.state_of(test_id(2)).has_value());
+  }
+
   TEST_CASE("a direct session that answers outweighs every accusation") {
     Stage stage;
     std::vector<MemberRecord> all;
