@@ -57,13 +57,13 @@ void Membership::renew_self(TimePoint now, MembershipEffects& effects, FactSprea
     effects.persist_incarnation =
         Incarnation{std::max(ceiling_, next_incarnation_).value + kIncarnationsAhead};
   }
+  renewal_due_ = kNever;
   if (next_incarnation_ >= ceiling_) {
     renewal_waits_ = true;
     effects.notices.push_back(Notice::incarnations_spent);
     return;
   }
   renewal_waits_ = false;
-  renewal_due_ = kNever;
   self_.incarnation = std::exchange(next_incarnation_, next_incarnation_.next());
   sign_record(self_, swarm_, signer_);
   self_signed_ = now;

@@ -312,6 +312,23 @@ TEST_SUITE("gossip/membership_rules") {
     CHECK(stage.node.self().data_set == test_hash_like(4));
   }
 
+  TEST_CASE("a refutation that waits for the disk does not keep the node busy") {
+    SelfDescription self;
+    self.ceiling = {3};  // used up once the node is alive
+    Stage stage({}, self);
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    (void)stage.node.on_message(
+        kStart, test_id(1),
+        facts_of({record_of(1)}, {accusation_of(0, 1, AccusationKind::suspect,
+                                                stage.node.self().incarnation.value)}));
+    const TimePoint later = kStart + 1s;
+    (void)stage.node.on_tick(later);
+    CHECK(stage.node.next_deadline() > later);
+    const auto written = stage.node.on_incarnations_persisted(later, {1000});
+    CHECK(stage.node.self().incarnation == Incarnation{3});
+    CHECK(count_sent<Facts>(written) == 1);
+  }
+
   TEST_CASE("a node that lost its state outbids the record that the swarm still holds of it") {
     Stage stage;
     (void)stage.node.on_session_up(kStart, test_id(1));
