@@ -29,8 +29,9 @@ struct Fixture {
       changed.notify_all();
     };
     hooks.on_failed = [this](const Error& error) { failed.set(error); };
-    auto made = Trainer::create(model, options, start ? *std::move(start) : start_of(model),
-                                {quarters(data), std::move(hooks), log});
+    auto made =
+        Trainer::create(model, std::move(options), start ? *std::move(start) : start_of(model),
+                        {quarters(data), std::move(hooks), log});
     REQUIRE(made.has_value());
     trainer = *std::move(made);
   }
