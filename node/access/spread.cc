@@ -150,7 +150,7 @@ SpreadEffects Spread::on_message(TimePoint now, const NodeId& from, std::uint16_
   auto& peer = found->second;
   if (type == transport::kAccessFactsMessage) on_facts(from, peer, body, out);
   if (type == transport::kRevocationsMessage) on_list(now, from, peer, body, out);
-  if (type == transport::kNextSecretMessage) on_next_secret(from, peer, body, out);
+  if (type == transport::kNextSecretMessage) on_next_secret(now, from, peer, body, out);
   if (type == transport::kSecretHeldMessage) on_held(from, body, out);
   return out;
 }
@@ -185,9 +185,8 @@ void Spread::on_facts(const NodeId& from, Peer& peer, ByteView body, SpreadEffec
 
 void Spread::on_list(TimePoint now, const NodeId& from, Peer& peer, ByteView body,
                      SpreadEffects& out) {
-  // An honest peer sends each list once. What comes faster is not even looked at.
   if (!peer.lists.try_take(now)) {
-    ++figures_.lists_stale;
+    ++figures_.unread;
     return;
   }
   auto list = transport::decode_revocations(body);
@@ -212,7 +211,12 @@ void Spread::on_list(TimePoint now, const NodeId& from, Peer& peer, ByteView bod
   offer_all(out);
 }
 
-void Spread::on_next_secret(const NodeId& from, Peer& peer, ByteView body, SpreadEffects& out) {
+void Spread::on_next_secret(TimePoint now, const NodeId& from, Peer& peer, ByteView body,
+                            SpreadEffects& out) {
+  if (!peer.secrets.try_take(now)) {
+    ++figures_.unread;
+    return;
+  }
   auto secret = transport::SwarmSecret::parse(as_text(body));
   if (!secret || secret->swarm() != self_.swarm)
     return end_forged(from, "a next secret that is none of this swarm", out);

@@ -85,6 +85,7 @@ struct SpreadFigures {
   std::uint64_t lists_stale = 0;  // not newer than the one in force
   std::uint64_t forged = 0;       // lists, secrets and holders whose signature did not hold
   std::uint64_t secrets_taken = 0;
+  std::uint64_t unread = 0;  // lists and secrets that came faster than anybody has news
 };
 
 // Revocations. Each side tells the number of its list; who has a higher one sends the list, and who
@@ -144,7 +145,9 @@ class Spread {
     SecretMark secret_sent;
     SecretMark holders_told;
     bool warned = false;
+    // An honest peer sends each list and each secret once.
     transport::TokenBucket lists{0.2, 5};
+    transport::TokenBucket secrets{0.2, 5};
   };
 
   [[nodiscard]] AccessFacts facts() const;
@@ -158,7 +161,8 @@ class Spread {
 
   void on_facts(const NodeId& from, Peer& peer, ByteView body, SpreadEffects& out);
   void on_list(TimePoint now, const NodeId& from, Peer& peer, ByteView body, SpreadEffects& out);
-  void on_next_secret(const NodeId& from, Peer& peer, ByteView body, SpreadEffects& out);
+  void on_next_secret(TimePoint now, const NodeId& from, Peer& peer, ByteView body,
+                      SpreadEffects& out);
   void on_held(const NodeId& from, ByteView body, SpreadEffects& out);
   void end_forged(const NodeId& from, std::string what, SpreadEffects& out);
   [[nodiscard]] std::size_t missing(const std::set<NodeId>& members) const;

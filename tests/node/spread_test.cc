@@ -236,14 +236,21 @@ TEST_SUITE("node/spread") {
     CHECK(member.spread.figures().forged == 1);
   }
 
-  TEST_CASE("a flood of lists is not looked at") {
+  TEST_CASE("a flood of lists or secrets is not looked at") {
     World world(2);
     world.line_of_sessions();
     const auto bytes = transport::encode_revocations(world.admin.revoke(1, {})).value();
     for (int i = 0; i < 100; ++i)
       world.say(world.at(1), world.at(0).id(), transport::kRevocationsMessage, bytes);
     CHECK(world.at(1).spread.figures().lists_taken == 1);
-    CHECK(world.at(1).spread.figures().lists_stale == 99);
+    CHECK(world.at(1).spread.figures().lists_stale == 4);
+    CHECK(world.at(1).spread.figures().unread == 95);
+    const auto secret = to_bytes(as_bytes(world.secret.rotated(world.admin.key, 0).print()));
+    for (int i = 0; i < 100; ++i)
+      world.say(world.at(1), world.at(0).id(), transport::kNextSecretMessage, secret);
+    CHECK(world.at(1).spread.figures().secrets_taken == 1);
+    CHECK(world.at(1).spread.figures().unread == 2 * 95);
+    CHECK(world.at(1).ended.empty());
   }
 
   TEST_CASE("a secret that the admin ordered reaches all, takes over, and the one before it goes") {
