@@ -26,7 +26,8 @@
 //               for stall_limit                                    the own one shown to nobody
 //   following   in epoch 1 all are followers           collecting  all take part (a short run)
 //   following   nothing heard for three minutes        idle        failed where already frozen,
-//                                                                  or without a replica
+//                                                                  or without a replica; a command
+//                                                                  of the meantime counts now
 //   lingering   all acknowledged, or the time is up    done        may_exit
 //   any         E would exceed max_epoch               failed      failed
 //
@@ -309,6 +310,7 @@ class FinalConsensus {
   bool frozen_ = false;
   bool freeze_asked_ = false;
   bool withdrawn_ = false;   // the own replica is lost or unfit: follower to the end
+  bool ordered_ = false;     // by a command, while this node followed
   bool dialled_ = false;     // in this epoch
   bool considered_ = false;  // nothing changed since the set was last looked at
 
