@@ -51,6 +51,17 @@ double cpu_seconds_of(pid_t pid) {
   return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
+// The thread of a node that trains, as trainer.cc names it.
+std::optional<fs::path> train_thread_of(pid_t pid) {
+  std::error_code error;
+  for (const auto& task : fs::directory_iterator(fmt::format("/proc/{}/task", pid), error)) {
+    std::ifstream file(task.path() / "comm");
+    std::string name;
+    if (std::getline(file, name) && name == "train") return task.path();
+  }
+  return std::nullopt;
+}
+
 // Those that this process may run on.
 std::vector<std::size_t> cores() {
   cpu_set_t set;
@@ -201,14 +212,23 @@ Result<void> SwarmNodes::wait_steps(const std::vector<NodeReading>& since, std::
 }
 
 Result<double> SwarmNodes::longest_pause_s(std::size_t number, Duration time) {
-  TRY(NodeReading last, at_next_step(number));
+  const auto thread = train_thread_of(nodes_[number].node->pid());
+  if (!thread)
+    return fail(Errc::not_found, Doing::training,
+                fmt::format("node-{} has no thread that trains", number + 1));
   const auto until = clock_.now() + time;
+  TimePoint last = clock_.now();
+  std::uint64_t ran_before = 0;
   double longest = 0;
   while (clock_.now() < until) {
-    if (const auto seen = look(number)) {
-      longest = std::max(longest, seconds(seen->at - last.at));
-      if (seen->step > last.step) last = *seen;
-    }
+    // How long it has run so far, in nanoseconds.
+    std::ifstream file(*thread / "schedstat");
+    std::uint64_t ran = 0;
+    file >> ran;
+    const TimePoint now = clock_.now();
+    longest = std::max(longest, seconds(now - last));
+    if (ran != ran_before) last = now;
+    ran_before = ran;
     TRY_VOID(turn(kFine));
   }
   return longest;

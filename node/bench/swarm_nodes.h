@@ -17,7 +17,8 @@
 
 namespace starling::node::bench {
 
-// One look at a node, at the moment after one of its steps.
+// One look at a node, at the moment when its status showed a new step. A status is made once a
+// second, so two looks are whole seconds apart, and a window of a few steps says little.
 struct NodeReading {
   TimePoint at;
   double step = 0;
@@ -54,12 +55,12 @@ class SwarmNodes {
   [[nodiscard]] double listening_s() const { return listening_s_; }
   [[nodiscard]] double first_step_s() const { return first_step_s_; }
 
-  // A reading of each of the first `count` nodes, each at the end of a step of its own.
+  // A reading of each of the first `count` nodes.
   [[nodiscard]] Result<std::vector<NodeReading>> read(std::size_t count);
   // Until each of these has trained `steps` more than its reading says.
   [[nodiscard]] Result<void> wait_steps(const std::vector<NodeReading>& since, std::uint64_t steps);
-  // The longest time between two changes of the node's step, as a look each few milliseconds sees
-  // it, while it trains for so long.
+  // The longest time in which the node's training thread did not run, as a look each few
+  // milliseconds sees it, while it trains for so long. Other work for the same cores counts.
   [[nodiscard]] Result<double> longest_pause_s(std::size_t number, Duration time);
 
   // What happens to a node. A slow one is stopped for three quarters of the time.

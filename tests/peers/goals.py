@@ -143,6 +143,6 @@ COMPARISONS = (
         TORCH),
     *(swarms(f"C24.{fault}", f"one of two nodes is {done}, against DDP over gloo",
              f"{{starling}} bench swarm --nodes 2 {NODES18} --fault {fault} --json", f"{{python}} {{peers}}/torch_ddp.py --nodes 2 {NODES18} --fault {fault}",
-             (("", "the other one's longest pause within 10 s", "ms", "longest_pause_ms", False, None, None),), TORCH)
+             (("", "the other one's longest pause within 10 s (ours: its training thread does not run)", "ms", "longest_pause_ms", False, None, None),), TORCH)
       for fault, done in (("stop", "stopped for 10 s"), ("kill", "killed"))),
 )
