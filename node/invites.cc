@@ -21,11 +21,6 @@ namespace fs = std::filesystem;
 using transport::Invite;
 using transport::KeyId;
 
-// True when the file is gone because of this call, and stays gone.
-bool remove_durably(const fs::path& file) {
-  return ::unlink(file.c_str()) == 0 && flush_folder(file.parent_path()) == 0;
-}
-
 }  // namespace
 
 Invites::Invites(fs::path folder, asio::thread_pool& files, Log& log)
@@ -118,7 +113,7 @@ std::optional<transport::noise::Key> Invites::find(const KeyId& id) {
 transport::Task<bool> Invites::redeem(KeyId id) {
   assert_io_thread();
   if (open_.erase(id) == 0) co_return false;
-  auto remove = [file = file_of(id)] { return remove_durably(file); };
+  auto remove = [file = file_of(id)] { return remove_durably(file) == 0; };
   const bool removed = co_await transport::on_pool(files_, std::move(remove));
   assert_io_thread();
   if (removed)

@@ -3,7 +3,6 @@
 #include "node/node.h"
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -150,9 +149,8 @@ transport::Task<> Node::promote_secret() {
 transport::Task<> Node::drop_previous_secret() {
   auto drop = [this]() -> Result<void> {
     const auto& files = parts_.access_files.secret();
-    if (!files || (::unlink(files->previous.c_str()) != 0 && errno == ENOENT)) return {};
-    const auto folder = files->previous.parent_path();
-    if (const int error = flush_folder(folder.empty() ? "." : folder); error != 0)
+    if (!files) return {};
+    if (const int error = remove_durably(files->previous); error != 0 && error != ENOENT)
       return fail(errc_of_errno(error), Doing::writing_file,
                   files->previous.string() + ": cannot be removed durably");
     return {};

@@ -32,4 +32,8 @@ int flush_folder(const std::filesystem::path& folder) {
   return open.ok() && ::fsync(open.number()) == 0 ? 0 : errno;
 }
 
+int remove_durably(const std::filesystem::path& file) {
+  return ::unlink(file.c_str()) == 0 ? flush_folder(file.parent_path()) : errno;
+}
+
 }  // namespace starling

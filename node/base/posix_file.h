@@ -19,6 +19,9 @@ namespace starling {
 // errno.
 [[nodiscard]] int flush_folder(const std::filesystem::path& folder);
 
+// Removes a file so that it stays gone. 0, or the errno: ENOENT where there was none.
+[[nodiscard]] int remove_durably(const std::filesystem::path& file);
+
 // A file descriptor that is closed when it goes; negative: none.
 class Descriptor {
  public:
