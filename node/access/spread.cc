@@ -198,9 +198,7 @@ void Spread::on_list(TimePoint now, const NodeId& from, Peer& peer, ByteView bod
     ++figures_.lists_stale;
     return;
   }
-  if (self_.verifier.verify(self_.admin, transport::kRevokedDomain,
-                            transport::revoked_part(*list, self_.swarm),
-                            list->signature) != Verdict::valid)
+  if (!transport::signed_by(self_.admin, *list, self_.swarm))
     return end_forged(from, "a list of revocations that the admin did not sign", out);
   ++figures_.lists_taken;
   list_ = std::move(*list);
