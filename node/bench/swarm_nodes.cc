@@ -111,25 +111,18 @@ Result<void> SwarmNodes::start(std::uint64_t steps) {
   TRY_VOID(wait_for(nodes_.front().node->dir() / "address", 0));
   listening_s_ = seconds(clock_.now() - begin);
   const auto limit = begin + kStartLimit;
-  for (auto first = look(0); !first || first->step < 1; first = look(0)) {
-    if (clock_.now() > limit)
-      return fail(Errc::timed_out, Doing::starting,
-                  fmt::format("node-1 trains no step: see its log in {}", options_.dir.string()));
-    TRY_VOID(turn(kFine));
-  }
+  const auto has_stepped = [](const NodeReading& seen) { return seen.step >= 1; };
+  if (const auto seen = look_until(0, {limit, kFine, "trains no step"}, has_stepped); !seen)
+    return fail(seen.error());
   first_step_s_ = seconds(clock_.now() - begin);
   for (std::size_t number = 1; number < nodes_.size(); ++number) TRY_VOID(start_one(number));
+  const bool alone = !options_.gossip || nodes_.size() == 1;
+  const auto under_way = [&](const NodeReading& seen) {
+    return seen.step >= static_cast<double>(steps) && (alone || seen.exchanges >= 1);
+  };
   for (std::size_t number = 0; number < nodes_.size(); ++number) {
-    const bool alone = !options_.gossip || nodes_.size() == 1;
-    for (auto seen = look(number);
-         !seen || seen->step < static_cast<double>(steps) || (!alone && seen->exchanges < 1);
-         seen = look(number)) {
-      if (clock_.now() > limit)
-        return fail(Errc::timed_out, Doing::starting,
-                    fmt::format("node-{} did not get under way: see its log in {}", number + 1,
-                                options_.dir.string()));
-      TRY_VOID(turn(kCoarse));
-    }
+    const auto seen = look_until(number, {limit, kCoarse, "did not get under way"}, under_way);
+    if (!seen) return fail(seen.error());
     if (options_.pinned) pin(number);
   }
   return {};
@@ -172,19 +165,24 @@ std::optional<NodeReading> SwarmNodes::look(std::size_t number) {
                      .batch = status_number(*seen, "train", "batch")};
 }
 
-Result<NodeReading> SwarmNodes::at_next_step(std::size_t number) {
-  const auto limit = clock_.now() + kStepLimit;
-  std::optional<double> before;
-  while (clock_.now() < limit) {
-    if (const auto seen = look(number)) {
-      if (before && seen->step > *before) return *seen;
-      before = seen->step;
-    }
-    TRY_VOID(turn(kFine));
+Result<NodeReading> SwarmNodes::look_until(std::size_t number, const Waiting& waiting,
+                                           const std::function<bool(const NodeReading&)>& done) {
+  while (true) {
+    if (const auto seen = look(number); seen && done(*seen)) return *seen;
+    if (clock_.now() > waiting.limit)
+      return fail(Errc::timed_out, Doing::training,
+                  fmt::format("node-{} {}: see its log in {}", number + 1, waiting.complaint,
+                              options_.dir.string()));
+    TRY_VOID(turn(waiting.between));
   }
-  return fail(Errc::timed_out, Doing::training,
-              fmt::format("node-{} trains no step any more: see its log in {}", number + 1,
-                          options_.dir.string()));
+}
+
+Result<NodeReading> SwarmNodes::at_next_step(std::size_t number) {
+  std::optional<double> before;
+  const auto is_next = [&](const NodeReading& seen) {
+    return seen.step > std::exchange(before, seen.step).value_or(seen.step);
+  };
+  return look_until(number, {clock_.now() + kStepLimit, kFine, "trains no step any more"}, is_next);
 }
 
 Result<std::vector<NodeReading>> SwarmNodes::read(std::size_t count) {
@@ -197,16 +195,11 @@ Result<std::vector<NodeReading>> SwarmNodes::read(std::size_t count) {
 
 Result<void> SwarmNodes::wait_steps(const std::vector<NodeReading>& since, std::uint64_t steps) {
   for (std::size_t number = 0; number < since.size(); ++number) {
+    const double enough = since[number].step + static_cast<double>(steps);
     const auto limit = clock_.now() + kStepLimit * static_cast<std::int64_t>(steps);
-    for (auto seen = look(number);
-         !seen || seen->step < since[number].step + static_cast<double>(steps);
-         seen = look(number)) {
-      if (clock_.now() > limit)
-        return fail(Errc::timed_out, Doing::training,
-                    fmt::format("node-{} does not get on: see its log in {}", number + 1,
-                                options_.dir.string()));
-      TRY_VOID(turn(kCoarse));
-    }
+    const auto seen = look_until(number, {limit, kCoarse, "does not get on"},
+                                 [&](const NodeReading& at) { return at.step >= enough; });
+    if (!seen) return fail(seen.error());
   }
   return {};
 }

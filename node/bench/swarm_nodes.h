@@ -9,9 +9,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -89,6 +91,14 @@ class SwarmNodes {
   [[nodiscard]] Result<void> turn(Duration wait);
   [[nodiscard]] std::optional<nlohmann::json> status(std::size_t number);
   [[nodiscard]] std::optional<NodeReading> look(std::size_t number);
+  struct Waiting {
+    TimePoint limit;
+    Duration between;            // two looks
+    std::string_view complaint;  // what the node did not do by then
+  };
+  // The first look at a node that `done` is content with.
+  [[nodiscard]] Result<NodeReading> look_until(std::size_t number, const Waiting& waiting,
+                                               const std::function<bool(const NodeReading&)>& done);
   [[nodiscard]] Result<NodeReading> at_next_step(std::size_t number);
   void pin(std::size_t number) const;
 
