@@ -36,18 +36,6 @@ gossip::consensus::Rule rule_of(FinishRule rule) {
   return gossip::consensus::Rule::mean;
 }
 
-std::vector<training::ImageStage> stages_of(const std::vector<ResizeStage>& stages) {
-  std::vector<training::ImageStage> made;
-  for (const auto& [side, until_share] : stages) made.push_back({side, until_share});
-  return made;
-}
-
-std::vector<ResizeStage> stages_of(const std::vector<training::ImageStage>& stages) {
-  std::vector<ResizeStage> made;
-  for (const auto& [side, until_share] : stages) made.push_back({side, until_share});
-  return made;
-}
-
 // What is wrong with training this model on images of these sides; empty if nothing is.
 std::string wrong_with(const std::vector<training::ImageStage>& stages,
                        const training::ModelSpec& model) {
@@ -107,7 +95,7 @@ class Reader {
     const auto stages = parse_resize(word(key));
     // No stages is what a swarm has that says nothing.
     if (!stages || stages->empty()) note(key, "is no schedule of image sides");
-    return stages ? stages_of(*stages) : std::vector<training::ImageStage>();
+    return stages.value_or(std::vector<training::ImageStage>());
   }
   void same(const std::string& key, const std::string& ours) {
     const std::string theirs = word(key);
@@ -169,7 +157,7 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
   made.optimizer.momentum = static_cast<float>(config.train.momentum);
   made.optimizer.weight_decay = static_cast<float>(config.train.weight_decay);
   made.label_smoothing = config.train.label_smoothing;
-  made.resize = stages_of(config.train.resize);
+  made.resize = config.train.resize;
   made.seed = config.train.seed;
   made.degree = config.swarm.degree.value_or(0);
   made.budget = budget_of(config.train.until, train.size(), batch);
@@ -213,7 +201,7 @@ SettingsText to_text(const TrainingSettings& settings, const Hash& genesis) {
   // Only where it was asked for, so that swarms which never heard of it keep their fingerprint.
   if (settings.rule != gossip::consensus::Rule::mean)
     text.emplace("aggregator", kRules.at(static_cast<std::size_t>(settings.rule)));
-  if (!settings.resize.empty()) text.emplace("resize", show_resize(stages_of(settings.resize)));
+  if (!settings.resize.empty()) text.emplace("resize", show_resize(settings.resize));
   return text;
 }
 

@@ -7,6 +7,7 @@
 
 #include "node/base/clock.h"
 #include "node/base/log.h"
+#include "training/schedule.h"
 
 #include <cstdint>
 #include <map>
@@ -69,16 +70,10 @@ struct SwarmConfig {
   Adopt adopt = Adopt::automatic;
 };
 
-// Images of this side up to a share of the budget.
-struct ResizeStage {
-  std::uint32_t side = 0;
-  double until_share = 0;
-};
-
 struct TrainConfig {
   std::string model = "resnet50";
   std::optional<std::uint32_t> img;
-  std::vector<ResizeStage> resize;
+  std::vector<training::ImageStage> resize;
   std::optional<std::uint32_t> batch;
   Precision precision = Precision::automatic;
   std::optional<double> lr;

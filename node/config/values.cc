@@ -187,12 +187,12 @@ std::string show_until(const Until& until) {
   return {};
 }
 
-Parsed<std::vector<ResizeStage>> parse_resize(std::string_view text) {
+Parsed<std::vector<training::ImageStage>> parse_resize(std::string_view text) {
   constexpr std::string_view kForm =
       "SIDE@SHARE,... with growing sides (8 to 1024 pixels) and growing shares of the budget "
       "(thousandths above 0, up to 1), at most five, such as 160@0.4,192@0.8, or off";
   constexpr std::size_t kMaxStages = 5;
-  std::vector<ResizeStage> stages;
+  std::vector<training::ImageStage> stages;
   if (text == "off") return stages;
   while (true) {
     const auto comma = text.find(',');
@@ -203,7 +203,7 @@ Parsed<std::vector<ResizeStage>> parse_resize(std::string_view text) {
     const auto share = parse_number(stage.substr(at + 1), 0, 1);
     if (!side || !share || *share <= 0 || std::round(*share * 1e3) / 1e3 != *share)
       return wrong(kForm);
-    const ResizeStage next{static_cast<std::uint32_t>(*side), *share};
+    const training::ImageStage next{static_cast<std::uint32_t>(*side), *share};
     if (!stages.empty() &&
         (next.side <= stages.back().side || next.until_share <= stages.back().until_share))
       return wrong(kForm);
@@ -213,7 +213,7 @@ Parsed<std::vector<ResizeStage>> parse_resize(std::string_view text) {
   }
 }
 
-std::string show_resize(const std::vector<ResizeStage>& stages) {
+std::string show_resize(const std::vector<training::ImageStage>& stages) {
   if (stages.empty()) return "off";
   std::string text;
   for (const auto& [side, until_share] : stages)

@@ -46,8 +46,8 @@ using Parsed = std::expected<T, std::string>;
 // "160@0.4,192@0.8": images of 160 pixels a side up to 40 % of the budget, then of 192 up to 80 %;
 // sides and shares (in thousandths) grow, at most 5 stages, so that the text is short. "off" is
 // none.
-[[nodiscard]] Parsed<std::vector<ResizeStage>> parse_resize(std::string_view text);
-[[nodiscard]] std::string show_resize(const std::vector<ResizeStage>& stages);
+[[nodiscard]] Parsed<std::vector<training::ImageStage>> parse_resize(std::string_view text);
+[[nodiscard]] std::string show_resize(const std::vector<training::ImageStage>& stages);
 
 // What a listening or dialled address must look like, without resolving it: "HOST:PORT" or
 // "[V6]:PORT"; a host may be empty when listening.
