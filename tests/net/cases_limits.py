@@ -5,8 +5,8 @@ import pathlib
 import time
 
 from cases import case, watch
-from cases_silence import CALM_S, false_deaths
-from lab import Failure, longest_pause, throughput_percent
+from cases_silence import CALM_S, false_deaths, quarter_harmed
+from lab import Failure, throughput_percent
 
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
@@ -39,21 +39,13 @@ def limited(controller, name, limits, nodes):
 
 @case("A-6", "a quarter of the nodes gets 5 % of a processor", {"false_dead": "<= 0", "ended": "<= 0", "throughput_percent": ">= 97"})
 def starved(bench):
-    with bench.lab(bench.nodes) as lab:
-        nodes = lab.start_all()
-        before = watch(CALM_S)
-        victims = lab.random.sample(nodes, len(nodes) // 4)
-        healthy = [node for node in nodes if node not in victims]
-        since = time.time()
+    def harm(lab, victims):
         with contextlib.ExitStack() as stack:
             for victim in victims:
                 limits = {"cpu.cfs_period_us": 100_000, "cpu.cfs_quota_us": 5_000}
                 stack.enter_context(limited("cpu", f"{lab.network.space(victim.number)}", limits, [victim]))
-            during = watch(2 * bench.seconds)
-        back = lab.wait_whole(nodes, 60)
-        return {"false_dead": false_deaths(nodes, healthy, since), "victims_dead": false_deaths(nodes, victims, since),
-                "ended": sum(not node.running() for node in nodes), "back_s": back,
-                "throughput_percent": throughput_percent(healthy, before, during), "pause_s": longest_pause(healthy, *during)}
+            return watch(2 * bench.seconds)
+    return quarter_harmed(bench, harm, lambda nodes, victims, since: {"victims_dead": false_deaths(nodes, victims, since)})
 
 
 def deaths_and_ends(nodes):

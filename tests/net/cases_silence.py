@@ -85,20 +85,28 @@ def silent_host(bench):
     return silence(bench, lambda lab, victim: silent_cut(lab, victim, 1), lambda lab, victim: silent_cut(lab, victim, 0))
 
 
-@case("A-5", "a quarter of the processes is stopped for 1 to 8 s again and again", {"false_dead": "<= 0", "ended": "<= 0", "throughput_percent": ">= 98"})
-def bursts(bench):
+def quarter_harmed(bench, harm, more=lambda nodes, victims, since: {}):
+    """A quarter of the nodes is harmed: what that is to the others. harm(lab, victims) returns when it was, more() adds figures."""
     with bench.lab(bench.nodes) as lab:
         nodes = lab.start_all()
         before = watch(CALM_S)
         victims = lab.random.sample(nodes, len(nodes) // 4)
         healthy = [node for node in nodes if node not in victims]
         since = time.time()
+        during = harm(lab, victims)
+        back = lab.wait_whole(nodes, 60)
+        return {"false_dead": false_deaths(nodes, healthy, since), **more(nodes, victims, since),
+                "ended": sum(not node.running() for node in nodes), "back_s": back,
+                "throughput_percent": throughput_percent(healthy, before, during), "pause_s": longest_pause(healthy, *during)}
+
+
+@case("A-5", "a quarter of the processes is stopped for 1 to 8 s again and again", {"false_dead": "<= 0", "ended": "<= 0", "throughput_percent": ">= 98"})
+def bursts(bench):
+    def harm(lab, victims):
         begin = time.monotonic()
         stop_bursts(lab, [[node] for node in victims], 2 * bench.seconds)
-        during = (begin, time.monotonic())
-        back = lab.wait_whole(nodes, 60)
-        return {"false_dead": false_deaths(nodes, healthy, since), "ended": sum(not node.running() for node in nodes), "back_s": back,
-                "throughput_percent": throughput_percent(healthy, before, during), "pause_s": longest_pause(healthy, *during)}
+        return begin, time.monotonic()
+    return quarter_harmed(bench, harm)
 
 
 @case("B-5", "one machine's interface goes down, and comes up again",

@@ -10,7 +10,20 @@ import subprocess
 import time
 
 
-class LabNode:
+class NodeProcess:
+    """A process that stands for a machine."""
+
+    process = None
+
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def signal(self, number):
+        if self.running():
+            self.process.send_signal(number)
+
+
+class LabNode(NodeProcess):
     """A starling_lab process in a namespace. Its folder outlives it, so it can be started again as the same node."""
 
     def __init__(self, number, space, address, folder, program):
@@ -19,7 +32,6 @@ class LabNode:
         self.address = address
         self.folder = pathlib.Path(folder)
         self.program = program
-        self.process = None
         self.id = None
         self.started = None  # time.time()
 
@@ -35,13 +47,6 @@ class LabNode:
         self.started = time.time()
         with open(self.folder / "log", "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def running(self):
-        return self.process is not None and self.process.poll() is None
-
-    def signal(self, number):
-        if self.running():
-            self.process.send_signal(number)
 
     def kill(self):
         self.signal(signal.SIGKILL)

@@ -7,6 +7,8 @@ import subprocess
 import threading
 import time
 
+from lab_node import NodeProcess
+
 PORT = 7946
 EVENT = re.compile(r"serf: EventMember(Join|Failed|Leave|Update|Reap): (\S+)")
 
@@ -20,7 +22,7 @@ def version():
     return done.stdout or "not from a Debian package"
 
 
-class SerfNode:
+class SerfNode(NodeProcess):
     """An agent with the profile for local networks, its defaults. `heard` grows while it runs: (time.time(), event, member)."""
 
     def __init__(self, number, space, address, folder):
@@ -29,7 +31,6 @@ class SerfNode:
         self.space = space
         self.address = address
         self.folder = folder
-        self.process = None
         self.heard = []
 
     def start(self, contacts):
@@ -55,13 +56,6 @@ class SerfNode:
             elif event in ("Failed", "Leave", "Reap"):
                 alive.discard(name)
         return alive
-
-    def running(self):
-        return self.process is not None and self.process.poll() is None
-
-    def signal(self, number):
-        if self.running():
-            self.process.send_signal(number)
 
     def kill(self):
         self.signal(signal.SIGCONT)
