@@ -24,33 +24,6 @@ FAULT_S = 10
 SLOW_TICK_S = 0.02  # a slow node runs for the first of every four of these
 
 
-def trainer(options, dist):
-    """A function that trains one step."""
-    import torch
-    import torchvision
-    torch.set_num_threads(options.threads)
-    torch.set_flush_denormal(True)
-    model = getattr(torchvision.models, options.model)(num_classes=options.classes).to(memory_format=torch.channels_last).train()
-    if dist:
-        model = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-5, fused=True)
-    batches = [(torch.randn(options.batch, 3, options.img, options.img).to(memory_format=torch.channels_last),
-                torch.randint(options.classes, (options.batch,))) for _ in range(4)]
-    number = 0
-
-    def step():
-        nonlocal number
-        images, labels = batches[number % len(batches)]
-        number += 1
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bf16"):
-            loss = torch.nn.functional.cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-
-    return step
-
-
 def take_part(options):
     """One of the processes: prints a line after each step until it is killed, or cannot go on."""
     import torch
@@ -61,7 +34,9 @@ def take_part(options):
     if not options.alone:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{options.port}", rank=options.rank, world_size=options.nodes)
-    step = trainer(options, None if options.alone else dist)
+    # Imported late, with torch: the process that only watches needs neither.
+    from torch_step import make_step
+    step = make_step(options, True) if options.alone else make_step(options, True, torch.nn.parallel.DistributedDataParallel)
     print(json.dumps({"version": torch.__version__}), flush=True)
     while True:
         step()

@@ -17,10 +17,12 @@ import measured
 from figures import spread
 
 
-def make_step(options):
-    tuned = options.loop == "tuned"
+def make_step(options, tuned, wrap=lambda model: model):
+    """A function that trains one step and returns its loss; `wrap` is what becomes of the model before its optimizer is made."""
+    torch.set_num_threads(options.threads)
+    torch.set_flush_denormal(tuned)
     layout = torch.channels_last if tuned else torch.contiguous_format
-    model = getattr(torchvision.models, options.model)(num_classes=options.classes).to(memory_format=layout).train()
+    model = wrap(getattr(torchvision.models, options.model)(num_classes=options.classes).to(memory_format=layout).train())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-5, fused=tuned)
     batches = [(torch.randn(options.batch, 3, options.img, options.img).to(memory_format=layout), torch.randint(options.classes, (options.batch,)))
                for _ in range(4)]
@@ -52,10 +54,7 @@ def main():
     parser.add_argument("--steps", type=int, default=3, help="steps in a repeat")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    torch.set_flush_denormal(options.loop == "tuned")
-
-    step = make_step(options)
+    step = make_step(options, options.loop == "tuned")
     for _ in range(3):
         step()
     repeats = measured.Repeats()
