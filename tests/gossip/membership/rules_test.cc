@@ -78,6 +78,15 @@ std::size_t count_sent(const MembershipEffects& effects) {
   }));
 }
 
+// Four others are known, three of them by a session, and nothing waits to be told.
+void meet_four(Stage& stage) {
+  for (const std::uint64_t peer : {1U, 2U, 4U})
+    (void)stage.node.on_session_up(kStart, test_id(peer));
+  (void)stage.node.on_message(kStart, test_id(1),
+                              facts_of({record_of(1), record_of(2), record_of(3), record_of(4)}));
+  (void)stage.node.on_tick(kStart + 300ms);
+}
+
 }  // namespace
 
 TEST_SUITE("gossip/membership_rules") {
@@ -120,11 +129,7 @@ TEST_SUITE("gossip/membership_rules") {
 
   TEST_CASE("a record that says nothing new waits for the next round, with whoever has it") {
     Stage stage;
-    for (const std::uint64_t peer : {1U, 2U, 4U})
-      (void)stage.node.on_session_up(kStart, test_id(peer));
-    (void)stage.node.on_message(kStart, test_id(1),
-                                facts_of({record_of(1), record_of(2), record_of(3), record_of(4)}));
-    (void)stage.node.on_tick(kStart + 300ms);
+    meet_four(stage);
 
     const TimePoint then = kStart + 310ms;
     const auto renewal = facts_of({record_of(3, 2)});
@@ -157,11 +162,7 @@ TEST_SUITE("gossip/membership_rules") {
 
   TEST_CASE("a progress report is not sent to a peer that sent it too") {
     Stage stage;
-    for (const std::uint64_t peer : {1U, 2U, 4U})
-      (void)stage.node.on_session_up(kStart, test_id(peer));
-    (void)stage.node.on_message(kStart, test_id(1),
-                                facts_of({record_of(1), record_of(2), record_of(3), record_of(4)}));
-    (void)stage.node.on_tick(kStart + 300ms);
+    meet_four(stage);
     Facts said;
     said.reports.push_back({.id = test_id(3), .incarnation = {1}, .samples = 64, .signature = {}});
     sign_report(said.reports.front(), SwarmId{}, TestSigner(test_id(3)));
