@@ -39,6 +39,7 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
 
   training::LoaderOptions loader = bridge->options_.loader;
   loader.start = begin->state.cursor;
+  TRY_VOID(training::suit_loader(loader, bridge->options_.trainer.device));
   auto source = std::make_unique<training::LoaderSource>(
       std::make_unique<training::Loader>(*bridge->options_.train, loader, log));
   bridge->loader_ = &source->loader();

@@ -19,6 +19,9 @@ class BatchSource {
   virtual ~BatchSource() = default;
   // The next batch; may wait for it. Nothing at the end of a pass.
   [[nodiscard]] virtual Result<std::optional<Batch>> next() = 0;
+  // The next batch if it is there already and its way to the device may begin while another is
+  // computed: waits for nobody. Errors are left to next().
+  [[nodiscard]] virtual std::optional<Batch> try_next() { return std::nullopt; }
   // Gives a batch's memory back. Optional.
   virtual void recycle(Batch) {}
   // Batches that are begun from now on have images of this side; up to the model's own. Those that
@@ -34,6 +37,9 @@ class LoaderSource final : public BatchSource {
   explicit LoaderSource(std::unique_ptr<Loader> loader) : loader_(std::move(loader)) {}
 
   [[nodiscard]] Result<std::optional<Batch>> next() override { return loader_->next(); }
+  [[nodiscard]] std::optional<Batch> try_next() override {
+    return loader_->form() == BatchForm::pixels ? loader_->try_next() : std::nullopt;
+  }
   void recycle(Batch batch) override { loader_->recycle(std::move(batch)); }
   void set_side(std::uint32_t side) override { loader_->set_side(side); }
   void stop() override { loader_->stop(); }

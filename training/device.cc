@@ -1,5 +1,14 @@
 #include "training/device.h"
 
+#include "training/data/loader.h"
+#include "training/torch_guard.h"
+
+#ifdef STARLING_CUDA
+#include "training/cuda/pinned_memory.h"
+
+#include <ATen/cuda/CUDAContext.h>
+#endif
+
 #include <torch/torch.h>
 #include <torch/version.h>
 
@@ -11,6 +20,9 @@ namespace starling::training {
 namespace {
 
 constexpr int kMaxThreads = 1'024;
+#ifdef STARLING_CUDA
+constexpr int kLeastCapability = 8;
+#endif
 
 std::unexpected<Error> bad_device(std::string what) {
   return fail(Errc::bad_config, Doing::building_model, std::move(what));
@@ -38,6 +50,23 @@ int cuda_devices() {
 #endif
 }
 
+// Whether the kernels run on a device that is there.
+#ifdef STARLING_CUDA
+Result<void> check_capability(int index) {
+  return guarded(Doing::building_model, [&]() -> Result<void> {
+    const cudaDeviceProp& found =
+        *at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
+    if (found.major >= kLeastCapability) return {};
+    return fail(Errc::unsupported, Doing::building_model,
+                "cuda:" + std::to_string(index) + " (" + found.name + ") has compute capability " +
+                    std::to_string(found.major) + "." + std::to_string(found.minor) +
+                    ", Starling needs 8.0 or later: choose another --device, or cpu");
+  });
+}
+#else
+Result<void> check_capability(int /*index*/) { return {}; }
+#endif
+
 }  // namespace
 
 bool cpu_has_bf16() {
@@ -57,7 +86,7 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
   resolved.threads = options.threads;
   const int devices = options.device == "cpu" ? 0 : cuda_devices();
   if (options.device == "auto") {
-    resolved.cuda = devices > 0;
+    resolved.cuda = devices > 0 && check_capability(0).has_value();
   } else if (options.device != "cpu") {
     TRY(resolved.index, cuda_index(options.device));
     if (resolved.index >= devices) {
@@ -69,6 +98,7 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
       return fail(Errc::unsupported, Doing::building_model,
                   "device " + options.device + ": " + reason);
     }
+    TRY_VOID(check_capability(resolved.index));
     resolved.cuda = true;
   }
   resolved.precision = options.precision;
@@ -77,6 +107,15 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
     resolved.precision = worth_it ? Precision::bf16 : Precision::fp32;
   }
   return resolved;
+}
+
+Result<void> suit_loader(LoaderOptions& loader, const DeviceOptions& options) {
+  TRY(const ResolvedDevice device, resolve_device(options));
+  loader.form = device.cuda ? BatchForm::pixels : BatchForm::floats;
+#ifdef STARLING_CUDA
+  if (device.cuda) loader.memory = cuda::pinned_memory(device.index);
+#endif
+  return {};
 }
 
 std::string_view name_of(Precision precision) {

@@ -13,6 +13,8 @@
 
 namespace starling::training {
 
+struct LoaderOptions;
+
 enum class Precision : std::uint8_t {
   automatic,  // see resolve_device(); a node measures
   fp32,
@@ -20,7 +22,8 @@ enum class Precision : std::uint8_t {
 };
 
 struct DeviceOptions {
-  // auto, cpu, cuda or cuda:N. auto is the first CUDA device if this build and machine have one.
+  // auto, cpu, cuda or cuda:N. auto is the first CUDA device if this build and machine have one
+  // that is new enough.
   std::string device = "auto";
   Precision precision = Precision::automatic;
   // Threads that compute on the CPU, each its own slice of a batch (evaluating: inside the
@@ -39,8 +42,15 @@ struct ResolvedDevice {
 // Rule:    automatic precision is bf16 on CUDA and on CPUs with bf16 instructions, and fp32
 //          elsewhere. Which one is faster depends on the model: a node asks node/precision.h first.
 // Errors:  bad_config for an unknown device text or a thread count outside 1..1024; unsupported if
-//          CUDA is asked for and this build or machine has none.
+//          CUDA is asked for and this build or machine has none, or if the GPU is older than what
+//          the kernels are compiled for (compute capability 8.0, the first with bf16).
 [[nodiscard]] Result<ResolvedDevice> resolve_device(const DeviceOptions& options);
+
+// Makes batches what the device takes: pixels in pinned memory for a GPU, which crops, resizes and
+// normalises by itself; floats for a CPU. The images are the same.
+//
+// Errors:  those of resolve_device().
+[[nodiscard]] Result<void> suit_loader(LoaderOptions& loader, const DeviceOptions& options);
 
 // Whether this CPU computes with bf16 at all: without, nothing needs to be measured.
 [[nodiscard]] bool cpu_has_bf16();

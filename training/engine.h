@@ -5,7 +5,7 @@
 
 #include "gossip/delta/master.h"
 #include "gossip/delta/vectors.h"
-#include "training/batch_tensors.h"
+#include "training/data/loader.h"
 #include "training/optimizer.h"
 #include "training/replica.h"
 
@@ -36,9 +36,14 @@ class Engine {
     double loss = 0;      // mean over the batch
     bool finite = false;  // the loss and all gradients
   };
-  // Forward and backward; the gradients stay here for the optimizer pass. The tensors are on the
-  // host.
-  [[nodiscard]] virtual Outcome compute(const BatchTensors& batch, double label_smoothing) = 0;
+  // Forward and backward; the gradients stay here for the optimizer pass.
+  //
+  // Errors:  those of check_batch().
+  [[nodiscard]] virtual Result<Outcome> compute(const Batch& batch, double label_smoothing) = 0;
+  // Begins to bring a batch to the device while the one before it is computed, where there is
+  // something to bring. The batch stays where it is until its compute(), or until the engine is
+  // gone.
+  virtual void stage(const Batch&) {}
   // The optimizer pass under the lease, and the batch's statistics into the master's.
   [[nodiscard]] virtual PassTimes optimizer_pass(const Rates& rates) = 0;
   // Instead of it, where the outcome was not finite: the last compute() leaves no trace.

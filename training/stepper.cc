@@ -34,6 +34,7 @@ std::unique_ptr<Engine> make_engine(const Model& model, const ResolvedDevice& de
 Stepper::Stepper(const Model& model, const ResolvedDevice& device, const TrainerOptions& options,
                  const Trainer::Start& start)
     : spec_(model.plan.spec),
+      device_(device),
       options_(options),
       engine_(make_engine(model, device, start)),
       state_(start.state) {}
@@ -43,7 +44,7 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
   StepReport report;
   report.batch = batch.size;
   const TimePoint begin = clock.now();
-  TRY(const Engine::Outcome outcome, guarded(Doing::training, [&] { return compute(batch); }));
+  TRY(const Engine::Outcome outcome, compute(batch));
   report.loss = outcome.loss;
   report.compute_s = seconds(clock.now() - begin);
 
@@ -65,8 +66,21 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
 }
 
 Result<Engine::Outcome> Stepper::compute(const Batch& batch) {
-  TRY(const BatchTensors tensors, tensors_of(batch, spec_, at::kCPU, Doing::training));
-  return engine_->compute(tensors, options_.label_smoothing);
+  auto outcome =
+      guarded(Doing::training, [&] { return engine_->compute(batch, options_.label_smoothing); });
+  if (outcome || outcome.error().code != Errc::no_memory) return outcome;
+  return fail(Errc::no_memory, Doing::training,
+              "a batch of " + std::to_string(batch.size) + " images of " +
+                  std::to_string(side_of(batch, spec_)) +
+                  " pixels does not fit into the memory of " + name_of(device_) +
+                  ", choose a smaller --batch: " + outcome.error().detail);
+}
+
+Result<void> Stepper::stage(const Batch& batch) {
+  return guarded(Doing::training, [&]() -> Result<void> {
+    engine_->stage(batch);
+    return {};
+  });
 }
 
 void Stepper::train(StepReport& report, const Batch& batch, double progress_share) {

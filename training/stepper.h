@@ -28,6 +28,9 @@ class Stepper {
   // Errors:  data_failed, device_failed, no_memory; diverged after max_bad_steps in a row.
   [[nodiscard]] Result<StepReport> step(const Batch& batch, double progress_share);
 
+  // Begins to bring a later batch to the device; see Engine::stage().
+  [[nodiscard]] Result<void> stage(const Batch& batch);
+
   // Takes over a replica: momenta zero, warm-up again.
   void adopt(const Replica& replica);
 
@@ -44,6 +47,7 @@ class Stepper {
   [[nodiscard]] Result<void> skip(StepReport& report);
 
   ModelSpec spec_;
+  ResolvedDevice device_;
   TrainerOptions options_;
   std::unique_ptr<Engine> engine_;
   TrainingState state_;

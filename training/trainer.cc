@@ -91,6 +91,8 @@ struct Trainer::Impl {
   Log& log;
   const SteadyClock clock;
   ResolvedDevice device;
+  std::optional<Batch>
+      ahead;  // of the train thread: on its way to the device, so it outlives the stepper
   std::unique_ptr<Stepper> stepper;
   std::thread thread;
 
@@ -190,7 +192,7 @@ void Trainer::Impl::train_step() {
   const TimePoint begin = clock.now();
   const auto full = static_cast<std::uint32_t>(model.plan.spec.image_size);
   source->set_side(image_side(options.resize, progress_share.load(), full));
-  auto batch = source->next();
+  Result<std::optional<Batch>> batch = ahead ? std::exchange(ahead, std::nullopt) : source->next();
   const TimePoint loaded = clock.now();
   if (!batch || !*batch) {
     // stop() ends the source to wake us: that is no failure.
@@ -199,6 +201,9 @@ void Trainer::Impl::train_step() {
         batch ? Error{Errc::data_failed, Doing::training, "the stream of training batches ended"}
               : std::move(batch).error());
   }
+  ahead = source->try_next();
+  auto staged = ahead ? stepper->stage(*ahead) : Result<void>();
+  if (!staged) return fail_training(staged.error());
   auto report = stepper->step(**batch, progress_share.load());
   source->recycle(**std::move(batch));
   if (!report) return fail_training(report.error());

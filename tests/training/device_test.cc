@@ -1,5 +1,7 @@
 #include "training/device.h"
 
+#include "training/data/loader.h"
+
 #include <doctest/doctest.h>
 
 using namespace starling;
@@ -22,5 +24,15 @@ TEST_SUITE("training/device") {
     CHECK(resolved->precision == Precision::fp32);
     CHECK(resolved->threads == 3);
     CHECK(resolve_device({.device = "cpu"})->precision != Precision::automatic);
+  }
+
+  TEST_CASE("a loader for a CPU makes floats, and one for a device that is not there is refused") {
+    LoaderOptions loader;
+    loader.form = BatchForm::pixels;
+
+    CHECK(suit_loader(loader, {.device = "cpu"}).has_value());
+
+    CHECK(loader.form == BatchForm::floats);
+    CHECK(suit_loader(loader, {.device = "cuda:99"}).error().code == Errc::unsupported);
   }
 }

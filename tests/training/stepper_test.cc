@@ -128,6 +128,23 @@ TEST_SUITE("training/stepper") {
     CHECK(report.error().code == Errc::data_failed);
   }
 
+  TEST_CASE("pixels of another shape than the model's are the data's fault") {
+    const Model model = tiny_model();
+    Stepper stepper(model, {}, tiny_options(), start_of(model));
+    Batch batch;
+    batch.pixels = PixelBatch(2, 12 * 12 * sizeof(float), ordinary_memory());
+    batch.pixels.form = {.side = 12, .channels = 3};
+    batch.size = 2;
+    batch.side = 12;
+    batch.labels = {0, 1};
+
+    const auto report = stepper.step(batch, 0.1);
+
+    REQUIRE_FALSE(report.has_value());
+    CHECK(report.error().code == Errc::data_failed);
+    CHECK(report.error().detail.find("3 channels") != std::string::npos);
+  }
+
   TEST_CASE("after an adoption the momenta are zero and the rate warms up over 200 steps") {
     const Model model = tiny_model();
     Stepper stepper(model, {}, tiny_options(), start_of(model));

@@ -5,6 +5,7 @@
 
 #include "gossip/delta/host_vectors.h"
 #include "training/arena.h"
+#include "training/batch_tensors.h"
 #include "training/cpu/slices.h"
 #include "training/engine.h"
 
@@ -23,10 +24,11 @@ class CpuEngine final : public Engine {
         arena_(model, device, replica, momenta),
         slices_(model, arena_, device.threads) {}
 
-  [[nodiscard]] Outcome compute(const BatchTensors& batch, double label_smoothing) override {
-    const Slices::Outcome outcome = slices_.run(batch, label_smoothing);
+  [[nodiscard]] Result<Outcome> compute(const Batch& batch, double label_smoothing) override {
+    TRY(const BatchTensors tensors, tensors_of(batch, model_.plan.spec, at::kCPU, Doing::training));
+    const Slices::Outcome outcome = slices_.run(tensors, label_smoothing);
     sets_ = outcome.sets;
-    return {outcome.loss, outcome.finite};
+    return Outcome{outcome.loss, outcome.finite};
   }
   [[nodiscard]] PassTimes optimizer_pass(const Rates& rates) override {
     return arena_.optimizer_pass(rates, sets_, &slices_.team());

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "training/cuda/device_arena.h"
+#include "training/cuda/device_input.h"
 #include "training/engine.h"
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -20,8 +21,9 @@ namespace starling::training::cuda {
 // each shape of a batch and replayed; they read the working copy, never the master, so a codec job
 // and a graph may run at the same time. The learning rate is read from device memory.
 //
-// Cost:    DeviceArena, and the activations of a batch in the graph's own pool. Capturing takes
-//          three steps, once for each new shape.
+// Cost:    DeviceArena, DeviceInput, and the activations of a batch in the graph's own pool.
+//          Capturing takes three steps, once for each new shape; the memory of the shape before is
+//          given back first.
 class CudaEngine final : public Engine {
  public:
   // `model` must outlive it.
@@ -29,7 +31,8 @@ class CudaEngine final : public Engine {
              std::span<const float> momenta);
   ~CudaEngine() override;
 
-  [[nodiscard]] Outcome compute(const BatchTensors& batch, double label_smoothing) override;
+  [[nodiscard]] Result<Outcome> compute(const Batch& batch, double label_smoothing) override;
+  void stage(const Batch& batch) override { input_.stage(batch); }
   [[nodiscard]] PassTimes optimizer_pass(const Rates& rates) override;
   void discard() override {}  // compute() moves no statistics
 
@@ -41,7 +44,7 @@ class CudaEngine final : public Engine {
     return DeviceVectors::make(model_.layout, arena_);
   }
 
-  // The graph of the last shape, on its stream, without waiting: for measurements.
+  // Where everything runs that trains: for measurements.
   [[nodiscard]] c10::cuda::CUDAStream stream() const { return stream_; }
 
  private:
@@ -49,13 +52,17 @@ class CudaEngine final : public Engine {
   template <class T>
   class LayersOf;
 
-  void capture(const BatchTensors& batch, double label_smoothing);
+  // Memory for a batch of this shape, without a graph, if the last one had another.
+  void make_room(const Batch& batch, double label_smoothing);
+  [[nodiscard]] Result<void> load(const Batch& batch);
+  void capture();
 
   const Model& model_;
   c10::cuda::CUDAStream stream_;
   DeviceArena arena_;
+  DeviceInput input_;
   std::unique_ptr<Layers> layers_;
-  at::Tensor images_;  // what the graph reads
+  at::Tensor images_;  // what the graph reads, in the type of the working copy
   at::Tensor labels_;
   double label_smoothing_ = 0;
   std::unique_ptr<at::cuda::CUDAGraph> graph_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 
 namespace starling::training {
 
@@ -158,9 +159,19 @@ void Resampler::fill(Axis& axis, double start, double extent, std::uint32_t sour
   }
 }
 
+PixelForm pixel_form(const InputForm& form) {
+  PixelForm made{.side = form.target, .channels = form.channels};
+  for (std::size_t c = 0; c < form.channels; ++c) {
+    made.gain[c] = 1.0F / (255.0F * form.normalisation.deviation[c]);
+    made.shift[c] = form.normalisation.mean[c] / form.normalisation.deviation[c];
+  }
+  return made;
+}
+
 void Resampler::render(const Image& image, const View& view, const InputForm& form,
                        std::span<float> out) {
-  const auto [target, channels, normalisation] = form;
+  const std::uint32_t target = form.target;
+  const std::uint32_t channels = form.channels;
   const std::size_t stored = image.channels;
   STARLING_CHECK(stored == 1 || stored == 3);
   STARLING_CHECK(channels == 1 || channels == 3);
@@ -170,15 +181,11 @@ void Resampler::render(const Image& image, const View& view, const InputForm& fo
   fill(down_, view.box.top, view.box.height, image.size.height, target);
   const std::uint32_t begin = resize_needed_rows(image, view.flip, target);
 
-  Scale scale;
-  for (std::size_t c = 0; c < channels; ++c) {
-    scale.gain[c] = 1.0F / (255.0F * normalisation.deviation[c]);
-    scale.shift[c] = normalisation.mean[c] / normalisation.deviation[c];
-  }
+  const PixelForm scale = pixel_form(form);
   for (std::uint32_t i = 0; i < target; ++i) {
     blend_row(i, begin, std::size_t{target} * stored);
     const std::size_t width = std::size_t{target} * channels;
-    write_row(stored, channels, scale, out.subspan(i * width, width));
+    write_row(stored, scale, out.subspan(i * width, width));
   }
 }
 
@@ -203,15 +210,69 @@ void Resampler::resize(const Image& image, ImageSize size, Image& out) {
 }
 
 std::uint32_t Resampler::resize_needed_rows(const Image& image, bool flip, std::uint32_t target) {
-  std::uint32_t begin = image.size.height;
-  std::uint32_t end = 0;
-  for (std::size_t i = 0; i < down_.count.size(); ++i) {
-    if (down_.count[i] == 0) continue;
-    begin = std::min(begin, down_.first[i]);
-    end = std::max(end, down_.first[i] + down_.count[i]);
+  const Range rows = needed(down_, image.size.height);
+  resize_rows(image, flip, target, rows.begin, rows.end);
+  return rows.begin;
+}
+
+Resampler::Range Resampler::needed(const Axis& axis, std::uint32_t source) {
+  Range range{.begin = source, .end = 0};
+  for (std::size_t i = 0; i < axis.count.size(); ++i) {
+    if (axis.count[i] == 0) continue;
+    range.begin = std::min(range.begin, axis.first[i]);
+    range.end = std::max(range.end, axis.first[i] + axis.count[i]);
   }
-  resize_rows(image, flip, target, begin, std::max(begin, end));
-  return begin;
+  range.end = std::max(range.begin, range.end);
+  return range;
+}
+
+std::size_t Resampler::filter_bytes(const Axis& axis) {
+  return pixel_aligned(axis.first.size() * (sizeof(PixelSpan) + axis.taps * sizeof(float)));
+}
+
+void Resampler::write_filter(const Axis& axis, std::uint32_t begin, Order order, std::byte* out) {
+  const std::size_t target = axis.first.size();
+  auto* const spans = reinterpret_cast<PixelSpan*>(out);
+  auto* const weights = reinterpret_cast<float*>(out + target * sizeof(PixelSpan));
+  for (std::size_t i = 0; i < target; ++i) {
+    const std::size_t to = order == Order::mirrored ? target - 1 - i : i;
+    const std::uint32_t count = axis.count[i];
+    spans[to] = {.first = count == 0 ? 0 : axis.first[i] - begin, .count = count};
+    std::copy_n(axis.weight.data() + i * axis.taps, axis.taps, weights + to * axis.taps);
+  }
+}
+
+std::size_t Resampler::plan_part(const Image& image, const View& view, std::uint32_t target) {
+  fill(across_, view.box.left, view.box.width, image.size.width, target);
+  fill(down_, view.box.top, view.box.height, image.size.height, target);
+  const Range columns = needed(across_, image.size.width);
+  const Range rows = needed(down_, image.size.height);
+  const std::size_t pixels = std::size_t{rows.end - rows.begin} * (columns.end - columns.begin);
+  return filter_bytes(across_) + filter_bytes(down_) + pixel_aligned(pixels * image.channels);
+}
+
+PixelPlace Resampler::write_part(const Image& image, const View& view, std::uint64_t offset,
+                                 std::span<std::byte> out) const {
+  const Range columns = needed(across_, image.size.width);
+  const Range rows = needed(down_, image.size.height);
+  PixelPlace place;
+  place.across = offset;
+  place.down = place.across + filter_bytes(across_);
+  place.pixels = place.down + filter_bytes(down_);
+  place.width = columns.end - columns.begin;
+  place.stored = image.channels;
+  place.across_taps = across_.taps;
+  place.down_taps = down_.taps;
+  write_filter(across_, columns.begin, view.flip ? Order::mirrored : Order::forward, out.data());
+  write_filter(down_, rows.begin, Order::forward, out.data() + (place.down - offset));
+  std::byte* to = out.data() + (place.pixels - offset);
+  const std::size_t row_bytes = std::size_t{place.width} * image.channels;
+  if (row_bytes == 0) return place;
+  for (std::uint32_t y = rows.begin; y < rows.end; ++y, to += row_bytes) {
+    const std::size_t from = (std::size_t{y} * image.size.width + columns.begin) * image.channels;
+    std::memcpy(to, image.pixels.data() + from, row_bytes);
+  }
+  return place;
 }
 
 void Resampler::blend_row(std::uint32_t row, std::uint32_t begin, std::size_t row_floats) {
@@ -253,19 +314,18 @@ void Resampler::resize_rows(const Image& image, bool flip, std::uint32_t target,
   }
 }
 
-void Resampler::write_row(std::size_t stored, std::size_t channels, const Scale& scale,
-                          std::span<float> out) const {
-  const std::size_t width = out.size() / channels;
+void Resampler::write_row(std::size_t stored, const PixelForm& form, std::span<float> out) const {
+  const std::size_t width = out.size() / form.channels;
   for (std::size_t x = 0; x < width; ++x) {
     const float* from = pixel_.data() + x * stored;
-    if (channels == 3) {
+    if (form.channels == 3) {
       for (std::size_t c = 0; c < 3; ++c) {
-        out[3 * x + c] = from[stored == 3 ? c : 0] * scale.gain[c] - scale.shift[c];
+        out[3 * x + c] = from[stored == 3 ? c : 0] * form.gain[c] - form.shift[c];
       }
     } else {
       const float value =
           stored == 1 ? from[0] : 0.299F * from[0] + 0.587F * from[1] + 0.114F * from[2];
-      out[x] = value * scale.gain[0] - scale.shift[0];
+      out[x] = value * form.gain[0] - form.shift[0];
     }
   }
 }

@@ -4,8 +4,10 @@
 
 #include "node/base/random.h"
 #include "training/data/image.h"
+#include "training/data/pixels.h"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -80,6 +82,9 @@ struct InputForm {
   Normalisation normalisation;
 };
 
+// The same as a gain and a shift a channel.
+[[nodiscard]] PixelForm pixel_form(const InputForm& form);
+
 // Cuts a box out of an image, resizes it to target x target and normalises it.
 //
 // One per loader thread (it holds working memory and filter tables); not for two threads at once.
@@ -92,6 +97,12 @@ class Resampler {
   // Shapes:  out is target x target x channels (HWC); one stored channel is repeated to 3, three
   //          are weighted (Rec. 601) to 1.
   void render(const Image& image, const View& view, const InputForm& form, std::span<float> out);
+  // What render() would work on, for somebody else to render. Two calls, so that memory can be
+  // found in between: the bytes that the part needs, then the part, its first byte being number
+  // `offset` of its batch (a multiple of kPixelAlignment).
+  [[nodiscard]] std::size_t plan_part(const Image& image, const View& view, std::uint32_t target);
+  [[nodiscard]] PixelPlace write_part(const Image& image, const View& view, std::uint64_t offset,
+                                      std::span<std::byte> out) const;
   // All of an image in another size, in bytes again: for files that are made beforehand.
   void resize(const Image& image, ImageSize size, Image& out);
 
@@ -103,11 +114,16 @@ class Resampler {
     std::vector<float> weight;  // `taps` per target pixel
     std::uint32_t taps = 0;
   };
-  // How byte values become model input: value * gain - shift, per channel.
-  struct Scale {
-    std::array<float, 3> gain{};
-    std::array<float, 3> shift{};
+  // The source rows or columns that any target one looks at.
+  struct Range {
+    std::uint32_t begin = 0;
+    std::uint32_t end = 0;
   };
+  [[nodiscard]] static Range needed(const Axis& axis, std::uint32_t source);
+  [[nodiscard]] static std::size_t filter_bytes(const Axis& axis);
+  enum class Order : std::uint8_t { forward, mirrored };
+  // Spans, counted from `begin`, and weights.
+  static void write_filter(const Axis& axis, std::uint32_t begin, Order order, std::byte* out);
   static void fill(Axis& axis, double start, double extent, std::uint32_t source,
                    std::uint32_t target);
   void resize_rows(const Image& image, bool flip, std::uint32_t target, std::uint32_t begin,
@@ -116,8 +132,7 @@ class Resampler {
   void blend_row(std::uint32_t row, std::uint32_t begin, std::size_t row_floats);
   // The source rows that any target row looks at: resized across, into rows_; the first of them.
   std::uint32_t resize_needed_rows(const Image& image, bool flip, std::uint32_t target);
-  void write_row(std::size_t stored, std::size_t channels, const Scale& scale,
-                 std::span<float> out) const;
+  void write_row(std::size_t stored, const PixelForm& form, std::span<float> out) const;
 
   Axis across_;
   Axis down_;

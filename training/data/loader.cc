@@ -98,8 +98,24 @@ void Loader::set_side(std::uint32_t side) {
   side_ = side;
 }
 
+void Loader::reserve(Batch& batch) const {
+  const std::size_t floats = floats_per_image(options_.target);
+  if (options_.form == BatchForm::floats) {
+    batch.images = AlignedFloats(options_.batch * floats);
+  } else {
+    // A part that is larger than the finished floats is sent as these.
+    batch.pixels = PixelBatch(options_.batch, floats * sizeof(float), options_.memory);
+  }
+}
+
+bool Loader::is_ours(const Batch& batch) const {
+  const std::size_t floats = options_.batch * floats_per_image(options_.target);
+  return options_.form == BatchForm::floats ? batch.images.size() == floats
+                                            : batch.pixels.images() == options_.batch;
+}
+
 void Loader::recycle(Batch batch) {
-  if (batch.images.size() != options_.batch * floats_per_image(options_.target)) return;
+  if (!is_ours(batch)) return;
   const MutexLock lock(mutex_);
   if (spare_.size() < options_.prefetch) spare_.push_back(std::move(batch));
 }
@@ -109,17 +125,27 @@ Result<std::optional<Batch>> Loader::next() {
   while (true) {
     if (failed_) return fail(*failed_);
     if (stopping_) return fail(Errc::cancelled, Doing::loading_data, "the loader was stopped");
-    if (!slots_.empty() && slots_.front()->pending == 0) {
-      std::unique_ptr<Slot> slot = std::move(slots_.front());
-      slots_.pop_front();
-      work_.notify_all();
-      // A batch in which every sample is bad tells an evaluation nothing.
-      if (slot->batch.size == 0) continue;
-      return std::optional<Batch>(std::move(slot->batch));
-    }
+    if (auto batch = take_finished()) return batch;
     if (slots_.empty() && exhausted_) return std::optional<Batch>();
     ready_.wait(mutex_);
   }
+}
+
+std::optional<Batch> Loader::try_next() {
+  const MutexLock lock(mutex_);
+  if (failed_ || stopping_) return std::nullopt;
+  return take_finished();
+}
+
+std::optional<Batch> Loader::take_finished() {
+  while (!slots_.empty() && slots_.front()->pending == 0) {
+    const std::unique_ptr<Slot> slot = std::move(slots_.front());
+    slots_.pop_front();
+    work_.notify_all();
+    // A batch in which every sample is bad tells an evaluation nothing.
+    if (slot->batch.size > 0) return std::move(slot->batch);
+  }
+  return std::nullopt;
 }
 
 void Loader::run(std::size_t number) {
@@ -198,7 +224,12 @@ std::unique_ptr<Loader::Slot> Loader::begin_slot() {
     slot->batch = std::move(spare_.back());
     spare_.pop_back();
   } else if (slot->pending > 0) {
-    slot->batch.images = AlignedFloats(options_.batch * floats_per_image(options_.target));
+    reserve(slot->batch);
+  }
+  if (!slot->batch.pixels.empty()) {
+    slot->used = slot->batch.pixels.first_part();
+    slot->batch.pixels.form = pixel_form(
+        {.target = side_, .channels = options_.channels, .normalisation = options_.normalisation});
   }
   slot->batch.size = slot->items.size();
   slot->batch.side = side_;
@@ -237,13 +268,10 @@ std::optional<Loader::Item> Loader::draw() {
 
 Result<void> Loader::prepare(Slot& slot, std::size_t at, Scratch& scratch) {
   Item& item = slot.items[at];
-  const std::uint32_t side = slot.batch.side;
-  const std::size_t floats = floats_per_image(side);
-  const std::span<float> out = slot.batch.images.span().subspan(at * floats, floats);
   Rng rng(item.seed);
   std::uint32_t index = item.index;
   for (int attempt = 0;; ++attempt) {
-    const Result<std::int64_t> label = render(index, rng, side, out, scratch);
+    const Result<std::int64_t> label = render(index, rng, {slot, at}, scratch);
     if (label) {
       slot.batch.labels[at] = *label;
       return {};
@@ -263,34 +291,70 @@ Result<void> Loader::prepare(Slot& slot, std::size_t at, Scratch& scratch) {
   }
 }
 
-Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, std::uint32_t side,
-                                    std::span<float> out, Scratch& scratch) const {
+Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, const Spot& spot,
+                                    Scratch& scratch) {
+  const Batch& batch = spot.slot.batch;
+  TRY(const View view, read(index, rng, batch.side, scratch));
+  if (options_.form == BatchForm::pixels) {
+    write_pixels(view, spot, scratch);
+  } else {
+    const InputForm form{batch.side, options_.channels, options_.normalisation};
+    scratch.resampler.render(scratch.image, view, form, floats_of(spot));
+  }
+  return scratch.sample.label;
+}
+
+Result<View> Loader::read(std::uint32_t index, Rng& rng, std::uint32_t side,
+                          Scratch& scratch) const {
   TRY_VOID(dataset_.read(index, scratch.sample));
   const Sample& sample = scratch.sample;
   Image& image = scratch.image;
-  View view;
   if (sample.raw) {
     image.size = sample.raw->size;
     image.channels = sample.raw->channels;
     image.pixels.resize(sample.bytes.size());
     std::memcpy(image.pixels.data(), sample.bytes.data(), sample.bytes.size());
-    view = choose_view(options_.augment, image.size, rng);
-  } else {
-    TRY(const ImageHeader header, scratch.decoder.probe(sample.bytes));
-    view = choose_view(options_.augment, header.size, rng);
-    const std::uint32_t reduce = reduction_for(view.box, side);
-    TRY_VOID(scratch.decoder.decode(sample.bytes, reduce, image));
-    // The box was chosen on the full image; the decoder may have left out every second pixel.
-    const double down = static_cast<double>(image.size.height) / header.size.height;
-    const double across = static_cast<double>(image.size.width) / header.size.width;
-    view.box.top *= down;
-    view.box.height *= down;
-    view.box.left *= across;
-    view.box.width *= across;
+    return choose_view(options_.augment, image.size, rng);
   }
+  TRY(const ImageHeader header, scratch.decoder.probe(sample.bytes));
+  View view = choose_view(options_.augment, header.size, rng);
+  const std::uint32_t reduce = reduction_for(view.box, side);
+  TRY_VOID(scratch.decoder.decode(sample.bytes, reduce, image));
+  // The box was chosen on the full image; the decoder may have left out every second pixel.
+  const double down = static_cast<double>(image.size.height) / header.size.height;
+  const double across = static_cast<double>(image.size.width) / header.size.width;
+  view.box.top *= down;
+  view.box.height *= down;
+  view.box.left *= across;
+  view.box.width *= across;
+  return view;
+}
+
+void Loader::write_pixels(const View& view, const Spot& spot, Scratch& scratch) const {
+  const PixelBatch& pixels = spot.slot.batch.pixels;
+  const std::uint32_t side = spot.slot.batch.side;
+  const std::size_t finished = floats_per_image(side) * sizeof(float);
+  const std::size_t planned = scratch.resampler.plan_part(scratch.image, view, side);
+  const bool fits = planned <= pixel_aligned(floats_per_image(options_.target) * sizeof(float));
+  // What is sent is decided by the sample alone; where it lies, by which thread came first.
+  const std::size_t bytes = fits ? planned : pixel_aligned(finished);
+  const std::size_t offset = spot.slot.used.fetch_add(bytes);
+  STARLING_CHECK(offset + bytes <= pixels.capacity());
+  const std::span<std::byte> out(pixels.data() + offset, bytes);
+  PixelPlace& place = pixels.places()[spot.at];
+  if (fits) {
+    place = scratch.resampler.write_part(scratch.image, view, offset, out);
+    return;
+  }
+  place = PixelPlace{.pixels = offset};
   const InputForm form{side, options_.channels, options_.normalisation};
-  scratch.resampler.render(image, view, form, out);
-  return sample.label;
+  const std::span<float> floats(reinterpret_cast<float*>(out.data()), floats_per_image(side));
+  scratch.resampler.render(scratch.image, view, form, floats);
+}
+
+std::span<float> Loader::floats_of(const Spot& spot) const {
+  const std::size_t floats = floats_per_image(spot.slot.batch.side);
+  return spot.slot.batch.images.span().subspan(spot.at * floats, floats);
 }
 
 Result<void> Loader::note_bad(std::uint32_t index, const Error& error) {
@@ -315,15 +379,21 @@ void Loader::finish(Slot& slot) const {
     if (slot.items[from].outcome != Outcome::good) ++batch.bad;
     if (slot.items[from].outcome == Outcome::missing) continue;
     if (to != from) {
-      float* images = batch.images.data();
-      const std::size_t floats = floats_per_image(batch.side);
-      std::memcpy(images + to * floats, images + from * floats, floats * sizeof(float));
+      if (options_.form == BatchForm::pixels) {
+        batch.pixels.places()[to] = batch.pixels.places()[from];
+      } else {
+        std::ranges::copy(floats_of({slot, from}), floats_of({slot, to}).begin());
+      }
       batch.labels[to] = batch.labels[from];
     }
     ++to;
   }
   batch.size = to;
   batch.labels.resize(to);
+  if (options_.form == BatchForm::pixels) {
+    batch.pixels.used = slot.used;
+    std::ranges::copy(batch.labels, batch.pixels.labels());
+  }
 }
 
 }  // namespace starling::training

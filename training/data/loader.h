@@ -8,8 +8,10 @@
 #include "training/data/augment.h"
 #include "training/data/dataset.h"
 #include "training/data/decode.h"
+#include "training/data/pixels.h"
 #include "training/data/sampler.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -53,6 +55,7 @@ struct DataCursor {
 // batch (the end of an evaluation pass), the rest is undefined.
 struct Batch {
   AlignedFloats images;              // size x side x side x channels (NHWC), normalised
+  PixelBatch pixels;                 // instead of them, where LoaderOptions::form says so
   std::vector<std::int64_t> labels;  // size entries
   std::size_t size = 0;
   std::uint32_t side = 0;  // pixels; 0 is what the model sees in full
@@ -65,8 +68,15 @@ enum class Pass : std::uint8_t {
   evaluation,  // once, in order, no randomness; the last batch may be smaller
 };
 
+enum class BatchForm : std::uint8_t {
+  floats,  // Batch::images: what a CPU trains on
+  pixels,  // Batch::pixels: a device makes the same values of them
+};
+
 struct LoaderOptions {
   Pass pass = Pass::training;
+  BatchForm form = BatchForm::floats;
+  HostMemory memory = ordinary_memory();  // of pixels
   std::size_t batch = 64;
   std::uint32_t target = 224;  // pixels a side of what the model sees
   std::uint32_t channels = 3;  // channels of what the model sees: 1 or 3
@@ -113,6 +123,10 @@ class Loader {
   //          stop(). An error is final.
   [[nodiscard]] Result<std::optional<Batch>> next();
 
+  // The next batch if it is finished, and nothing otherwise: waits for nobody. Errors are left to
+  // next().
+  [[nodiscard]] std::optional<Batch> try_next();
+
   // Gives a batch's memory back for a later one. Optional, but saves an allocation a step.
   void recycle(Batch batch);
 
@@ -128,6 +142,7 @@ class Loader {
   // Ends all threads; next() fails from now on. Any thread may call it, any number of times.
   void stop();
 
+  [[nodiscard]] BatchForm form() const { return options_.form; }
   // Distinct bad samples so far.
   [[nodiscard]] std::size_t bad_samples() const;
 
@@ -143,8 +158,14 @@ class Loader {
   struct Slot {
     Batch batch;
     std::vector<Item> items;
-    std::size_t next = 0;     // first item that no thread has taken
-    std::size_t pending = 0;  // items that are not finished
+    std::size_t next = 0;               // first item that no thread has taken
+    std::size_t pending = 0;            // items that are not finished
+    std::atomic<std::size_t> used = 0;  // of the pixels' memory
+  };
+  // Where a sample goes.
+  struct Spot {
+    Slot& slot;
+    std::size_t at;
   };
   struct Scratch;
 
@@ -157,13 +178,20 @@ class Loader {
   // Fills item `at` of the slot; an error ends the loader.
   Result<void> prepare(Slot& slot, std::size_t at, Scratch& scratch);
   // Reads sample `index` and renders it; its label.
-  Result<std::int64_t> render(std::uint32_t index, Rng& rng, std::uint32_t side,
-                              std::span<float> out, Scratch& scratch) const;
+  Result<std::int64_t> render(std::uint32_t index, Rng& rng, const Spot& spot, Scratch& scratch);
+  // Reads sample `index` into scratch.sample and scratch.image; what its view looks at there.
+  Result<View> read(std::uint32_t index, Rng& rng, std::uint32_t side, Scratch& scratch) const;
+  void write_pixels(const View& view, const Spot& spot, Scratch& scratch) const;
   // Counts a bad sample, names it the first time; an error above max_bad.
   Result<void> note_bad(std::uint32_t index, const Error& error) STARLING_EXCLUDES(mutex_);
   [[nodiscard]] std::size_t floats_per_image(std::uint32_t side) const {
     return std::size_t{side} * side * options_.channels;
   }
+  [[nodiscard]] std::span<float> floats_of(const Spot& spot) const;
+  // A batch's memory, for the largest images.
+  void reserve(Batch& batch) const;
+  [[nodiscard]] bool is_ours(const Batch& batch) const;
+  [[nodiscard]] std::optional<Batch> take_finished() STARLING_REQUIRES(mutex_);
   // Closes the gaps that missing samples left.
   void finish(Slot& slot) const;
 

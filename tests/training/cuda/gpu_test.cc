@@ -3,8 +3,11 @@
 #include "tests/gossip/delta/models.h"
 #include "training/cpu/norm.h"
 #include "training/cuda/device_codec.h"
+#include "training/cuda/launch_input.h"
 #include "training/cuda/launch_norm.h"
 #include "training/cuda/launch_optimizer.h"
+#include "training/cuda/pinned_memory.h"
+#include "training/data/augment.h"
 #include "training/models/plan.h"
 
 #include <doctest/doctest.h>
@@ -128,6 +131,48 @@ void check_finite() {
   CHECK(found() == 1);
 }
 
+// A batch of images of many sizes, in the memory that a run has it in.
+PixelBatch random_pixels(std::size_t images, std::uint32_t side) {
+  Rng rng(17);
+  const InputForm form{side, 3, default_normalisation(3)};
+  PixelBatch batch(images, std::size_t{200} << 10, cuda::pinned_memory(0));
+  batch.form = pixel_form(form);
+  batch.used = batch.first_part();
+  Resampler resampler;
+  for (std::size_t n = 0; n < images; ++n) {
+    Image image{.pixels = {},
+                .size = {static_cast<std::uint32_t>(30 + rng.below(170)),
+                         static_cast<std::uint32_t>(30 + rng.below(170))},
+                .channels = n % 5 == 4 ? 1U : 3U};
+    image.pixels.resize(std::size_t{image.size.height} * image.size.width * image.channels);
+    for (std::uint8_t& pixel : image.pixels) pixel = static_cast<std::uint8_t>(rng.below(256));
+    AugmentOptions augment;
+    augment.crop = n % 2 == 0 ? CropPolicy::random_resized : CropPolicy::padded;
+    augment.flip = 0.5;
+    const View view = choose_view(augment, image.size, rng);
+    const std::size_t bytes = resampler.plan_part(image, view, side);
+    REQUIRE(batch.used + bytes <= batch.capacity());
+    batch.places()[n] =
+        resampler.write_part(image, view, batch.used, std::span(batch.data() + batch.used, bytes));
+    batch.used += bytes;
+  }
+  return batch;
+}
+
+template <class T>
+void check_input() {
+  constexpr std::size_t kImages = 20;
+  constexpr std::uint32_t kSide = 64;
+  const PixelBatch batch = random_pixels(kImages, kSide);
+  const OnDevice<std::byte> bytes({batch.data(), batch.data() + batch.used});
+  const OnDevice<T> out(std::vector<T>(kImages * kSide * kSide * 3));
+  launched(
+      cuda::launch_input(cuda::input_args(bytes.get(), batch.form, out.get()), kImages, nullptr));
+  std::vector<T> expected(kImages * kSide * kSide * 3);
+  cuda::input_on_cpu(cuda::input_args(batch.data(), batch.form, expected.data()), kImages);
+  CHECK(same_bytes(out.read(), expected));
+}
+
 double apart(const std::vector<float>& a, const std::vector<float>& b) {
   double most = 0;
   double largest = 0;
@@ -240,6 +285,11 @@ TEST_SUITE("training/cuda/gpu") {
   TEST_CASE("a value that is not finite is found") {
     check_finite<float>();
     check_finite<Bf16>();
+  }
+
+  TEST_CASE("crop, mirror, resize and normalisation give the CPU's bits") {
+    check_input<float>();
+    check_input<Bf16>();
   }
 
   TEST_CASE("normalisation differs from the CPU's by the rounding of sums") {

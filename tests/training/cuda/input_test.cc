@@ -1,0 +1,225 @@
+// The input of a GPU, run here pixel by pixel, against the CPU's: Resampler and Loader.
+#include "node/base/log.h"
+#include "node/base/random.h"
+#include "training/cuda/input_passes.h"
+#include "training/data/augment.h"
+#include "training/data/loader.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+using namespace starling;
+using namespace starling::training;
+
+namespace {
+
+template <class A, class B>
+bool same_bytes(const A& a, const B& b) {
+  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
+}
+
+Image random_image(ImageSize size, std::uint32_t channels, Rng& rng) {
+  Image image{.pixels = {}, .size = size, .channels = channels};
+  image.pixels.resize(std::size_t{size.height} * size.width * channels);
+  for (std::uint8_t& pixel : image.pixels) pixel = static_cast<std::uint8_t>(rng.below(256));
+  return image;
+}
+
+// What the device makes of one view.
+template <class T>
+std::vector<T> on_device(const Image& image, const View& view, const InputForm& form) {
+  Resampler resampler;
+  const std::size_t bytes = resampler.plan_part(image, view, form.target);
+  PixelBatch batch(1, bytes, ordinary_memory());
+  const std::size_t offset = batch.first_part();
+  REQUIRE(offset + bytes <= batch.capacity());
+  batch.places()[0] =
+      resampler.write_part(image, view, offset, std::span(batch.data() + offset, bytes));
+  std::vector<T> out(std::size_t{form.target} * form.target * form.channels);
+  cuda::input_on_cpu(cuda::input_args(batch.data(), pixel_form(form), out.data()), 1);
+  return out;
+}
+
+void check_view(const Image& image, const View& view, const InputForm& form) {
+  std::vector<float> expected(std::size_t{form.target} * form.target * form.channels);
+  Resampler().render(image, view, form, expected);
+  CHECK(same_bytes(on_device<float>(image, view, form), expected));
+  std::vector<Bf16> rounded(expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) cuda::narrow(expected[i], rounded[i]);
+  CHECK(same_bytes(on_device<Bf16>(image, view, form), rounded));
+}
+
+// Images of many sizes, some far larger than what a model sees; those in a row of seven are bad.
+class UnevenImages final : public Dataset {
+ public:
+  UnevenImages(std::uint32_t size, std::uint32_t channels)
+      : size_(size), channels_(channels), classes_(10, "c") {}
+
+  std::uint32_t size() const override { return size_; }
+  std::uint32_t channels() const override { return channels_; }
+  std::optional<ImageSize> uniform_size() const override { return std::nullopt; }
+  const std::vector<std::string>& class_names() const override { return classes_; }
+  std::string name() const override { return "uneven"; }
+  Hash id() const override { return {}; }
+  std::string sample_name(std::uint32_t index) const override { return std::to_string(index); }
+  Result<void> read(std::uint32_t index, Sample& out) const override {
+    out.label = index % 10;
+    out.raw.reset();
+    out.bytes = to_bytes(as_bytes("no image"));
+    if (index % 7 == 3) return {};
+    Rng rng(index);
+    const ImageSize size{static_cast<std::uint32_t>(8 + rng.below(90)),
+                         static_cast<std::uint32_t>(8 + rng.below(90))};
+    const Image image = random_image(size, channels_, rng);
+    out.raw = Sample::Raw{size, channels_};
+    out.bytes = to_bytes(std::as_bytes(std::span(image.pixels)));
+    return {};
+  }
+
+ private:
+  std::uint32_t size_;
+  std::uint32_t channels_;
+  std::vector<std::string> classes_;
+};
+
+std::vector<float> floats_of(const Batch& batch, std::size_t count) {
+  if (batch.pixels.empty()) return {batch.images.data(), batch.images.data() + count};
+  std::vector<float> out(count);
+  cuda::input_on_cpu(cuda::input_args(batch.pixels.data(), batch.pixels.form, out.data()),
+                     batch.size);
+  return out;
+}
+
+struct Seen {
+  std::size_t parts = 0;     // images that were sent as bytes
+  std::size_t finished = 0;  // and as floats
+};
+
+// The same batches from both kinds of loader, with images of `side`.
+Seen check_loader(LoaderOptions options, const Dataset& data, std::uint32_t side) {
+  NullLog log;
+  options.form = BatchForm::floats;
+  Loader as_floats(data, options, log);
+  options.form = BatchForm::pixels;
+  options.threads = 3;
+  Loader as_pixels(data, options, log);
+  as_floats.set_side(side);
+  as_pixels.set_side(side);
+  Seen seen;
+  for (int number = 0; number < 20; ++number) {
+    CAPTURE(number);
+    auto expected = as_floats.next();
+    auto found = as_pixels.next();
+    REQUIRE(expected);
+    REQUIRE(found);
+    REQUIRE(expected->has_value() == found->has_value());
+    if (!*expected) return seen;
+    const Batch& batch = **found;
+    // A batch that was begun before set_side() may have either.
+    if (number < 2 && side != options.target) continue;
+    CHECK(batch.images.size() == 0);
+    CHECK(batch.size == (*expected)->size);
+    CHECK(batch.side == (*expected)->side);
+    CHECK(batch.end == (*expected)->end);
+    CHECK(batch.bad == (*expected)->bad);
+    CHECK(batch.labels == (*expected)->labels);
+    CHECK(std::equal(batch.labels.begin(), batch.labels.end(), batch.pixels.labels()));
+    CHECK(batch.pixels.used <= batch.pixels.capacity());
+    const std::size_t count = batch.size * std::size_t{batch.side} * batch.side * options.channels;
+    CHECK(same_bytes(floats_of(batch, count), floats_of(**expected, count)));
+    for (std::size_t i = 0; i < batch.size; ++i)
+      ++(batch.pixels.places()[i].stored == 0 ? seen.finished : seen.parts);
+    as_floats.recycle(*std::move(*expected));
+    as_pixels.recycle(*std::move(*found));
+  }
+  return seen;
+}
+
+LoaderOptions small_batches(Pass pass, const Dataset& data, std::uint32_t channels) {
+  LoaderOptions options = loader_options_for(data, pass, 20, channels);
+  options.batch = 9;
+  options.threads = 1;
+  options.prefetch = 1;
+  return options;
+}
+
+}  // namespace
+
+TEST_SUITE("training/cuda/input") {
+  TEST_CASE("a view rendered by a GPU has the bits of the CPU's, whatever the crop") {
+    Rng rng(11);
+    for (const CropPolicy crop :
+         {CropPolicy::centre, CropPolicy::whole, CropPolicy::random_resized, CropPolicy::padded}) {
+      for (int i = 0; i < 24; ++i) {
+        CAPTURE(i);
+        const std::uint32_t stored = i % 2 == 0 ? 3 : 1;
+        const std::uint32_t channels = i % 4 < 2 ? 3 : 1;
+        const ImageSize size{static_cast<std::uint32_t>(1 + rng.below(70)),
+                             static_cast<std::uint32_t>(1 + rng.below(70))};
+        const Image image = random_image(size, stored, rng);
+        AugmentOptions augment;
+        augment.crop = crop;
+        augment.flip = 0.5;
+        const View view = choose_view(augment, size, rng);
+        check_view(image, view,
+                   {static_cast<std::uint32_t>(1 + rng.below(40)), channels,
+                    default_normalisation(channels)});
+      }
+    }
+  }
+
+  TEST_CASE("a view beside its image is black") {
+    Rng rng(3);
+    const Image image = random_image({10, 10}, 3, rng);
+    const View outside{.box = {.top = 40, .left = -90, .height = 8, .width = 8}, .flip = true};
+
+    check_view(image, outside, {6, 3, default_normalisation(3)});
+  }
+
+  TEST_CASE("a loader of pixels draws the batches of a loader of floats") {
+    for (const std::uint32_t channels : {1U, 3U}) {
+      for (const std::uint32_t stored : {1U, 3U}) {
+        CAPTURE(channels);
+        CAPTURE(stored);
+        const UnevenImages data(200, stored);
+
+        const LoaderOptions options = small_batches(Pass::training, data, channels);
+        const Seen seen = check_loader(options, data, options.target);
+        (void)check_loader(options, data, options.target / 2);
+
+        // Both ways of sending an image were taken.
+        CHECK(seen.parts > 0);
+        if (stored == 3) CHECK(seen.finished > 0);
+      }
+    }
+  }
+
+  TEST_CASE("an evaluation of pixels leaves out what cannot be read") {
+    const UnevenImages data(50, 3);
+
+    const Seen seen = check_loader(small_batches(Pass::evaluation, data, 3), data, 20);
+
+    CHECK(seen.parts + seen.finished == 43);
+  }
+
+  TEST_CASE("a batch that is ready can be had without waiting, and one that is not is not") {
+    const UnevenImages data(50, 3);
+    NullLog log;
+    LoaderOptions options = small_batches(Pass::evaluation, data, 3);
+    options.batch = 50;
+    Loader loader(data, options, log);
+
+    std::optional<Batch> batch;
+    while (!batch) batch = loader.try_next();
+
+    CHECK(batch->size == 43);
+    CHECK_FALSE(loader.try_next());
+    loader.stop();
+    CHECK_FALSE(loader.try_next());
+  }
+}

@@ -1,0 +1,67 @@
+#include "training/cuda/device_input.h"
+
+#include "training/cuda/launch_input.h"
+#include "training/cuda/norm_layer.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace starling::training::cuda {
+
+DeviceInput::DeviceInput(at::Device device, c10::cuda::CUDAStream computing)
+    : device_(device),
+      computing_(computing),
+      copying_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
+
+DeviceInput::~DeviceInput() {
+  // A copy that failed has nothing left to read.
+  (void)cudaStreamSynchronize(copying_.stream());
+}
+
+DeviceInput::Place* DeviceInput::place_of(const Batch& batch) {
+  auto* const found = std::ranges::find(places_, batch.pixels.data(), &Place::of);
+  return found == places_.end() ? nullptr : found;
+}
+
+void DeviceInput::stage(const Batch& batch) {
+  if (batch.pixels.empty()) return;
+  // Memory of this stream: given back, it is not used again before what was launched on it.
+  const c10::cuda::CUDAStreamGuard guard(copying_);
+  Place& to = places_[next_];
+  next_ = 1 - next_;
+  const auto used = static_cast<std::int64_t>(batch.pixels.used);
+  if (!to.bytes.defined() || to.bytes.numel() < used) {
+    to.bytes = at::Tensor();
+    to.bytes = at::empty({used + used / 4}, at::TensorOptions(at::kByte).device(device_));
+  }
+  C10_CUDA_CHECK(cudaMemcpyAsync(to.bytes.data_ptr(), batch.pixels.data(), batch.pixels.used,
+                                 cudaMemcpyHostToDevice, copying_.stream()));
+  to.copied.record(copying_);
+  to.of = batch.pixels.data();
+}
+
+void DeviceInput::load(const Batch& batch, const at::Tensor& images, const at::Tensor& labels) {
+  if (place_of(batch) == nullptr) stage(batch);
+  Place& from = *place_of(batch);
+  from.of = nullptr;
+  from.copied.block(computing_);
+  const auto* const bytes = static_cast<const std::byte*>(from.bytes.const_data_ptr());
+  const auto launch = [&](auto* out) {
+    launched(
+        launch_input(input_args(bytes, batch.pixels.form, out), batch.size, computing_.stream()));
+  };
+  if (images.scalar_type() == at::kBFloat16) {
+    launch(static_cast<Bf16*>(images.data_ptr()));
+  } else {
+    launch(images.data_ptr<float>());
+  }
+  const auto offset = static_cast<std::int64_t>(batch.pixels.labels_offset());
+  const std::int64_t label_bytes = labels.numel() * static_cast<std::int64_t>(sizeof(std::int64_t));
+  labels.copy_(from.bytes.narrow(0, offset, label_bytes).view(at::kLong));
+}
+
+}  // namespace starling::training::cuda

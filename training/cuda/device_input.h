@@ -1,0 +1,56 @@
+// DeviceInput: batches on their way from pinned host memory to what a graph reads.
+//
+// Includes torch: for this folder's .cc files and their tests only. Only in builds with
+// STARLING_CUDA.
+#pragma once
+
+#include "training/data/loader.h"
+#include "training/device.h"
+
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/torch.h>
+
+#include <array>
+#include <cstddef>
+
+namespace starling::training::cuda {
+
+// Two places on the device for the bytes of batches, filled by turns on a stream of its own: while
+// one batch is computed, the next one's bytes arrive. The crop, the mirror, the resize and the
+// normalisation are one kernel on the stream that computes.
+//
+// Owned by the engine; train thread. A batch whose bytes lie in pinned memory (pinned_memory()) is
+// copied without a stop; one in other memory is copied too, with one.
+// Cost:    twice the largest batch's bytes and a quarter (some 100 to 300 KB for a photograph).
+class DeviceInput {
+ public:
+  DeviceInput(at::Device device, c10::cuda::CUDAStream computing);
+  // Waits for the copy that is under way.
+  ~DeviceInput();
+  DeviceInput(const DeviceInput&) = delete;
+  DeviceInput& operator=(const DeviceInput&) = delete;
+
+  // Begins to copy. At most one batch may be staged beyond the one that is loaded next.
+  void stage(const Batch& batch);
+  // Fills images (N x C x H x W, channels_last, fp32 or bf16) and labels on the current stream,
+  // which must be the one that computes. Stages the batch first where nobody did. By the next
+  // stage() after the one behind it the stream must have come so far: compute() waits for it.
+  void load(const Batch& batch, const at::Tensor& images, const at::Tensor& labels);
+
+ private:
+  struct Place {
+    at::Tensor bytes;
+    const std::byte* of = nullptr;  // the batch whose bytes are here, until it is loaded
+    at::cuda::CUDAEvent copied;
+  };
+  [[nodiscard]] Place* place_of(const Batch& batch);
+
+  at::Device device_;
+  c10::cuda::CUDAStream computing_;
+  c10::cuda::CUDAStream copying_;
+  std::array<Place, 2> places_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace starling::training::cuda
