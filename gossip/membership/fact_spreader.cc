@@ -41,52 +41,91 @@ std::vector<Facts> split(const Facts& facts) {
     room_for(kAccusationBytes + kStatementOverhead).accusations.push_back(accusation);
   for (const auto& report : facts.reports)
     room_for(kProgressReportBytes + kStatementOverhead).reports.push_back(report);
+  for (const auto& name : facts.has) room_for(kFactNameBytes).has.push_back(name);
+  for (const auto& name : facts.wants) room_for(kFactNameBytes).wants.push_back(name);
   return parts;
 }
 
 void FactSpreader::on_session_up(const NodeId& peer) {
-  peers_.insert_or_assign(
-      peer, Peer{Allowance(options_.facts_per_second, options_.fact_burst),
-                 Allowance(options_.reports_per_second, options_.report_burst), std::nullopt});
+  peers_.insert_or_assign(peer, Peer{Allowance(options_.facts_per_second, options_.fact_burst),
+                                     Allowance(options_.reports_per_second, options_.report_burst),
+                                     Allowance(options_.names_per_second, options_.name_burst),
+                                     Allowance(options_.names_per_second, options_.name_burst),
+                                     std::nullopt,
+                                     {},
+                                     {}});
+  announcements_.on_session_up(peer);
 }
 
-void FactSpreader::on_session_down(const NodeId& peer) { peers_.erase(peer); }
+void FactSpreader::on_session_down(TimePoint now, const NodeId& peer) {
+  peers_.erase(peer);
+  announcements_.on_session_down(now, peer);
+}
 
 template <class T>
 bool FactSpreader::Pending<T>::is_new_to(const NodeId& peer) const {
   return std::ranges::find(holders, peer) == holders.end();
 }
 
+std::vector<NodeId> FactSpreader::holders_of(const NodeId& source, const FactName& name) {
+  auto holders = announcements_.on_held(name);
+  if (std::ranges::find(holders, source) == holders.end()) holders.push_back(source);
+  return holders;
+}
+
 void FactSpreader::push(const AgedRecord& record, const NodeId& source, Haste haste) {
+  using enum Pending<AgedRecord>::Way;
   const NodeId& id = record.record.id;
+  const auto way_of = [&] {
+    switch (haste) {
+      case Haste::urgent:
+        return send;
+      case Haste::at_once:
+        return source == id || members_ <= options_.send_news_up_to ? send : announce;
+      case Haste::routine:
+        return source == self_ ? send : announce;
+    }
+    return send;
+  };
+  Pending<AgedRecord> fresh{record, holders_of(source, name_of(record.record)), way_of()};
   for (auto& pending : records_) {
     if (pending.statement.record.id != id) continue;
-    pending = {record, {source}};
+    pending = std::move(fresh);
     return;
   }
   if (haste == Haste::routine) {
     if (renewals_.size() < options_.max_pending || renewals_.contains(id))
-      renewals_.insert_or_assign(id, Pending<AgedRecord>{record, {source}});
+      renewals_.insert_or_assign(id, std::move(fresh));
     return;
   }
   renewals_.erase(id);
-  if (records_.size() < options_.max_pending) records_.push_back({record, {source}});
+  if (records_.size() < options_.max_pending) records_.push_back(std::move(fresh));
 }
 
 void FactSpreader::on_repeat(const AgedRecord& record, const NodeId& peer) {
-  const auto at = renewals_.find(record.record.id);
-  if (at == renewals_.end()) return;
-  auto& pending = at->second;
-  if (record.record.incarnation == pending.statement.record.incarnation && pending.is_new_to(peer))
-    pending.holders.push_back(peer);
+  note_holder(name_of(record.record), peer);
 }
 
 void FactSpreader::on_repeat(const ProgressReport& report, const NodeId& peer) {
-  const auto at = reports_.find(report.id);
-  if (at == reports_.end()) return;
-  auto& pending = at->second;
-  if (report.samples >= pending.statement.samples && pending.is_new_to(peer))
-    pending.holders.push_back(peer);
+  note_holder(name_of(report), peer);
+  const auto at = peers_.find(peer);
+  if (at != peers_.end() && at->second.repeated.size() < options_.max_pending)
+    at->second.repeated.push_back(name_of(report));
+}
+
+void FactSpreader::note_holder(const FactName& name, const NodeId& peer) {
+  const auto note = [&](auto& waiting, std::uint64_t version) {
+    if (version <= name.version && waiting.is_new_to(peer)) waiting.holders.push_back(peer);
+  };
+  if (name.kind == FactName::Kind::report) {
+    if (const auto told = peers_.find(peer); told != peers_.end())
+      told->second.subscribed.erase(name.subject);
+    const auto at = find_prefix(reports_, name.subject);
+    if (at != reports_.end()) note(at->second, name_of(at->second.statement).version);
+    return;
+  }
+  const auto at = find_prefix(renewals_, name.subject);
+  if (at != renewals_.end()) note(at->second, name_of(at->second.statement.record).version);
 }
 
 void FactSpreader::push(const Accusation& accusation, const NodeId& source) {
@@ -94,27 +133,44 @@ void FactSpreader::push(const Accusation& accusation, const NodeId& source) {
 }
 
 void FactSpreader::push(const ProgressReport& report, const NodeId& source) {
+  using enum Pending<ProgressReport>::Way;
+  Pending<ProgressReport> fresh{report, holders_of(source, name_of(report)),
+                                source == self_ ? send : announce};
   if (reports_.size() < options_.max_pending || reports_.contains(report.id))
-    reports_.insert_or_assign(report.id, Pending<ProgressReport>{report, {source}});
+    reports_.insert_or_assign(report.id, std::move(fresh));
 }
 
 std::vector<FactSpreader::Push> FactSpreader::flush(std::span<const NodeId> sessions,
                                                     Urgency urgency) {
   std::vector<Push> pushes;
   const bool routine = urgency == Urgency::everything;
-  if (!has_facts() && (!routine || (renewals_.empty() && reports_.empty()))) return pushes;
+  if (!has_facts() && !routine) return pushes;
   for (const auto& to : sessions) {
+    const auto peer = peers_.find(to);
     Facts facts;
-    for (const auto& pending : records_)
-      if (pending.is_new_to(to) && pending.statement.record.id != to)
+    const auto add_record = [&](const Pending<AgedRecord>& pending) {
+      const MemberRecord& record = pending.statement.record;
+      if (record.id == to || !pending.is_new_to(to)) return;
+      if (pending.way == Pending<AgedRecord>::Way::send)
         facts.records.push_back(pending.statement);
+      else
+        facts.has.push_back(name_of(record));
+    };
+    for (const auto& pending : records_) add_record(pending);
     for (const auto& pending : accusations_)
       if (pending.is_new_to(to)) facts.accusations.push_back(pending.statement);
     if (routine) {
-      for (const auto& [id, pending] : renewals_)
-        if (pending.is_new_to(to) && id != to) facts.records.push_back(pending.statement);
-      for (const auto& [id, pending] : reports_)
-        if (pending.is_new_to(to) && id != to) facts.reports.push_back(pending.statement);
+      for (const auto& [id, pending] : renewals_) add_record(pending);
+      for (const auto& [id, pending] : reports_) {
+        if (id == to || !pending.is_new_to(to)) continue;
+        if (pending.way == Pending<ProgressReport>::Way::send ||
+            (peer != peers_.end() && peer->second.subscribed.contains(prefix_of(id))))
+          facts.reports.push_back(pending.statement);
+        else
+          facts.has.push_back(name_of(pending.statement));
+      }
+      if (peer != peers_.end())
+        for (const auto& name : std::exchange(peer->second.repeated, {})) facts.has.push_back(name);
     }
     for (auto& part : split(facts)) pushes.push_back({to, std::move(part)});
   }
@@ -123,6 +179,37 @@ std::vector<FactSpreader::Push> FactSpreader::flush(std::span<const NodeId> sess
   if (!routine) return pushes;
   renewals_.clear();
   reports_.clear();
+  return pushes;
+}
+
+bool FactSpreader::on_announced(TimePoint now, const NodeId& peer, const FactName& name) {
+  return announcements_.on_announced(now, peer, name);
+}
+
+void FactSpreader::on_wanted(const NodeId& peer, const FactName& name) {
+  const auto at = peers_.find(peer);
+  if (at == peers_.end() || name.kind != FactName::Kind::report) return;
+  if (at->second.subscribed.size() < options_.announcements.max_sources)
+    at->second.subscribed.insert(name.subject);
+}
+
+bool FactSpreader::may_name(TimePoint now, const NodeId& peer) {
+  const auto at = peers_.find(peer);
+  return at != peers_.end() && at->second.named.take(now);
+}
+
+bool FactSpreader::may_want(TimePoint now, const NodeId& peer) {
+  const auto at = peers_.find(peer);
+  return at != peers_.end() && at->second.wanted.take(now);
+}
+
+std::vector<FactSpreader::Push> FactSpreader::take_overdue(TimePoint now) {
+  std::vector<Push> pushes;
+  for (auto& ask : announcements_.take_overdue(now)) {
+    Facts facts;
+    facts.wants = std::move(ask.names);
+    for (auto& part : split(facts)) pushes.push_back({ask.peer, std::move(part)});
+  }
   return pushes;
 }
 

@@ -1,7 +1,8 @@
-// How statements travel: new ones are pushed to every session once, the rest is asked for bucket
-// by bucket; and how many of them a peer may send.
+// How statements travel: new ones are pushed or announced to every session once, the rest is asked
+// for bucket by bucket; and how many of them a peer may send.
 #pragma once
 
+#include "gossip/membership/announcements.h"
 #include "gossip/membership/messages.h"
 #include "node/base/clock.h"
 #include "node/base/ids.h"
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -23,8 +25,15 @@ struct SpreadOptions {
   // Progress reports: 64 a second is what an honest edge carries.
   double reports_per_second = 200;
   double report_burst = 4000;
+  // Statements that one peer may announce, and may ask for: what its neighbours say of all others.
+  double names_per_second = 300;
+  double name_burst = 5000;
   // Statements of one kind that wait to be pushed; more are left to the digests.
   std::size_t max_pending = 4096;
+  AnnouncementOptions announcements;
+  // Up to so many members news is sent to everybody instead of announced: a few copies more, and
+  // one way a hop instead of three.
+  std::size_t send_news_up_to = 64;
 };
 
 // Fills with time, empties with use.
@@ -49,17 +58,37 @@ class Allowance {
 //
 // A value owned by Membership, on the io thread. Pending statements are flushed at the end of the
 // event that brought them (routine: the next time that this node looks around), to every session
-// but those that they came from: a peer that sends in the meantime what waits to be sent to it is
-// not sent it.
+// but those that have them: a peer that sends or announces in the meantime what waits to be sent to
+// it is not sent it.
+//
+// | statement                          | the author's node | its neighbours | everybody else     |
+// |------------------------------------|-------------------|----------------|--------------------|
+// | accusation, record that refutes    | sends             | send           | send               |
+// | record with news, small swarm      | sends             | send           | send               |
+// | record with news                   | sends             | send           | announce, at once  |
+// | record renewed                     | sends             | announce       | announce           |
+// | progress report, to subscribers    | sends             | send           | send               |
+// | progress report, to others         | sends             | announce       | announce           |
+//
+// Whoever asked for a report of a member is a subscriber to that member's reports, until it says
+// that it has one already.
+//
+// What is sent without being asked for comes once over every edge, so several times to everybody:
+// the way of what must be known even where half of the neighbours lie or have just died. An author
+// may be gone before anybody could ask it. Nothing else is worth more than one copy and the names.
 class FactSpreader {
  public:
-  explicit FactSpreader(SpreadOptions options) : options_(options) {}
+  FactSpreader(const NodeId& self, SpreadOptions options)
+      : self_(self), options_(options), announcements_(options.announcements) {}
 
+  // How many there are, this node included.
+  void set_members(std::size_t members) { members_ = members; }
   void on_session_up(const NodeId& peer);
-  void on_session_down(const NodeId& peer);
+  void on_session_down(TimePoint now, const NodeId& peer);
 
-  // Routine: reports, and records that say nothing but that their subject is still there.
-  enum class Haste { at_once, routine };
+  // Urgent: a record that refutes. Routine: one that says nothing but that its subject is still
+  // there.
+  enum class Haste { urgent, at_once, routine };
   // `source` is the session it came from; our own id for our own statements.
   void push(const AgedRecord& record, const NodeId& source, Haste haste = Haste::at_once);
   void push(const Accusation& accusation, const NodeId& source);
@@ -75,6 +104,17 @@ class FactSpreader {
   };
   [[nodiscard]] std::vector<Push> flush(std::span<const NodeId> sessions, Urgency urgency);
   [[nodiscard]] bool has_facts() const { return !records_.empty() || !accusations_.empty(); }
+
+  // `peer` can send this. Whether to ask it for it now; not called for what is held.
+  [[nodiscard]] bool on_announced(TimePoint now, const NodeId& peer, const FactName& name);
+  // `peer` asked for a report of this member, and is sent the next ones unasked.
+  void on_wanted(const NodeId& peer, const FactName& name);
+  // `peer` has what is held here, too.
+  void note_holder(const FactName& name, const NodeId& peer);
+  [[nodiscard]] bool may_name(TimePoint now, const NodeId& peer);
+  [[nodiscard]] bool may_want(TimePoint now, const NodeId& peer);
+  // What was announced and did not come, and who is asked for it now.
+  [[nodiscard]] std::vector<Push> take_overdue(TimePoint now);
 
   [[nodiscard]] bool may_send_fact(TimePoint now, const NodeId& peer);
   [[nodiscard]] bool may_send_report(TimePoint now, const NodeId& peer);
@@ -95,15 +135,25 @@ class FactSpreader {
   struct Pending {
     T statement;
     std::vector<NodeId> holders;  // need not be told
+    enum class Way : std::uint8_t { send, announce } way = Way::send;
     [[nodiscard]] bool is_new_to(const NodeId& peer) const;
   };
   struct Peer {
     Allowance facts;
     Allowance reports;
+    Allowance named;
+    Allowance wanted;
     std::optional<BucketRequest> asked;
+    std::set<std::uint64_t> subscribed;  // to reports of these members
+    std::vector<FactName> repeated;      // what it sent in vain: it is told so
   };
 
+  [[nodiscard]] std::vector<NodeId> holders_of(const NodeId& source, const FactName& name);
+
+  NodeId self_;
   SpreadOptions options_;
+  std::size_t members_ = 1;
+  Announcements announcements_;
   std::map<NodeId, Peer> peers_;
   std::vector<Pending<AgedRecord>> records_;
   std::vector<Pending<Accusation>> accusations_;

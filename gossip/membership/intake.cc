@@ -90,6 +90,8 @@ void Membership::take(TimePoint now, const NodeId& from, const Facts& facts,
   for (const auto& accusation : facts.accusations)
     take_accusation(now, origin, accusation, effects);
   for (const auto& report : facts.reports) take_report(now, origin, report, effects);
+  consider_announced(now, from, facts.has, effects);
+  send_wanted(now, from, facts.wants, effects);
   if (origin.kind == Origin::Kind::pushed) return;
   if (auto next = spreader_.continue_request(from, facts, rng_() | 1U)) {
     effects.send.push_back({from, *next});
@@ -100,6 +102,51 @@ void Membership::take(TimePoint now, const NodeId& from, const Facts& facts,
   for (const auto& [id, member] : table_.all())
     if (!member.accusations.empty() && member.state != MemberState::dead) accused.push_back(id);
   for (const auto& id : accused) reassess(now, id, {Cause::accused, from, std::nullopt}, effects);
+}
+
+// What is said of members that nobody has introduced yet would not be taken.
+bool Membership::misses(const FactName& name) const {
+  if (name.subject == prefix_of(self_.id)) return false;
+  const auto at = find_prefix(table_.all(), name.subject);
+  if (name.kind == FactName::Kind::record)
+    return at == table_.all().end() || name_of(at->second.record) < name;
+  if (at == table_.all().end()) return false;
+  const auto* report = progress_.report_of(at->first);
+  return report == nullptr || name_of(*report) < name;
+}
+
+void Membership::consider_announced(TimePoint now, const NodeId& from,
+                                    std::span<const FactName> names, MembershipEffects& effects) {
+  Facts question;
+  for (const auto& name : names) {
+    if (!spreader_.may_name(now, from)) break;
+    if (!misses(name))
+      spreader_.note_holder(name, from);
+    else if (spreader_.on_announced(now, from, name))
+      question.wants.push_back(name);
+  }
+  if (!question.wants.empty()) effects.send.push_back({from, std::move(question)});
+}
+
+void Membership::send_wanted(TimePoint now, const NodeId& to, std::span<const FactName> names,
+                             MembershipEffects& effects) {
+  Facts answer;
+  for (const auto& name : names) {
+    if (!spreader_.may_want(now, to)) break;
+    const auto member = find_prefix(table_.all(), name.subject);
+    if (name.subject == prefix_of(self_.id)) {
+      if (name.kind == FactName::Kind::record)
+        answer.records.push_back({self_, seconds_since(self_signed_, now)});
+    } else if (member == table_.all().end()) {
+      continue;
+    } else if (name.kind == FactName::Kind::record) {
+      answer.records.push_back({member->second.record, table_.age_s(member->second, now)});
+    } else if (const auto* report = progress_.report_of(member->first)) {
+      spreader_.on_wanted(to, name);
+      answer.reports.push_back(*report);
+    }
+  }
+  for (auto& part : split(answer)) effects.send.push_back({to, std::move(part)});
 }
 
 void Membership::take(TimePoint now, const NodeId& from, const Digest& digest,
@@ -193,13 +240,16 @@ void Membership::take_record(TimePoint now, const Origin& origin, const AgedReco
         offence(origin.peer, Errc::bad_signature, "record of " + short_form(record.id)));
     return;
   }
-  const bool routine = held != nullptr && held->accusations.empty() &&
-                       held->state != MemberState::dead && says_the_same(record, held->record);
+  const bool refutes =
+      held != nullptr && (!held->accusations.empty() || held->state == MemberState::dead);
+  const auto haste = refutes ? FactSpreader::Haste::urgent
+                     : held != nullptr && says_the_same(record, held->record)
+                         ? FactSpreader::Haste::routine
+                         : FactSpreader::Haste::at_once;
   store_record(now, record, now - age, effects);
   // A newcomer that loads the whole view passes nothing of it on.
   if (asked && self_.state != RecordState::alive) return;
-  spreader_.push(aged, origin.peer,
-                 routine ? FactSpreader::Haste::routine : FactSpreader::Haste::at_once);
+  spreader_.push(aged, origin.peer, haste);
 }
 
 void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoint signed_at,

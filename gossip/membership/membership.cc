@@ -30,7 +30,7 @@ Membership::Membership(TimePoint now, MembershipParts parts, Rng rng)
       table_(signer_.id(), options_.table),
       topology_(swarm_, options_.topology),
       progress_(signer_.id(), options_.progress),
-      spreader_(options_.spread),
+      spreader_(signer_.id(), options_.spread),
       dials_(options_.dial),
       next_digest_(now + options_.digest_interval),
       next_housekeeping_(now + kHousekeeping) {
@@ -203,7 +203,7 @@ MembershipEffects Membership::on_session_down(TimePoint now, const NodeId& peer,
   if (auto* member = table_.find(peer)) member->last_heard = at->second.watch.last_heard();
   const bool given_up = at->second.given_up;
   sessions_.erase(at);
-  spreader_.on_session_down(peer);
+  spreader_.on_session_down(now, peer);
   std::erase_if(errands_, [&](const Errand& errand) { return errand.asker == peer; });
   if (sessions_.empty()) alone_since_ = now;
   if (!given_up && (end == SessionEnd::reset || end == SessionEnd::timed_out)) {
@@ -264,6 +264,7 @@ void Membership::tick_sessions(TimePoint now, MembershipEffects& effects) {
 void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
   next_housekeeping_ = now + kHousekeeping;
   progress_.set_members(alive_count());
+  spreader_.set_members(alive_count());
   if (self_.state != RecordState::left) {
     if (auto report = progress_.take_due_report(now, self_.incarnation)) {
       sign_report(*report, swarm_, signer_);
@@ -272,6 +273,7 @@ void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
     if (now - self_signed_ > lifetime() / 3) renew_self(now, effects, FactSpreader::Haste::routine);
   }
   flush(FactSpreader::Urgency::everything, effects);
+  send(spreader_.take_overdue(now), effects);
   for (const auto& id : std::exchange(awaiting_belief_, {}))
     reassess(now, id, {Cause::quorum, self_.id, std::nullopt}, effects);
   if (now >= next_digest_) compare_digests(now, effects);
@@ -388,8 +390,11 @@ void Membership::refresh_wanted(TimePoint now, MembershipEffects& effects) {
 
 void Membership::flush(FactSpreader::Urgency urgency, MembershipEffects& effects) {
   const auto peers = sessions();
-  for (auto& push : spreader_.flush(peers, urgency))
-    effects.send.push_back({push.to, std::move(push.facts)});
+  send(spreader_.flush(peers, urgency), effects);
+}
+
+void Membership::send(std::vector<FactSpreader::Push> pushes, MembershipEffects& effects) {
+  for (auto& push : pushes) effects.send.push_back({push.to, std::move(push.facts)});
 }
 
 void Membership::finish_event(TimePoint now, MembershipEffects& effects) {

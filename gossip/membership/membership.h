@@ -22,6 +22,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -293,6 +294,7 @@ class Membership {
   void refresh_wanted(TimePoint now, MembershipEffects& effects);
   void notice_isolation(TimePoint now, MembershipEffects& effects);
   void flush(FactSpreader::Urgency urgency, MembershipEffects& effects);
+  static void send(std::vector<FactSpreader::Push> pushes, MembershipEffects& effects);
   void finish_event(TimePoint now, MembershipEffects& effects);
   void place_in_topology(const MemberEntry& member);
   [[nodiscard]] bool answering(const NodeId& id) const;
@@ -332,6 +334,11 @@ class Membership {
   void take(TimePoint now, const NodeId& from, const Facts&, MembershipEffects& effects);
   void take(TimePoint now, const NodeId& from, const Digest&, MembershipEffects& effects);
   void take(TimePoint now, const NodeId& from, const BucketRequest&, MembershipEffects& effects);
+  void send_wanted(TimePoint now, const NodeId& to, std::span<const FactName> names,
+                   MembershipEffects& effects);
+  void consider_announced(TimePoint now, const NodeId& from, std::span<const FactName> names,
+                          MembershipEffects& effects);
+  [[nodiscard]] bool misses(const FactName& name) const;
   void take_own_record(TimePoint now, const MemberRecord& record, MembershipEffects& effects);
   void take_record(TimePoint now, const Origin& origin, const AgedRecord& aged,
                    MembershipEffects& effects);

@@ -21,6 +21,7 @@ using transport::write_capnp;
 
 // More than fit into a body of 16 KiB, so the byte bound is what bites first.
 constexpr unsigned kMaxStatements = 256;
+constexpr unsigned kMaxNames = kMaxMembershipBody / kFactNameBytes;
 
 std::unexpected<Error> bad(std::string detail) {
   return fail(Errc::bad_message, Doing::reading_message, std::move(detail));
@@ -64,6 +65,13 @@ transport::Message write(const ProbeReply& m) {
               }));
 }
 
+void write_names(const std::vector<FactName>& names, ::capnp::List<wire::FactName>::Builder out) {
+  for (unsigned i = 0; i < out.size(); ++i) {
+    out[i].setSubject(names[i].subject);
+    out[i].setVersion(names[i].version << 1 | (names[i].kind == FactName::Kind::report ? 1U : 0U));
+  }
+}
+
 transport::Message write(const Facts& m) {
   return pack(MembershipType::facts, write_capnp<wire::Facts>([&](auto out) {
                 auto records = out.initRecords(static_cast<unsigned>(m.records.size()));
@@ -84,6 +92,8 @@ transport::Message write(const Facts& m) {
                 }
                 out.setAnswers(m.answers);
                 if (m.more_after) out.setMoreAfter(data_of(m.more_after->view()));
+                write_names(m.has, out.initHas(static_cast<unsigned>(m.has.size())));
+                write_names(m.wants, out.initWants(static_cast<unsigned>(m.wants.size())));
               }));
 }
 
@@ -121,13 +131,21 @@ Result<MembershipMessage> read_probe_reply(wire::ProbeReply::Reader in) {
   return ProbeReply{in.getNonce(), subject, static_cast<ProbeVerdict>(verdict)};
 }
 
+FactName read_name(wire::FactName::Reader in) {
+  return {in.getSubject(),
+          (in.getVersion() & 1) != 0 ? FactName::Kind::report : FactName::Kind::record,
+          in.getVersion() >> 1};
+}
+
 Result<MembershipMessage> read_facts(wire::Facts::Reader in) {
   // Each list is fetched once: the traversal limit counts every time.
   const auto records = in.getRecords();
   const auto accusations = in.getAccusations();
   const auto reports = in.getReports();
+  const auto has = in.getHas();
+  const auto wants = in.getWants();
   if (records.size() > kMaxStatements || accusations.size() > kMaxStatements ||
-      reports.size() > kMaxStatements)
+      reports.size() > kMaxStatements || has.size() > kMaxNames || wants.size() > kMaxNames)
     return fail(Errc::too_many, Doing::reading_message, "more statements than fit into a message");
   Facts facts;
   for (const auto entry : records) {
@@ -142,6 +160,8 @@ Result<MembershipMessage> read_facts(wire::Facts::Reader in) {
     TRY(auto report, parse_report(view_of(entry)));
     facts.reports.push_back(report);
   }
+  for (const auto name : has) facts.has.push_back(read_name(name));
+  for (const auto name : wants) facts.wants.push_back(read_name(name));
   facts.answers = in.getAnswers();
   if (const auto more = in.getMoreAfter(); more.size() != 0) {
     TRY(const auto after, read_id(more));

@@ -12,8 +12,11 @@ $Cxx.namespace("starling::gossip::membership_wire");
 # request's nonce. An answer that does not fit ends with moreAfter, and the asker asks again from
 # there: nobody sends a whole view unasked. Digests are repeated every 30 seconds.
 #
-# News travels as Facts without nonce: pushed to every session but the one it came from, once, by
-# everybody to whom it is news. What a push misses, the digests repair.
+# News travels as Facts without nonce. An author pushes its statement to every session; others push
+# what is urgent (accusations, refutations) or comes from the author itself, once, and announce the
+# rest: `has` names statements, and whoever misses one asks one of those that have it (`wants`), then
+# the next; the answer may be a newer one. What is lost on the way, the digests repair. A receiver
+# bounds what a peer may announce and ask for; names prove nothing.
 #
 # Heartbeats go both ways on every session; an answer repeats the number. ProbeRequest asks a third
 # member to reach somebody; the answer comes within half a second, or a silence that says as much.
@@ -54,12 +57,19 @@ struct AgedRecord {
   ageS @1 :UInt32;            # seconds since its author signed it, as added up by relays
 }
 
+struct FactName {
+  subject @0 :UInt64;         # the first 8 bytes of its author's id, the first byte highest
+  version @1 :UInt64;         # a record: 2 x incarnation; a progress report: 2 x samples + 1; modulo 2^64
+}
+
 struct Facts {
   records @0 :List(AgedRecord);
   accusations @1 :List(Data);
   reports @2 :List(Data);
   answers @3 :UInt64;         # nonce of the BucketRequest; 0: news
   moreAfter @4 :Data;         # 32 bytes, or empty: the last part
+  has @5 :List(FactName);     # statements that the sender can send
+  wants @6 :List(FactName);   # statements that the receiver said it has
 }
 
 struct Digest {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <bitset>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -58,11 +59,52 @@ struct AgedRecord {
   friend bool operator==(const AgedRecord&, const AgedRecord&) = default;
 };
 
+// How two nodes talk about a statement without sending it: whose it is, and how new. Ids with equal
+// prefixes take 2^63 tries to make.
+struct FactName {
+  enum class Kind : std::uint8_t { record, report };
+  std::uint64_t subject = 0;  // prefix_of the author's id
+  Kind kind = Kind::record;
+  std::uint64_t version = 0;  // incarnation or samples, modulo 2^63
+
+  friend auto operator<=>(const FactName&, const FactName&) = default;
+};
+inline constexpr std::size_t kFactNameBytes = 16;
+
+// In the order of the ids.
+[[nodiscard]] inline std::uint64_t prefix_of(const NodeId& id) {
+  std::uint64_t prefix = 0;
+  for (std::size_t i = 0; i < 8; ++i)
+    prefix = prefix << 8 | std::to_integer<std::uint64_t>(id.bytes[i]);
+  return prefix;
+}
+// The smallest id with this prefix.
+[[nodiscard]] inline NodeId first_id(std::uint64_t prefix) {
+  NodeId id;
+  for (std::size_t i = 0; i < 8; ++i) id.bytes[i] = static_cast<std::byte>(prefix >> (56 - 8 * i));
+  return id;
+}
+// Where the id with this prefix is in a map by id, or the end.
+[[nodiscard]] auto find_prefix(auto& by_id, std::uint64_t prefix) {
+  const auto at = by_id.lower_bound(first_id(prefix));
+  return at != by_id.end() && prefix_of(at->first) == prefix ? at : by_id.end();
+}
+inline constexpr std::uint64_t kVersions = std::uint64_t{1} << 63;
+[[nodiscard]] inline FactName name_of(const MemberRecord& record) {
+  return {prefix_of(record.id), FactName::Kind::record, record.incarnation.value % kVersions};
+}
+[[nodiscard]] inline FactName name_of(const ProgressReport& report) {
+  return {prefix_of(report.id), FactName::Kind::report, report.samples % kVersions};
+}
+
 // Statements: new ones (pushed, passed on once), or those of a bucket that was asked for.
 struct Facts {
   std::vector<AgedRecord> records;
   std::vector<Accusation> accusations;
   std::vector<ProgressReport> reports;
+  // Statements that the sender can send, and those that it asks the receiver for.
+  std::vector<FactName> has;
+  std::vector<FactName> wants;
   // Nonzero: part of the answer to the BucketRequest with this nonce.
   std::uint64_t answers = 0;
   // In an answer: the id after which the rest must be asked for; nothing: this was the last part.
@@ -70,7 +112,8 @@ struct Facts {
   friend bool operator==(const Facts&, const Facts&) = default;
 
   [[nodiscard]] bool empty() const {
-    return records.empty() && accusations.empty() && reports.empty();
+    return records.empty() && accusations.empty() && reports.empty() && has.empty() &&
+           wants.empty();
   }
 };
 

@@ -142,9 +142,19 @@ class Bench {
         request.after = any();
         return request;
       }
+      case 6: {
+        Facts facts;
+        for (int i = 0; i < 8; ++i) (i % 2 == 0 ? facts.has : facts.wants).push_back(name());
+        return facts;
+      }
       default:
         return facts();
     }
+  }
+
+  FactName name() {
+    return {prefix_of(any()), byte() % 2 == 0 ? FactName::Kind::record : FactName::Kind::report,
+            number()};
   }
 
   Facts facts() {

@@ -31,6 +31,7 @@ Index Library::enter(const NodeId& id) {
   const auto member = static_cast<Index>(ids_.size());
   ids_.push_back(id);
   places_.emplace(id, member);
+  by_prefix_.emplace(prefix_of(id), member);
   records_.emplace_back();
   reports_.emplace_back();
   auto& bucket = buckets_[bucket_of(id)];
@@ -110,7 +111,7 @@ Relay::Relay(TimePoint now, Library& library, const MembershipParts& parts, Trai
       training_(training),
       rng_(rng),
       progress_(parts.signer.id(), parts.options.progress),
-      spreader_(parts.options.spread) {
+      spreader_(parts.signer.id(), parts.options.spread) {
   const auto random_part_of = [&](Duration interval) {
     return Duration(
         static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(interval.count()))));
@@ -210,10 +211,44 @@ void Relay::take(TimePoint now, const NodeId& from, const Facts& facts, NodeEffe
     samples_[member] = static_cast<std::uint32_t>(report.samples);
     spreader_.push(report, from);
   }
+  take_names(now, from, facts, effects);
   if (answer)
     if (const auto next = spreader_.continue_request(from, facts, rng_() | 1U))
       effects.send.push_back({from, *next});
   flush(FactSpreader::Urgency::facts_only, effects);
+}
+
+bool Relay::misses(const FactName& name) const {
+  const Index member = library_.subject_of(name);
+  if (name.kind == FactName::Kind::record)
+    return member >= incarnations_.size() || incarnations_[member] < name.version;
+  return member < samples_.size() && samples_[member] < name.version;
+}
+
+void Relay::take_names(TimePoint now, const NodeId& from, const Facts& facts,
+                       NodeEffects& effects) {
+  Facts question;
+  for (const auto& name : facts.has) {
+    if (!spreader_.may_name(now, from)) break;
+    if (!misses(name))
+      spreader_.note_holder(name, from);
+    else if (spreader_.on_announced(now, from, name))
+      question.wants.push_back(name);
+  }
+  Facts answer;
+  for (const auto& name : facts.wants) {
+    if (!spreader_.may_want(now, from)) break;
+    const Index member = library_.subject_of(name);
+    if (name.kind == FactName::Kind::report) {
+      spreader_.on_wanted(from, name);
+      if (const auto* report = library_.report(member)) answer.reports.push_back(*report);
+    } else if (member < incarnations_.size()) {
+      if (const auto* kept = library_.record(member, Incarnation{incarnations_[member]}))
+        answer.records.push_back({kept->record, age_s(kept->signed_at, now)});
+    }
+  }
+  if (!question.empty()) effects.send.push_back({from, std::move(question)});
+  for (auto& part : split(answer)) effects.send.push_back({from, std::move(part)});
 }
 
 void Relay::take(const NodeId& from, const Digest& theirs, NodeEffects& effects) {
@@ -236,6 +271,7 @@ NodeEffects Relay::on_tick(TimePoint now) {
 void Relay::keep_house(TimePoint now, NodeEffects& effects) {
   next_house_ = now + kHousekeeping;
   progress_.set_members(library_.size());
+  spreader_.set_members(library_.size());
   if (training_.samples_per_second > 0) progress_.on_local_samples(now, training_.samples(now));
   if (auto report = progress_.take_due_report(now, self_.incarnation)) {
     sign_report(*report, swarm_, signer_);
@@ -251,6 +287,8 @@ void Relay::keep_house(TimePoint now, NodeEffects& effects) {
     spreader_.push(AgedRecord{self_, 0}, self_.id, FactSpreader::Haste::routine);
   }
   flush(FactSpreader::Urgency::everything, effects);
+  for (auto& push : spreader_.take_overdue(now))
+    effects.send.push_back({push.to, std::move(push.facts)});
   if (now < next_digest_) return;
   next_digest_ = now + options_.digest_interval +
                  Duration(static_cast<std::int64_t>(rng_.below(

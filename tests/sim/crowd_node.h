@@ -34,6 +34,10 @@ class Library {
   [[nodiscard]] std::size_t size() const { return ids_.size(); }
   [[nodiscard]] const NodeId& id(Index member) const { return ids_[member]; }
   [[nodiscard]] Index index_of(const NodeId& id) const { return places_.at(id); }
+  // Whom a name is about.
+  [[nodiscard]] Index subject_of(const gossip::FactName& name) const {
+    return by_prefix_.at(name.subject);
+  }
   // What is known already stays as it is.
   void keep(const gossip::MemberRecord& record, TimePoint signed_at);
   void keep(const gossip::ProgressReport& report);
@@ -54,6 +58,7 @@ class Library {
  private:
   std::vector<NodeId> ids_;
   std::unordered_map<NodeId, Index> places_;
+  std::unordered_map<std::uint64_t, Index> by_prefix_;
   std::vector<std::vector<Kept>> records_;
   std::vector<gossip::ProgressReport> reports_;
   std::array<std::vector<Index>, gossip::kBuckets> buckets_;
@@ -128,6 +133,9 @@ class Relay final : public CrowdNode {
 
   void take(TimePoint now, const NodeId& from, const gossip::Facts& facts, NodeEffects& effects);
   void take(const NodeId& from, const gossip::Digest& digest, NodeEffects& effects);
+  void take_names(TimePoint now, const NodeId& from, const gossip::Facts& facts,
+                  NodeEffects& effects);
+  [[nodiscard]] bool misses(const gossip::FactName& name) const;
   void keep_house(TimePoint now, NodeEffects& effects);
   void flush(gossip::FactSpreader::Urgency urgency, NodeEffects& effects);
   void learn(Index member, Incarnation incarnation);

@@ -12,12 +12,13 @@ namespace {
 
 constexpr auto kPlants = std::to_array<Plant>({
     {"dialler.one_try", "an address that failed is never tried again", 2},
+    {"membership.announced_not_asked_for", "what is announced is never asked for", 237},
     {"membership.digests_ignored", "views are not compared", 12},
-    {"membership.equal_incarnation_accepted", "a record replaces one of the same incarnation", 8},
+    {"membership.equal_incarnation_accepted", "a record replaces one of the same incarnation", 222},
     {"membership.no_refutation", "an accused node does not refute", 75},
     {"membership.old_incarnation_accepted", "an older record replaces a newer one", 7},
     {"membership.other_rooms_are_no_life", "only messages of membership show that a peer lives",
-     90},
+     137},
     {"membership.session_outvoted", "accusers beat a live direct session", 105},
     {"membership.suspicion_told_once", "a suspicion that its subject never heard of stays", 137},
     {"progress.rates_without_limit", "a counter is extrapolated far beyond its rate", 2},

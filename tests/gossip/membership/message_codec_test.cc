@@ -31,6 +31,9 @@ std::vector<MembershipMessage> examples() {
   report.incarnation = {1};
   report.samples = 1234567;
   facts.reports.push_back(report);
+  facts.has = {{prefix_of(test_id(1)), FactName::Kind::record, 3},
+               {~std::uint64_t{0}, FactName::Kind::report, kVersions - 1}};
+  facts.wants = {{0, FactName::Kind::report, 0}};
   facts.answers = 5;
   facts.more_after = test_id(9);
   Digest digest;
@@ -74,9 +77,12 @@ TEST_SUITE("gossip/membership_codec") {
       ProgressReport report;
       report.incarnation = {i + 1};
       facts.reports.push_back(report);
+      facts.has.push_back(name_of(report));
+      facts.wants.push_back(name_of(report));
     }
     std::size_t records = 0;
     std::size_t others = 0;
+    std::size_t names = 0;
     for (const auto& part : split(facts)) {
       const auto wire = encode(part);
       CHECK(wire.body.size() <= kMaxMembershipBody);
@@ -85,9 +91,11 @@ TEST_SUITE("gossip/membership_codec") {
       CHECK(std::get<Facts>(*back) == part);
       records += part.records.size();
       others += part.accusations.size() + part.reports.size();
+      names += part.has.size() + part.wants.size();
     }
     CHECK(records == 500);
     CHECK(others == 1000);
+    CHECK(names == 1000);
   }
 
   TEST_CASE("unknown types, attachments and empty bodies are refused") {

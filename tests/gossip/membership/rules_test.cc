@@ -1,93 +1,12 @@
 // Single rules of Membership, one node against hand-made peers.
-#include "tests/gossip/membership/test_swarm.h"
+#include "tests/gossip/membership/stage.h"
 
 #include <doctest/doctest.h>
-
-#include <algorithm>
 
 using namespace starling;
 using namespace starling::gossip;
 using namespace starling::gossip::testing;
 using namespace std::chrono_literals;
-
-namespace {
-
-const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
-
-// One real membership; every other node is played by the test.
-struct Stage {
-  TestSigner signer{test_id(0)};
-  TestVerifier verifier;
-  Membership node;
-
-  explicit Stage(MembershipOptions options = {}, SelfDescription self = {})
-      : node(kStart, {SwarmId{}, prepared(std::move(self)), options, signer, verifier}, Rng(1)) {
-    (void)node.set_state(kStart, RecordState::alive);
-  }
-  static SelfDescription prepared(SelfDescription self) {
-    self.name = "here";
-    self.addresses = {"10.0.0.1:7700"};
-    self.instance = {42};
-    return self;
-  }
-};
-
-MemberRecord record_of(std::uint64_t number, std::uint64_t incarnation = 1,
-                       RecordState state = RecordState::alive) {
-  const TestSigner signer(test_id(number));
-  MemberRecord record;
-  record.id = test_id(number);
-  record.name = "node";
-  record.addresses = {"10.0.0.9:7700"};
-  record.capabilities = capability::kDialable;
-  record.incarnation = {incarnation};
-  record.instance = {number};
-  record.state = state;
-  sign_record(record, SwarmId{}, signer);
-  return record;
-}
-
-Accusation accusation_of(std::uint64_t subject, std::uint64_t accuser, AccusationKind kind,
-                         std::uint64_t incarnation = 1) {
-  Accusation accusation;
-  accusation.subject = test_id(subject);
-  accusation.incarnation = {incarnation};
-  accusation.accuser = test_id(accuser);
-  accusation.kind = kind;
-  sign_accusation(accusation, SwarmId{}, TestSigner(test_id(accuser)));
-  return accusation;
-}
-
-Facts facts_of(std::vector<MemberRecord> records, std::vector<Accusation> accusations = {}) {
-  Facts facts;
-  for (auto& record : records) facts.records.push_back({std::move(record), 0});
-  facts.accusations = std::move(accusations);
-  return facts;
-}
-
-Hash test_hash_like(std::uint8_t number) {
-  Hash hash;
-  hash.bytes[0] = std::byte{number};
-  return hash;
-}
-
-template <class T>
-std::size_t count_sent(const MembershipEffects& effects) {
-  return static_cast<std::size_t>(std::ranges::count_if(effects.send, [](const auto& outgoing) {
-    return std::holds_alternative<T>(outgoing.message);
-  }));
-}
-
-// Four others are known, three of them by a session, and nothing waits to be told.
-void meet_four(Stage& stage) {
-  for (const std::uint64_t peer : {1U, 2U, 4U})
-    (void)stage.node.on_session_up(kStart, test_id(peer));
-  (void)stage.node.on_message(kStart, test_id(1),
-                              facts_of({record_of(1), record_of(2), record_of(3), record_of(4)}));
-  (void)stage.node.on_tick(kStart + 300ms);
-}
-
-}  // namespace
 
 TEST_SUITE("gossip/membership_rules") {
   TEST_CASE("a session begins with the own record and a digest") {
@@ -158,18 +77,6 @@ TEST_SUITE("gossip/membership_rules") {
     const auto refuted =
         stage.node.on_message(kStart + 10ms, test_id(1), facts_of({record_of(3, 2)}));
     CHECK(count_sent<Facts>(refuted) == 1);
-  }
-
-  TEST_CASE("a progress report is not sent to a peer that sent it too") {
-    Stage stage;
-    meet_four(stage);
-    Facts said;
-    said.reports.push_back({.id = test_id(3), .incarnation = {1}, .samples = 64, .signature = {}});
-    sign_report(said.reports.front(), SwarmId{}, TestSigner(test_id(3)));
-    (void)stage.node.on_message(kStart + 310ms, test_id(1), said);
-    (void)stage.node.on_message(kStart + 320ms, test_id(2), said);
-    const auto round = stage.node.on_tick(kStart + 600ms);
-    CHECK(count_sent<Facts>(round) == 1);
   }
 
   TEST_CASE("records live longer in a large swarm, and a newcomer takes old ones") {

@@ -46,6 +46,24 @@ TEST_SUITE("gossip/membership") {
     }
   }
 
+  TEST_CASE("a swarm that announces news knows everybody as soon, and the dead as well") {
+    SwarmOptions options{.seed = 32};
+    options.membership.spread.send_news_up_to = 0;
+    TestSwarm swarm(options);
+    grow(swarm, 32);
+    CHECK(swarm.run_until([&] { return swarm.settled(); }, 5s).has_value());
+    swarm.run(10s);
+    swarm.kill(5);
+    const auto took = swarm.run_until([&] { return swarm.all_see(5, MemberState::dead); }, 5s);
+    REQUIRE(took.has_value());
+    CHECK(*took <= 2s);
+    const auto late = swarm.start();
+    swarm.dial(late, 9);
+    CHECK(swarm.run_until([&] { return swarm.all_see(late, MemberState::alive); }, 1s).has_value());
+    swarm.leave(3);
+    CHECK(swarm.run_until([&] { return swarm.all_see(3, MemberState::left); }, 1s).has_value());
+  }
+
   TEST_CASE("a killed process is dead in every view within two seconds, with a reason") {
     for (const std::size_t count : {2U, 3U, 4U, 5U, 8U, 16U, 40U}) {
       CAPTURE(count);
