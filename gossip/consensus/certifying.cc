@@ -243,6 +243,8 @@ void FinalConsensus::advance_following() {
   rule_ = options_.rule;
   role_ = standing_;
   revision_ = 0;
+  // What an earlier life of this process had frozen is of that run; the replica trains on.
+  withdrawn_ = false;
   // Somebody asked for the end meanwhile, and nobody else is left who would bring it about.
   if (std::exchange(ordered_, false)) join(Epoch{1}, FinishReason::command, standing_);
 }

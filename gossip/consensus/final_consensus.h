@@ -309,7 +309,7 @@ class FinalConsensus {
   std::uint32_t revision_ = 0;
   bool frozen_ = false;
   bool freeze_asked_ = false;
-  bool withdrawn_ = false;   // the own replica is lost or unfit: follower to the end
+  bool withdrawn_ = false;   // the own replica is lost or unfit: follower in this run
   bool ordered_ = false;     // by a command, while this node followed
   bool dialled_ = false;     // in this epoch
   bool considered_ = false;  // nothing changed since the set was last looked at

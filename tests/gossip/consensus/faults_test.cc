@@ -355,6 +355,46 @@ TEST_SUITE("gossip/consensus/faults") {
     }
   }
 
+  TEST_CASE(
+      "when every participant restarted and nobody else is there, all take part in the next") {
+    Swarm swarm({.nodes = 3});
+    swarm.connect_all();
+    swarm.on_deliver = [](std::size_t, std::size_t, const ConsensusMessage& message) {
+      return !std::holds_alternative<HashSignature>(message);
+    };
+    swarm.run(1s);
+    swarm.command(0);
+    for (const std::size_t k : {0U, 1U, 2U})
+      swarm.at(4s + std::chrono::milliseconds(600 * k), [&swarm, k] {
+        swarm.restart(k);
+        swarm.at(swarm.elapsed() + 500ms, [&swarm, k] {
+          for (std::size_t other = 0; other < 3; ++other)
+            if (other != k) swarm.connect(k, other);
+        });
+      });
+    swarm.at(20s, [&] {
+      swarm.on_deliver = nullptr;
+      for (std::size_t k = 0; k < 3; ++k)
+        CHECK(swarm.node(k).consensus->state().phase == Phase::following);
+    });
+    // By then each has given up waiting for the others.
+    swarm.at(5min, [&] {
+      for (std::size_t k = 0; k < 3; ++k)
+        CHECK(swarm.node(k).consensus->state().phase == Phase::idle);
+      swarm.command(1);
+    });
+
+    swarm.run(20min);
+
+    CHECK(swarm.idle());
+    for (std::size_t k = 0; k < 3; ++k) {
+      CAPTURE(k);
+      REQUIRE(swarm.node(k).finished);
+      CHECK(swarm.node(k).finished->certificate.participants.size() == 3);
+      CHECK(swarm.node(k).x == swarm.node(0).x);
+    }
+  }
+
   TEST_CASE("a node that signs two different hashes is excluded by all") {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       CAPTURE(seed);
