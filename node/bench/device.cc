@@ -47,7 +47,8 @@ Result<Json> measure_device_optim(int device, std::uint64_t n, std::uint64_t rep
   Json report;
   TRY(report["params"], params_of(device, n, repeats));
   TRY(const auto figures, training::cuda::bench_optimizer(n, options_of(device, repeats)));
-  report["copy_gb_per_s"] = of_repeats(figures.copy_gb_per_s);
+  report["copy_gb_per_s"] = of_repeats(figures.copy.gb_per_s);
+  report["copy_bytes"] = figures.copy.bytes;
   report["bf16"] = {{"step_ms", of_repeats(figures.bf16_ms)},
                     {"bytes", optimizer_pass_bytes(n, 2)}};
   report["fp32"] = {{"step_ms", of_repeats(figures.fp32_ms)},

@@ -89,21 +89,33 @@ Result<std::vector<double>> measure_pass(std::size_t n, int repeats, Stopwatch& 
   return watch.repeat(nullptr, repeats, [&] { return checked(launch_sgd(args, nullptr), kDoing); });
 }
 
-Result<std::vector<double>> measure_copy(int repeats, Stopwatch& watch) {
-  constexpr std::size_t kBytes = std::size_t{4} << 30;
+// Whole pieces of random values, as many as there is room for.
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+constexpr std::size_t kCopyBytes = 8'000'000'000 / kPieceBytes * kPieceBytes;
+
+Result<CopyFigures> measure_copy(int repeats, Stopwatch& watch) {
+  std::size_t free_bytes = 0;
+  std::size_t all_bytes = 0;
+  TRY_VOID(checked(cudaMemGetInfo(&free_bytes, &all_bytes), kDoing));
+  CopyFigures figures;
+  figures.bytes = std::min(kCopyBytes, free_bytes / 4 / kPieceBytes * kPieceBytes);
+  if (figures.bytes == 0)
+    return fail(Errc::no_memory, kDoing,
+                "the GPU has " + std::to_string(free_bytes) + " bytes free, too few for a copy");
   Rng rng(kSeed);
-  TRY(const auto pattern, random_array<float>(1U << 20, rng, 1));
-  TRY(const auto from, DeviceArray<std::uint8_t>::make(kBytes, kDoing));
-  TRY(const auto to, DeviceArray<std::uint8_t>::make(kBytes, kDoing));
-  for (std::size_t at = 0; at < kBytes; at += std::size_t{4} << 20)
+  TRY(const auto pattern, random_array<float>(kPieceBytes / sizeof(float), rng, 1));
+  TRY(const auto from, DeviceArray<std::uint8_t>::make(figures.bytes, kDoing));
+  TRY(const auto to, DeviceArray<std::uint8_t>::make(figures.bytes, kDoing));
+  for (std::size_t at = 0; at < figures.bytes; at += kPieceBytes)
     TRY_VOID(checked(
-        cudaMemcpy(from.get() + at, pattern.get(), std::size_t{4} << 20, cudaMemcpyDeviceToDevice),
-        kDoing));
-  TRY(auto figures, watch.repeat(nullptr, repeats, [&] {
-    return checked(cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice, nullptr),
-                   kDoing);
+        cudaMemcpy(from.get() + at, pattern.get(), kPieceBytes, cudaMemcpyDeviceToDevice), kDoing));
+  TRY(figures.gb_per_s, watch.repeat(nullptr, repeats, [&] {
+    return checked(
+        cudaMemcpyAsync(to.get(), from.get(), figures.bytes, cudaMemcpyDeviceToDevice, nullptr),
+        kDoing);
   }));
-  for (double& figure : figures) figure = 2.0 * static_cast<double>(kBytes) / (1e6 * figure);
+  for (double& figure : figures.gb_per_s)
+    figure = 2.0 * static_cast<double>(figures.bytes) / (1e6 * figure);
   return figures;
 }
 
@@ -126,7 +138,13 @@ Result<DeviceNames> describe_device(int device) {
   TRY_VOID(
       checked(cudaDeviceGetAttribute(&memory_clock, cudaDevAttrMemoryClockRate, device), kDoing));
   return DeviceNames{found.name, "SM " + std::to_string(clock / 1'000) + " MHz, memory " +
-                                     std::to_string(memory_clock / 1'000) + " MHz"};
+                                     std::to_string(memory_clock / 1'000) + " MHz at most"};
+}
+
+Result<CopyFigures> bench_copy(const DeviceBenchOptions& options) {
+  TRY_VOID(describe_device(options.device));
+  TRY(Stopwatch watch, Stopwatch::make());
+  return measure_copy(options.repeats, watch);
 }
 
 Result<DeviceOptimFigures> bench_optimizer(std::size_t n, const DeviceBenchOptions& options) {
@@ -134,7 +152,7 @@ Result<DeviceOptimFigures> bench_optimizer(std::size_t n, const DeviceBenchOptio
   TRY(Stopwatch watch, Stopwatch::make());
   const std::size_t padded = (n + 15) / 16 * 16;
   DeviceOptimFigures figures;
-  TRY(figures.copy_gb_per_s, measure_copy(options.repeats, watch));
+  TRY(figures.copy, measure_copy(options.repeats, watch));
   TRY(figures.fp32_ms, measure_pass<float>(padded, options.repeats, watch));
   TRY(figures.bf16_ms, measure_pass<Bf16>(padded, options.repeats, watch));
   return figures;

@@ -20,15 +20,26 @@ struct DeviceBenchOptions {
 
 struct DeviceNames {
   std::string name;
-  std::string clocks;  // "SM 1980 MHz, memory 3201 MHz": the card's highest
+  // "SM 1980 MHz, memory 3201 MHz at most": what the runtime knows. The present ones are NVML's,
+  // which is not linked: nvidia-smi tells them.
+  std::string clocks;
 };
 // Errors:  unsupported where there is no such device; device_failed.
 [[nodiscard]] Result<DeviceNames> describe_device(int device);
 
+struct CopyFigures {
+  std::size_t bytes = 0;         // of one copy: 8 GB, or a quarter of the memory that is free
+  std::vector<double> gb_per_s;  // bytes read and written, one figure for each repeat
+};
+// A copy from device to device: what memory does at its best.
+//
+// Errors:  as describe_device(), and no_memory.
+[[nodiscard]] Result<CopyFigures> bench_copy(const DeviceBenchOptions& options);
+
 // Milliseconds, one for each repeat.
 struct DeviceOptimFigures {
-  std::vector<double> copy_gb_per_s;  // 4 GB from device to device: bytes read and written
-  std::vector<double> fp32_ms;        // the optimizer pass with its working copy
+  CopyFigures copy;
+  std::vector<double> fp32_ms;  // the optimizer pass with its working copy
   std::vector<double> bf16_ms;
 };
 // The optimizer pass over n parameters with random values (rounded up to a multiple of 16).

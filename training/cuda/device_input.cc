@@ -22,8 +22,8 @@ DeviceInput::~DeviceInput() {
   (void)cudaStreamSynchronize(copying_.stream());
 }
 
-DeviceInput::Place* DeviceInput::place_of(const Batch& batch) {
-  auto* const found = std::ranges::find(places_, batch.pixels.data(), &Place::of);
+DeviceInput::Place* DeviceInput::place_of(const std::byte* batch) {
+  auto* const found = std::ranges::find(places_, batch, &Place::of);
   return found == places_.end() ? nullptr : found;
 }
 
@@ -31,8 +31,9 @@ void DeviceInput::stage(const Batch& batch) {
   if (batch.pixels.empty()) return;
   // Memory of this stream: given back, it is not used again before what was launched on it.
   const c10::cuda::CUDAStreamGuard guard(copying_);
-  Place& to = places_[next_];
-  next_ = 1 - next_;
+  Place* const free = place_of(nullptr);
+  TORCH_CHECK(free != nullptr, "two batches are staged already");
+  Place& to = *free;
   const auto used = static_cast<std::int64_t>(batch.pixels.used);
   if (!to.bytes.defined() || to.bytes.numel() < used) {
     to.bytes = at::Tensor();
@@ -45,8 +46,8 @@ void DeviceInput::stage(const Batch& batch) {
 }
 
 void DeviceInput::load(const Batch& batch, const at::Tensor& images, const at::Tensor& labels) {
-  if (place_of(batch) == nullptr) stage(batch);
-  Place& from = *place_of(batch);
+  if (place_of(batch.pixels.data()) == nullptr) stage(batch);
+  Place& from = *place_of(batch.pixels.data());
   from.of = nullptr;
   from.copied.block(computing_);
   const auto* const bytes = static_cast<const std::byte*>(from.bytes.const_data_ptr());

@@ -31,11 +31,11 @@ class DeviceInput {
   DeviceInput(const DeviceInput&) = delete;
   DeviceInput& operator=(const DeviceInput&) = delete;
 
-  // Begins to copy. At most one batch may be staged beyond the one that is loaded next.
+  // Begins to copy. At most one batch may be staged beyond the one that is loaded next, and what
+  // was loaded before must have been waited for.
   void stage(const Batch& batch);
   // Fills images (N x C x H x W, channels_last, fp32 or bf16) and labels on the current stream,
-  // which must be the one that computes. Stages the batch first where nobody did. By the next
-  // stage() after the one behind it the stream must have come so far: compute() waits for it.
+  // which must be the one that computes. Stages the batch first where nobody did.
   void load(const Batch& batch, const at::Tensor& images, const at::Tensor& labels);
 
  private:
@@ -44,13 +44,13 @@ class DeviceInput {
     const std::byte* of = nullptr;  // the batch whose bytes are here, until it is loaded
     at::cuda::CUDAEvent copied;
   };
-  [[nodiscard]] Place* place_of(const Batch& batch);
+  // Null: one that is free.
+  [[nodiscard]] Place* place_of(const std::byte* batch);
 
   at::Device device_;
   c10::cuda::CUDAStream computing_;
   c10::cuda::CUDAStream copying_;
   std::array<Place, 2> places_;
-  std::size_t next_ = 0;
 };
 
 }  // namespace starling::training::cuda

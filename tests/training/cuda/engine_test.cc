@@ -1,0 +1,193 @@
+// The engine of a GPU beside the CPU's: the same steps, and what one saved the other goes on with.
+#include "tests/support/temp_folder.h"
+#include "tests/training/torch_support.h"
+#include "training/stepper.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+using namespace starling;
+using namespace starling::training;
+
+namespace {
+
+// Before main(), so that the whole binary is skipped (exit 77) where there is no device.
+[[maybe_unused]] const bool kDevice = [] {
+  if (torch::cuda::device_count() > 0) return true;
+  std::clog << "skipped: no CUDA device that LibTorch can use\n";
+  std::_Exit(77);
+}();
+
+ResolvedDevice device_of(const char* name, Precision precision) {
+  const auto resolved = resolve_device({.device = name, .precision = precision});
+  REQUIRE(resolved.has_value());
+  return *resolved;
+}
+
+// Two losses may differ by the rounding of some ten operations one behind the other; cuDNN's
+// convolutions of fp32 values round their operands to TF32.
+double tolerance_in(Precision precision) {
+  return precision == Precision::bf16 ? 10 * 0x1p-8 : 10 * 0x1p-11;
+}
+
+std::vector<double> losses_of(Stepper& stepper, std::uint64_t seed, int steps) {
+  Rng rng(seed);
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) {
+    const auto report = stepper.step(quarter_batch(rng, 16, 12), 0.1);
+    REQUIRE(report.has_value());
+    CHECK(report->outcome == StepOutcome::trained);
+    losses.push_back(report->loss);
+  }
+  return losses;
+}
+
+void check_close(const std::vector<double>& a, const std::vector<double>& b, Precision precision) {
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    CAPTURE(i);
+    CHECK(std::abs(a[i] - b[i]) <= tolerance_in(precision) * std::abs(a[i]));
+  }
+}
+
+// A batch of bytes whose images are the model's own size, and the same as floats.
+struct TwoForms {
+  Batch pixels;
+  Batch floats;
+};
+TwoForms random_batch(Rng& rng, std::size_t size, std::uint32_t side) {
+  const InputForm form{side, 1, default_normalisation(1)};
+  const std::size_t values = std::size_t{side} * side;
+  TwoForms made;
+  made.pixels.pixels = PixelBatch(size, 16 * values + 4'096, ordinary_memory());
+  made.floats.images = AlignedFloats(size * values);
+  PixelBatch& pixels = made.pixels.pixels;
+  pixels.form = pixel_form(form);
+  pixels.used = pixels.first_part();
+  Resampler resampler;
+  for (std::size_t n = 0; n < size; ++n) {
+    Image image{.pixels = std::vector<std::uint8_t>(values), .size = {side, side}, .channels = 1};
+    for (std::uint8_t& pixel : image.pixels) pixel = static_cast<std::uint8_t>(rng.below(256));
+    const View view = choose_view({.crop = CropPolicy::padded, .flip = 0.5}, image.size, rng);
+    const std::size_t bytes = resampler.plan_part(image, view, side);
+    REQUIRE(pixels.used + bytes <= pixels.capacity());
+    pixels.places()[n] = resampler.write_part(image, view, pixels.used,
+                                              std::span(pixels.data() + pixels.used, bytes));
+    pixels.used += bytes;
+    resampler.render(image, view, form, made.floats.images.span().subspan(n * values, values));
+    pixels.labels()[n] = static_cast<std::int64_t>(n % kClasses);
+    made.floats.labels.push_back(pixels.labels()[n]);
+  }
+  made.pixels.labels = made.floats.labels;
+  made.pixels.size = made.floats.size = size;
+  made.pixels.side = made.floats.side = side;
+  return made;
+}
+
+}  // namespace
+
+TEST_SUITE("training/cuda/engine") {
+  TEST_CASE("a GPU's losses are the CPU's, but for rounding") {
+    const Model model = tiny_model();
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      CAPTURE(name_of(precision));
+      Stepper cpu(model, device_of("cpu", precision), tiny_options(), start_of(model));
+      Stepper gpu(model, device_of("cuda", precision), tiny_options(), start_of(model));
+
+      check_close(losses_of(cpu, 1, 5), losses_of(gpu, 1, 5), precision);
+    }
+  }
+
+  TEST_CASE("what one device saved the other loads to the byte and goes on with") {
+    const Model model = tiny_model();
+    const Precision precision = Precision::fp32;
+    for (const bool gpu_first : {true, false}) {
+      CAPTURE(gpu_first);
+      const ResolvedDevice first = device_of(gpu_first ? "cuda" : "cpu", precision);
+      const ResolvedDevice second = device_of(gpu_first ? "cpu" : "cuda", precision);
+      Stepper writer(model, first, tiny_options(), start_of(model));
+      (void)losses_of(writer, 1, 4);
+      const TempFolder folder;
+      const CheckpointOptions where{folder.path(), 1};
+      NullLog log;
+      REQUIRE(save_checkpoint(where, model, writer.checkpoint()).has_value());
+
+      auto loaded = load_checkpoint(where, model, log);
+
+      REQUIRE(loaded.has_value());
+      Stepper reader(model, second, tiny_options(),
+                     {loaded->replica, loaded->momenta, loaded->state});
+      const Checkpoint again = reader.checkpoint();
+      CHECK(again.replica == loaded->replica);
+      CHECK(again.momenta == loaded->momenta);
+      CHECK(again.state == loaded->state);
+      check_close(losses_of(writer, 2, 3), losses_of(reader, 2, 3), precision);
+    }
+  }
+
+  TEST_CASE("batches of bytes train what the same floats train, at every size of an image") {
+    const Model model = tiny_model();
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      CAPTURE(name_of(precision));
+      Stepper bytes(model, device_of("cuda", precision), tiny_options(), start_of(model));
+      Stepper floats(model, device_of("cpu", precision), tiny_options(), start_of(model));
+      Rng rng(5);
+      std::vector<TwoForms> batches;
+      // A graph is captured for each size, and again where one comes back.
+      for (const std::uint32_t side : {8U, 8U, 12U, 12U, 8U})
+        batches.push_back(random_batch(rng, 16, side));
+      std::vector<double> from_bytes;
+      std::vector<double> from_floats;
+      for (std::size_t i = 0; i < batches.size(); ++i) {
+        if (i + 1 < batches.size()) REQUIRE(bytes.stage(batches[i + 1].pixels).has_value());
+        const auto a = bytes.step(batches[i].pixels, 0.1);
+        const auto b = floats.step(batches[i].floats, 0.1);
+        REQUIRE(a.has_value());
+        REQUIRE(b.has_value());
+        from_bytes.push_back(a->loss);
+        from_floats.push_back(b->loss);
+      }
+
+      check_close(from_floats, from_bytes, precision);
+    }
+  }
+
+  TEST_CASE("a batch that is not finite changes nothing on a GPU either") {
+    const Model model = tiny_model();
+    Stepper stepper(model, device_of("cuda", Precision::bf16), tiny_options(), start_of(model));
+    (void)losses_of(stepper, 1, 1);
+    const Checkpoint before = stepper.checkpoint();
+    Rng rng(2);
+    Batch poisoned = quarter_batch(rng, 16, 12);
+    std::ranges::fill(poisoned.images.span(), std::nanf(""));
+
+    const auto report = stepper.step(poisoned, 0.1);
+
+    REQUIRE(report.has_value());
+    CHECK(report->outcome == StepOutcome::skipped);
+    CHECK(stepper.checkpoint().replica == before.replica);
+  }
+
+  TEST_CASE("a batch that no GPU holds is refused with its size and the remedy") {
+    auto model = make_model({"resnet18", kClasses, 3, 4'096});
+    REQUIRE(model.has_value());
+    Stepper stepper(*model, device_of("cuda", Precision::bf16), tiny_options(), start_of(*model));
+    Batch batch;
+    batch.size = 64;
+    batch.images = AlignedFloats(batch.size * 4'096 * 4'096 * 3);
+    batch.labels.assign(batch.size, 0);
+
+    const auto report = stepper.step(batch, 0.1);
+
+    REQUIRE_FALSE(report.has_value());
+    CHECK(report.error().code == Errc::no_memory);
+    CHECK(report.error().detail.find("choose a smaller --batch") != std::string::npos);
+  }
+}
