@@ -98,6 +98,7 @@ Result<void> DeviceCodec::reserve() {
     TRY_VOID(make_into(upload.host_bytes, most_bytes_));
     TRY_VOID(make_into(upload.host_offsets, blocks));
   }
+  TRY_VOID(make_into(host_delta_, most_bytes_));
   TRY_VOID(make_into(host_thresholds_, blocks));
   TRY_VOID(make_into(host_figures_, 1));
   return make_into(host_distance_, 1);
@@ -150,8 +151,14 @@ Result<gossip::Encoded> DeviceCodec::encode(const Master& master, const float* r
         checked(cudaMemcpyAsync(host_thresholds_.get(), next_thresholds_.get(),
                                 carried * sizeof(float), cudaMemcpyDeviceToHost, stream_.get()),
                 kEncoding));
+  // As many bytes as the level's last delta had, and some: nearly always all of it, and then nobody
+  // waits twice.
+  std::size_t& expected = expected_bytes_[static_cast<std::size_t>(level)];
+  const std::size_t ahead = std::min(expected, most_bytes_);
+  TRY_VOID(fetch_delta(0, ahead));
   TRY_VOID(wait());
-  TRY(gossip::Encoded encoded, take_bytes(args.sampled));
+  TRY(gossip::Encoded encoded, take_bytes(args.sampled, ahead));
+  expected = encoded.bytes.size() + encoded.bytes.size() / 8;
   if (sparse) std::copy_n(host_thresholds_.get(), carried, thresholds.begin());
   carry.thresholds = std::move(thresholds);
   ++carry.sample;
@@ -164,7 +171,14 @@ Result<void> DeviceCodec::launch_encode_only(const Master& master, const float* 
   return checked(launch_encode(args, delta_.get(), figures_.get(), stream_.get()), kEncoding);
 }
 
-Result<gossip::Encoded> DeviceCodec::take_bytes(const SampledBlocks& sampled) {
+Result<void> DeviceCodec::fetch_delta(std::size_t begin, std::size_t end) {
+  if (begin >= end) return {};
+  return checked(cudaMemcpyAsync(host_delta_.get() + begin, delta_.get() + begin, end - begin,
+                                 cudaMemcpyDeviceToHost, stream_.get()),
+                 kEncoding);
+}
+
+Result<gossip::Encoded> DeviceCodec::take_bytes(const SampledBlocks& sampled, std::size_t fetched) {
   const DeltaFigures found = *host_figures_.get();
   if (found.first_bad != shapes_.blocks) {
     const std::string block = std::to_string(found.first_bad);
@@ -176,14 +190,12 @@ Result<gossip::Encoded> DeviceCodec::take_bytes(const SampledBlocks& sampled) {
                     " is not finite, the edge needs a new reference");
   }
   STARLING_CHECK_OP(std::size_t{found.bytes}, <=, most_bytes_ - kDecoderSlack);
-  // The first upload's pinned memory is free: nothing is under way when a function begins.
-  std::uint8_t* const pinned = uploads_[0].host_bytes.get();
-  TRY_VOID(checked(
-      cudaMemcpyAsync(pinned, delta_.get(), found.bytes, cudaMemcpyDeviceToHost, stream_.get()),
-      kEncoding));
-  TRY_VOID(wait());
+  if (found.bytes > fetched) {
+    TRY_VOID(fetch_delta(fetched, found.bytes));
+    TRY_VOID(wait());
+  }
   gossip::Encoded encoded;
-  const auto* const from = reinterpret_cast<const std::byte*>(pinned);
+  const auto* const from = reinterpret_cast<const std::byte*>(host_delta_.get());
   encoded.bytes.assign(from, from + found.bytes);
   encoded.figures.difference_energy = found.energy;
   encoded.figures.sent_energy = found.sent;

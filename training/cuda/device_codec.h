@@ -6,6 +6,7 @@
 #include "training/cuda/device_memory.h"
 #include "training/cuda/launch_codec.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,7 +20,8 @@ namespace starling::training::cuda {
 // with the device current. Everything runs on a stream of its own, of low priority; every function
 // waits for its own work, so that its caller may give the lease back. Deltas go through pinned host
 // memory.
-// Cost:    device: one longest block for each block (26 MB for ResNet-50), three deltas; host: two
+// Cost:    device: one longest block for each block (26 MB for ResNet-50), three deltas; host:
+// three
 //          deltas, pinned.
 class DeviceCodec {
  public:
@@ -59,7 +61,11 @@ class DeviceCodec {
   [[nodiscard]] Result<void> reserve();
   [[nodiscard]] EncodeArgs encode_args(const Master& master, const float* r, gossip::Level level,
                                        std::uint32_t sample) const;
-  [[nodiscard]] Result<gossip::Encoded> take_bytes(const SampledBlocks& sampled);
+  // Begins to bring these bytes of the delta to host_delta_.
+  [[nodiscard]] Result<void> fetch_delta(std::size_t begin, std::size_t end);
+  // The delta, of which the first `fetched` bytes are on the host.
+  [[nodiscard]] Result<gossip::Encoded> take_bytes(const SampledBlocks& sampled,
+                                                   std::size_t fetched);
   // Which of the two places for foreign bytes.
   enum class Place : std::uint8_t { first, second };
   [[nodiscard]] Result<CheckedDelta> upload(const gossip::DeltaView& view, Place place);
@@ -92,6 +98,8 @@ class DeviceCodec {
     PinnedArray<std::uint32_t> host_offsets;
   };
   Upload uploads_[2];
+  PinnedArray<std::uint8_t> host_delta_;
+  std::array<std::size_t, kLevels> expected_bytes_{};
   PinnedArray<float> host_thresholds_;
   PinnedArray<DeltaFigures> host_figures_;
   PinnedArray<double> host_distance_;
