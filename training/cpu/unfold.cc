@@ -1,0 +1,127 @@
+#include "training/cpu/unfold.h"
+
+#include "node/base/check.h"
+
+#include <algorithm>
+
+namespace starling::training {
+
+namespace {
+
+// Output pixels of an image up to which the direct weight gradient of a bf16 convolution with more
+// than one tap is slower: it walks the kernel for blocks of channels, and there are many of those
+// and few pixels.
+constexpr std::int64_t kFewPixels = 49;
+// The same for forward passes.
+constexpr std::int64_t kVeryFewPixels = 4;
+
+// N,C,H,W with channels_last strides as N,H,W,C, contiguous.
+at::Tensor pixels_first(const at::Tensor& x) { return x.permute({0, 2, 3, 1}); }
+
+at::Tensor as_rows(const at::Tensor& x) { return pixels_first(x).reshape({-1, x.size(1)}); }
+
+std::int64_t outputs_of(std::int64_t pixels, std::int64_t kernel, const Conv& conv) {
+  return (pixels + 2 * conv.padding - kernel) / conv.stride + 1;
+}
+
+}  // namespace
+
+ProductParts product_parts(const Conv& conv, const at::Tensor& x) {
+  if (!x.is_cpu()) return {};
+  const std::int64_t taps = conv.weight.size(2) * conv.weight.size(3);
+  const std::int64_t outputs = outputs_of(x.size(2), conv.weight.size(2), conv) *
+                               outputs_of(x.size(3), conv.weight.size(3), conv);
+  // The direct weight gradient of a 3 x 3 convolution over one pixel took ten to twenty times as
+  // long as its forward pass, most of it for taps that see padding.
+  if (outputs == 1) return {true, true, true};
+  // In fp32 LibTorch multiplies by a library that is slow on processors of other makers.
+  if (x.scalar_type() != at::kBFloat16) return {};
+  if (taps == 1) return {true, true, true};
+  return {outputs <= kVeryFewPixels, false, outputs <= kFewPixels};
+}
+
+Unfolded::Taps Unfolded::taps_of(const Conv& conv, std::int64_t kernel, std::int64_t pixels) {
+  Taps taps;
+  taps.outputs = outputs_of(pixels, kernel, conv);
+  const std::int64_t last_start = (taps.outputs - 1) * conv.stride - conv.padding;
+  taps.begin = std::clamp<std::int64_t>(-last_start, 0, kernel - 1);
+  const std::int64_t last = std::clamp(pixels - 1 + conv.padding, taps.begin, kernel - 1);
+  taps.count = last - taps.begin + 1;
+  taps.padding_before = conv.padding - taps.begin;
+  taps.padding_behind = std::max<std::int64_t>(0, last_start + last - (pixels - 1));
+  return taps;
+}
+
+Unfolded::Unfolded(const Conv& conv, const at::Tensor& x)
+    : conv_(conv),
+      down_(taps_of(conv, conv.weight.size(2), x.size(2))),
+      across_(taps_of(conv, conv.weight.size(3), x.size(3))),
+      shape_{x.size(0), x.size(2), x.size(3), x.size(1)} {
+  STARLING_DCHECK(x.is_contiguous(at::MemoryFormat::ChannelsLast));
+  at::Tensor padded = pixels_first(x);
+  if (down_.padding_before + down_.padding_behind + across_.padding_before +
+          across_.padding_behind >
+      0) {
+    padded = at::constant_pad_nd(padded, {0, 0, across_.padding_before, across_.padding_behind,
+                                          down_.padding_before, down_.padding_behind})
+                 .contiguous();
+  }
+  rows_ = windows(padded).reshape(
+      {shape_[0] * down_.outputs * across_.outputs, down_.count * across_.count * shape_[3]});
+}
+
+at::Tensor Unfolded::windows(const at::Tensor& padded) const {
+  const std::int64_t pixel = shape_[3];
+  const std::int64_t line = padded.size(2) * pixel;
+  return padded.as_strided(
+      {shape_[0], down_.outputs, across_.outputs, down_.count, across_.count, pixel},
+      {padded.size(1) * line, conv_.stride * line, conv_.stride * pixel, line, pixel, 1});
+}
+
+at::Tensor Unfolded::weights_of_taps(const at::Tensor& weight) const {
+  return pixels_first(weight)
+      .narrow(1, down_.begin, down_.count)
+      .narrow(2, across_.begin, across_.count);
+}
+
+at::Tensor Unfolded::forward() const {
+  const std::int64_t outputs = conv_.weight.size(0);
+  const at::Tensor weights = weights_of_taps(conv_.weight).reshape({outputs, -1});
+  return at::mm(rows_, weights.t())
+      .view({shape_[0], down_.outputs, across_.outputs, outputs})
+      .permute({0, 3, 1, 2});
+}
+
+void Unfolded::write_weight_gradient(const at::Tensor& g) const {
+  const at::Tensor transposed = as_rows(g).t();
+  at::Tensor taps = weights_of_taps(conv_.weight_gradient);
+  if (taps.is_contiguous()) {
+    at::Tensor out = taps.view({taps.size(0), -1});
+    at::mm_out(out, transposed, rows_);
+    return;
+  }
+  conv_.weight_gradient.zero_();
+  taps.copy_(at::mm(transposed, rows_).view(taps.sizes()));
+}
+
+at::Tensor Unfolded::input_gradient(const at::Tensor& g) const {
+  STARLING_CHECK(down_.count * across_.count == 1 || down_.outputs * across_.outputs == 1);
+  const at::Tensor weights = weights_of_taps(conv_.weight).reshape({conv_.weight.size(0), -1});
+  const at::Tensor seen = at::mm(as_rows(g), weights);
+  const at::IntArrayRef shape(shape_);
+  if (seen.numel() == shape_[0] * shape_[1] * shape_[2] * shape_[3])
+    return seen.view(shape).permute({0, 3, 1, 2});
+  // Pixels between strides, or behind the last, that no tap has seen.
+  at::Tensor padded =
+      at::zeros({shape_[0], down_.padding_before + shape_[1] + down_.padding_behind,
+                 across_.padding_before + shape_[2] + across_.padding_behind, shape_[3]},
+                g.options());
+  at::Tensor to = windows(padded);
+  to.copy_(seen.view(to.sizes()));
+  return padded.narrow(1, down_.padding_before, shape_[1])
+      .narrow(2, across_.padding_before, shape_[2])
+      .permute({0, 3, 1, 2})
+      .contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+}  // namespace starling::training
