@@ -113,6 +113,7 @@ NeighbourStatus neighbour_status(TimePoint now, const gossip::NeighbourView& vie
   one.dropped = view.drops;
   if (view.closed_until > now) one.closed_for_s = seconds(view.closed_until - now);
   one.parked = view.parked;
+  one.wanted = view.wanted;
   return one;
 }
 

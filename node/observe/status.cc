@@ -51,6 +51,7 @@ Json neighbour_json(const NeighbourStatus& neighbour) {
           {"dropped", neighbour.dropped},
           {"closed_for_s", or_null(neighbour.closed_for_s)},
           {"parked", neighbour.parked},
+          {"wanted", neighbour.wanted},
           {"certificate", certificate_json(neighbour.certificate)}};
 }
 

@@ -63,6 +63,7 @@ struct NeighbourStatus {
   std::uint32_t dropped = 0;           // times that it was dropped for them
   std::optional<double> closed_for_s;  // no edge with it for so long
   bool parked = false;
+  bool wanted = false;  // the topology makes it a neighbour; others have an edge for a while
   std::optional<CertificateStatus> certificate;  // that it showed
 };
 

@@ -160,8 +160,8 @@ def ladder(bench):
 
 
 def neighbours_of(node):
-    """Those with whom it has an edge, as its log names them."""
-    return {neighbour["id"][:8] for neighbour in (node.status() or {"neighbours": []})["neighbours"]}
+    """Those with whom the topology wants an edge, as its log names them: nobody makes the session with another one again."""
+    return {neighbour["id"][:8] for neighbour in (node.status() or {"neighbours": []})["neighbours"] if neighbour["wanted"]}
 
 
 def longest_without(edges):
