@@ -134,7 +134,13 @@ Task<> Transport::Impl::decide(Connection connection) {
   candidate.peer = connection.outcome.peer.identity;
   candidate.instance = connection.outcome.peer.instance;
   candidate.purpose = connection.outcome.peer.purpose;
-  auto decision = table_.decide(clock_.now(), candidate);
+  const auto decide_now = [&] {
+    assert_io_thread();
+    const auto* existing = find(candidate.peer);
+    if (existing != nullptr && existing->closing()) candidate.probe = Candidate::Probe::ending;
+    return table_.decide(clock_.now(), candidate);
+  };
+  auto decision = decide_now();
   for (int i = 0; i < kDecisions && decision.decision == Decision::probe; ++i) {
     auto* asked = find(candidate.peer);
     auto probing = Session::probe(*asked);
@@ -142,7 +148,7 @@ Task<> Transport::Impl::decide(Connection connection) {
     assert_io_thread();
     candidate.probe = answered ? Candidate::Probe::answered : Candidate::Probe::silent;
     if (find(candidate.peer) != asked) candidate.probe = Candidate::Probe::not_tried;
-    decision = table_.decide(clock_.now(), candidate);
+    decision = decide_now();
   }
   Error refusal = std::move(decision.why);
   if (auto why = refusal_of(candidate.peer, connection.outcome.peer.certificate,

@@ -106,6 +106,8 @@ class Session {
   [[nodiscard]] const SessionInfo& info() const { return info_; }
   [[nodiscard]] bool welcomed() const { return welcomed_; }
   [[nodiscard]] bool closing() const { return closing_since_.has_value(); }
+  // Why it ends; nothing as long as nobody said so.
+  [[nodiscard]] const std::optional<Error>& reason() const { return reason_; }
   [[nodiscard]] bool retired() const { return retired_; }
   // Either side's Hello said so.
   [[nodiscard]] bool renews() const { return info_.purpose == Purpose::renew; }

@@ -22,7 +22,9 @@ DecisionWithReason SessionTable::decide(TimePoint now, const Candidate& candidat
       return refuse(Errc::already_exists, "our own dial to you stays: the smaller id's");
     return {Decision::accept, {}};
   }
-  if (candidate.probe == Candidate::Probe::silent) return {Decision::replace, {}};
+  using Probe = Candidate::Probe;
+  if (candidate.probe == Probe::silent || candidate.probe == Probe::ending)
+    return {Decision::replace, {}};
   const bool same_process = existing->instance == candidate.instance;
   if (same_process && candidate.purpose == Purpose::renew) return {Decision::replace, {}};
   if (same_process && existing->direction == Direction::dialled &&

@@ -31,8 +31,9 @@ struct Candidate {
   NodeId peer;
   Instance instance;
   Purpose purpose = Purpose::fresh;
-  // Whether the existing session, if there is one, was asked for a sign of life and gave none.
-  enum class Probe : std::uint8_t { not_tried, answered, silent } probe = Probe::not_tried;
+  // Whether the existing session, if there is one, was asked for a sign of life and gave none; or
+  // has nothing to say any more but its goodbye, which a peer may have read long before it ends.
+  enum class Probe : std::uint8_t { not_tried, answered, silent, ending } probe = Probe::not_tried;
 };
 
 enum class Decision : std::uint8_t {
@@ -57,6 +58,7 @@ struct DecisionWithReason {
 //   same     | otherwise         | answers a probe          | refuse (already_exists)
 //   other    | any               | answers a probe          | refuse (duplicate_identity)
 //   any      | any               | does not answer          | replace
+//   any      | any               | says goodbye             | replace
 //   (a dial of ours that waits for its welcome counts as existing and dialled by us)
 class SessionTable {
  public:

@@ -101,6 +101,7 @@ void Transport::Impl::install(Session& session) {
       return;
     }
     Error why{Errc::closed, Doing::handshaking, "a newer connection took over"};
+    if (old.session->closing()) why = old.session->reason().value_or(why);
     old.session->close(why, Leave::after_messages);
     events_.on_session_down(info.peer, why);
   }

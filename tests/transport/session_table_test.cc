@@ -59,6 +59,15 @@ TEST_SUITE("transport/session_table") {
     CHECK(table.decide(kNow, candidate_of(9, 1)).decision == Decision::accept);
   }
 
+  TEST_CASE("a session that says goodbye is in nobody's way") {
+    SessionTable table(id_of(5));
+    table.insert(id_of(9), entry_of(1, Direction::dialled, kNow - 1s));
+    table.insert(id_of(2), entry_of(1, Direction::accepted, kNow - 60s));
+    CHECK(table.decide(kNow, candidate_of(9, 1, Probe::ending)).decision == Decision::replace);
+    CHECK(table.decide(kNow, candidate_of(2, 1, Probe::ending)).decision == Decision::replace);
+    CHECK(table.decide(kNow, candidate_of(2, 7, Probe::ending)).decision == Decision::replace);
+  }
+
   TEST_CASE("a second connection asks the first for a sign of life") {
     SessionTable table(id_of(5));
     table.insert(id_of(9), entry_of(1, Direction::accepted, kNow - 60s));

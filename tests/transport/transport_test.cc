@@ -297,13 +297,19 @@ TEST_SUITE("transport/transport") {
     REQUIRE(pair.world.run_until([&] { return !third.events.up.empty(); }));
     relay.flip_next();
     REQUIRE(third.transport->send(pair.right.id(), bulk_message(0x0202, 100'000)));
-    REQUIRE(pair.world.run_until(
-        [&] { return !third.events.down.empty() && !pair.right.events.down.empty(); }));
+    REQUIRE(pair.world.run_until([&] { return !third.events.down.empty(); }));
+    // The one that was told is back before the other side has done with its goodbye.
+    third.transport->dial({pair.right.transport->listen(kAnyPort).value(), {}});
+    REQUIRE(pair.world.run_until([&] { return third.events.up.size() == 2; }));
     relay.stop();
+    REQUIRE(pair.world.run_until([&] {
+      assert_io_thread();
+      return pair.right.transport->totals().bad_records == 1;
+    }));
+    REQUIRE(!pair.right.events.down.empty());
     CHECK(pair.right.events.down[0].first == third.id());
     CHECK(pair.right.events.down[0].second.code == Errc::bad_message);
     CHECK(third.events.down[0].second.code == Errc::bad_message);
-    CHECK(pair.right.transport->totals().bad_records == 1);
     CHECK(pair.right.events.messages.empty());
     CHECK(pair.left.events.down.empty());
     CHECK(pair.right.transport->has_session(pair.left.id()));
