@@ -38,6 +38,7 @@ Result<ModelPlan> make_plan(const ModelSpec& spec) {
 }
 
 Result<ResolvedDevice> resolve_device(const DeviceOptions&) { return ResolvedDevice{}; }
+Result<void> suit_loader(LoaderOptions&, const DeviceOptions&) { return {}; }
 
 bool cpu_has_bf16() { return false; }
 
