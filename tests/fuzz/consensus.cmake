@@ -2,3 +2,5 @@ starling_fuzz(consensus_message ${CMAKE_SOURCE_DIR}/tests/fuzz/consensus_message
               LIBRARIES starling_gossip_consensus)
 starling_fuzz(consensus_jobs ${CMAKE_SOURCE_DIR}/tests/fuzz/consensus_jobs.cc
               LIBRARIES starling_gossip_consensus)
+starling_fuzz(consensus_events ${CMAKE_SOURCE_DIR}/tests/fuzz/consensus_events.cc
+              LIBRARIES starling_gossip_consensus)

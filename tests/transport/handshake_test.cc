@@ -1,12 +1,15 @@
 #include "transport/handshake.h"
 
 #include "node/base/random.h"
+#include "transport/record.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +64,12 @@ struct Ended {
   std::optional<Error> initiator;
   std::optional<Error> responder;
 };
+
+// How often, in the long form of a test.
+std::size_t count_from(const char* variable, std::size_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
 
 // Feeds bytes in random pieces until an error or the end.
 std::optional<Error> feed_pieces(Handshake& to, const Bytes& bytes, Rng& rng) {
@@ -121,6 +130,68 @@ TEST_SUITE("transport/handshake") {
       REQUIRE(b.receive.decrypt({}, sealed, opened));
       CHECK(as_text(opened) == "ping");
     }
+  }
+
+  TEST_CASE("no key is used twice with one nonce in a thousand sessions") {
+    // Two records with the same content that are sealed alike show a pair that was used twice.
+    Side left(SwarmKey::of(shared_secret()), 1);
+    Side right(SwarmKey::of(shared_secret()), 2);
+    std::set<std::string> seen;
+    std::size_t sealed = 0;
+    const std::size_t sessions = count_from("STARLING_SESSIONS", 1'000);
+    for (std::size_t session = 0; session < sessions; ++session) {
+      const TimePoint now = kNow + std::chrono::seconds(session);
+      auto initiator = Handshake::initiate(left.context(), {});
+      auto responder = Handshake::respond(right.context());
+      REQUIRE(responder.feed(now, initiator.take_output()));
+      REQUIRE(initiator.feed(now, responder.take_output()));
+      REQUIRE(responder.feed(now, initiator.take_output()));
+      RecordSealer ends[] = {RecordSealer(initiator.take_outcome().send),
+                             RecordSealer(responder.take_outcome().send)};
+      // Now and then beyond the first new keys.
+      const std::size_t records = session % 200 == 0 ? limits::kRekeyRecords + 4 : 4;
+      for (auto& end : ends)
+        for (std::size_t record = 0; record < records; ++record) {
+          Bytes out;
+          end.seal({.type = RecordType::ping, .head = Bytes(32), .tail = {}, .owner = {}}, out);
+          seen.emplace(as_text(ByteView(out).subspan(limits::kLengthPrefix, 24)));
+          ++sealed;
+        }
+    }
+    CHECK(seen.size() == sealed);
+  }
+
+  TEST_CASE("a mutated first message gets no byte, whatever was done to it") {
+    Rng rng(4);
+    Side stranger(SwarmKey::of(shared_secret()), 1);
+    Side node(SwarmKey::of(shared_secret()), 2);
+    std::vector<Bytes> recorded;
+    for (int i = 0; i < 16; ++i)
+      recorded.push_back(Handshake::initiate(stranger.context(), {}).take_output());
+    const std::size_t mutations = count_from("STARLING_MUTATIONS", 20'000);
+    std::size_t answered = 0;
+    std::size_t believed = 0;
+    for (std::size_t i = 0; i < mutations; ++i) {
+      const auto& good = recorded[rng.below(recorded.size())];
+      auto bytes = good;
+      // A few bits, a stretch of noise, or noise to the end; sometimes cut short.
+      const auto at = rng.below(bytes.size());
+      if (rng.chance(0.5)) {
+        for (auto flips = 1 + rng.below(4); flips > 0; --flips)
+          bytes[rng.below(bytes.size())] ^= static_cast<std::byte>(1U << rng.below(8));
+      } else {
+        const auto end = rng.chance(0.5) ? bytes.size() : at + 1 + rng.below(bytes.size() - at);
+        for (auto k = at; k < end; ++k) bytes[k] = static_cast<std::byte>(rng.below(256));
+      }
+      if (rng.chance(0.1)) bytes.resize(at);
+      if (bytes == good) continue;
+      auto responder = Handshake::respond(node.context());
+      (void)responder.feed(kNow, bytes);
+      answered += responder.take_output().empty() ? 0U : 1U;
+      believed += responder.done() ? 1U : 0U;
+    }
+    CHECK(answered == 0);
+    CHECK(believed == 0);
   }
 
   TEST_CASE("bytes behind the last message are kept for the records") {
