@@ -327,6 +327,7 @@ class Edge {
   std::optional<double> peer_age_;
   Duration answer_time_{};
   double answer_steps_ = 0;
+  bool first_wait_forgiven_ = false;
   std::optional<TimePoint> last_exchange_;
 };
 

@@ -226,6 +226,9 @@ void Edge::learn_answer_time(const Turn& turn) {
   const double share = whole > took ? seconds(took) / seconds(whole) : 1;
   const auto steps = share * static_cast<double>(turn.node.replica.steps - out_->sent_step);
   if (answer_time_ == Duration{}) {
+    // Nothing to compare it with: whoever met an outage at once would wait minutes for the next
+    // turn.
+    if (whole > patience && !std::exchange(first_wait_forgiven_, true)) return;
     answer_time_ = std::max(took, Duration{1});
     answer_steps_ = steps;
     return;

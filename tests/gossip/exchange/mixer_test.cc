@@ -118,6 +118,24 @@ TEST_CASE("an answer that an outage held up does not make a neighbour slow for m
   CHECK(chosen[22] > 60);
 }
 
+TEST_CASE("an outage in the first exchange with a neighbour does not make it slow for minutes") {
+  Bench bench;
+  for (const std::uint8_t peer : std::initializer_list<std::uint8_t>{20, 21, 22}) bench.open(peer);
+  std::map<std::uint8_t, int> chosen;
+  for (int i = 0; i < 600; ++i) {
+    bench.steps(2);
+    bench.finish_jobs();
+    const auto peer = bench.offered_to();
+    const bool outage = peer == 22 && chosen[peer] == 0;
+    bench.now += outage ? 20s : 20ms;
+    if (outage) bench.take(bench.mixer.on_tick(bench.now));
+    bench.answer(peer);
+    ++chosen[peer];
+  }
+
+  CHECK(chosen[22] > 60);
+}
+
 TEST_CASE("degree and two more edges are accepted, the next one is refused") {
   MixerOptions options;
   options.degree = 2;
