@@ -93,7 +93,9 @@ void Driver::on_message(const NodeId& peer, const transport::Message& message) {
   carry_out(gossip_.on_message(clock_.now(), peer, message));
 }
 
-void Driver::on_heard(const NodeId& peer) { carry_out(gossip_.on_heard(clock_.now(), peer)); }
+void Driver::on_heard(const NodeId& peer, Traffic traffic) {
+  carry_out(gossip_.on_heard(clock_.now(), peer, traffic));
+}
 
 void Driver::on_refused(const NodeId& peer, std::uint16_t type, ByteView body) {
   const transport::Message message{.type = type, .body = to_bytes(body), .attachment = nullptr};

@@ -46,7 +46,7 @@ class Driver {
   void on_session_up(const transport::SessionInfo& info) ON_IO_THREAD;
   void on_session_down(const NodeId& peer, const Error& why) ON_IO_THREAD;
   void on_message(const NodeId& peer, const transport::Message& message) ON_IO_THREAD;
-  void on_heard(const NodeId& peer) ON_IO_THREAD;
+  void on_heard(const NodeId& peer, Traffic traffic) ON_IO_THREAD;
   void on_refused(const NodeId& peer, std::uint16_t type, ByteView body) ON_IO_THREAD;
   void on_dial_failed(const transport::Endpoint& target, const Error& why) ON_IO_THREAD;
 

@@ -61,7 +61,8 @@ GossipEffects Gossip::on_message(TimePoint now, const NodeId& from,
                                  const transport::Message& message) {
   GossipEffects out;
   const auto room = message.room();
-  if (room != transport::Room::membership) take(now, membership_.on_heard(now, from), out);
+  if (room != transport::Room::membership)
+    take(now, membership_.on_heard(now, from, Traffic::use), out);
   switch (room) {
     case transport::Room::membership:
       deliver(
@@ -94,9 +95,9 @@ GossipEffects Gossip::on_message(TimePoint now, const NodeId& from,
   return out;
 }
 
-GossipEffects Gossip::on_heard(TimePoint now, const NodeId& from) {
+GossipEffects Gossip::on_heard(TimePoint now, const NodeId& from, Traffic traffic) {
   GossipEffects out;
-  take(now, membership_.on_heard(now, from), out);
+  take(now, membership_.on_heard(now, from, traffic), out);
   return out;
 }
 
@@ -145,6 +146,14 @@ GossipEffects Gossip::on_incarnations_persisted(TimePoint now, Incarnation ceili
 
 GossipEffects Gossip::on_tick(TimePoint now) {
   GossipEffects out;
+  // A final consensus (or a merge) runs over the sessions that its members named.
+  const bool agreeing = (consensus_ && !consensus_->idle()) || (merge_ && merge_->running());
+  membership_.hold_sessions(phase_ != Phase::averaging || agreeing);
+  // An edge keeps a reference as large as the model until it is closed, in a session.
+  for (const auto& [peer, instance] : sessions_) {
+    const Edge* edge = mixer_ ? mixer_->find_edge(peer) : nullptr;
+    if (edge != nullptr && edge->state() != EdgeState::closed) membership_.use_session(now, peer);
+  }
   take(now, membership_.on_tick(now), out);
   if (mixer_) take(now, mixer_->on_tick(now), out);
   if (consensus_) take(now, consensus_->on_tick(now), out);
@@ -293,6 +302,9 @@ void Gossip::take(TimePoint now, MembershipEffects effects, GossipEffects& out) 
   for (const NodeId& peer : effects.given_up)
     out.emplace_back(CloseSession{
         peer, Error{Errc::timed_out, Doing::reading_message, "heartbeats without answer"}});
+  for (const NodeId& peer : effects.unneeded)
+    out.emplace_back(
+        CloseSession{peer, Error{Errc::cancelled, Doing::stopping, "neither side needs it"}});
   if (effects.persist_incarnation)
     out.emplace_back(PersistIncarnation{*effects.persist_incarnation});
   for (const auto& change : effects.changes) {

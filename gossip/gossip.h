@@ -154,7 +154,7 @@ class Gossip {
   [[nodiscard]] GossipEffects on_message(TimePoint now, const NodeId& from,
                                          const transport::Message& message);
   // A message of another room came from `from`: it lives.
-  [[nodiscard]] GossipEffects on_heard(TimePoint now, const NodeId& from);
+  [[nodiscard]] GossipEffects on_heard(TimePoint now, const NodeId& from, Traffic traffic);
   // Whether to reserve memory for an attachment that `from` wants to send.
   [[nodiscard]] bool admits(const NodeId& from, std::uint16_t type,
                             std::size_t attachment_bytes) const;

@@ -1,4 +1,5 @@
 // Transport to gossip and bootstrap, and what gossip wants to have done or told.
+#include "bootstrap/message_codec.h"
 #include "node/node.h"
 
 #include <nlohmann/json.hpp>
@@ -55,7 +56,9 @@ void Node::on_message(const NodeId& peer, transport::Message message) {
   if (message.type == transport::kMembershipMessage) return take_membership(peer, message);
   if (message.room() == transport::Room::session) return hear_access(peer, message);
   if (is_bootstrap(message.type)) {
-    gossip_driver_.on_heard(peer);
+    const bool greeting =
+        message.type == static_cast<std::uint16_t>(bootstrap::BootstrapType::hello);
+    gossip_driver_.on_heard(peer, greeting ? gossip::Traffic::upkeep : gossip::Traffic::use);
     return bootstrap_driver_.on_message(peer, message);
   }
   gossip_driver_.on_message(peer, message);

@@ -211,6 +211,7 @@ class FinalConsensus {
   // When to call on_tick() at the latest.
   [[nodiscard]] TimePoint next_deadline() const;
   [[nodiscard]] ConsensusState state() const;
+  [[nodiscard]] bool idle() const { return phase_ == Phase::idle; }
   [[nodiscard]] const std::optional<Certificate>& certificate() const { return certificate_; }
   // The certificate with its chunk hashes, to be stored beside the model for restore().
   [[nodiscard]] std::optional<CertificateMessage> certificate_message() const;

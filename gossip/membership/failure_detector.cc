@@ -53,13 +53,19 @@ std::size_t death_quorum(std::size_t members) {
 }
 
 HeartbeatWatch::HeartbeatWatch(TimePoint now, const DetectorOptions& options)
-    : options_(options), deadline_(options), next_send_(now), last_heard_(now) {}
+    : options_(options),
+      deadline_(options),
+      earliest_(now),
+      quiet_until_(now),
+      measure_at_(now),
+      last_heard_(now) {}
+
+TimePoint HeartbeatWatch::next_heartbeat() const {
+  return std::max(earliest_, std::min(quiet_until_, measure_at_));
+}
 
 std::optional<std::uint64_t> HeartbeatWatch::take_due(TimePoint now) {
-  if (now < next_send_) return std::nullopt;
-  // After a pause one heartbeat is sent, not all that were missed.
-  next_send_ =
-      std::max(next_send_, now - options_.heartbeat_interval / 2) + options_.heartbeat_interval;
+  if (now < next_heartbeat()) return std::nullopt;
   return send_now(now);
 }
 
@@ -67,6 +73,9 @@ std::uint64_t HeartbeatWatch::send_now(TimePoint now) {
   // The oldest stays: it is the one whose deadline counts.
   if (outstanding_.size() == kMaxOutstanding) outstanding_.erase(outstanding_.begin() + 1);
   outstanding_.push_back({next_seq_, now});
+  // After a pause one heartbeat is sent, not all that were missed.
+  earliest_ = now + options_.heartbeat_interval;
+  measure_at_ = now + options_.measure_interval;
   return next_seq_++;
 }
 
@@ -77,11 +86,18 @@ void HeartbeatWatch::on_answer(TimePoint now, std::uint64_t seq) {
   // Sessions keep order: whatever was sent before has been answered or never will be.
   outstanding_.erase(outstanding_.begin(), found + 1);
   last_heard_ = now;
+  quiet_until_ = now + options_.heartbeat_interval + options_.others_turn;
+}
+
+void HeartbeatWatch::on_heard(TimePoint now) {
+  last_heard_ = now;
+  quiet_until_ = now + options_.heartbeat_interval;
 }
 
 void HeartbeatWatch::forgive(TimePoint now) {
   outstanding_.clear();
-  next_send_ = now;
+  earliest_ = now;
+  measure_at_ = now;
   last_heard_ = now;
 }
 
@@ -92,9 +108,9 @@ bool HeartbeatWatch::silent(TimePoint now, const LocalHealth& health) const {
 }
 
 TimePoint HeartbeatWatch::next_deadline(const LocalHealth& health) const {
-  if (outstanding_.empty()) return next_send_;
+  if (outstanding_.empty()) return next_heartbeat();
   const TimePoint since = std::max(outstanding_.front().sent, last_heard_);
-  return std::min(next_send_, since + health.stretch(deadline_.wait()));
+  return std::min(next_heartbeat(), since + health.stretch(deadline_.wait()));
 }
 
 }  // namespace starling::gossip

@@ -16,9 +16,14 @@
 namespace starling::gossip {
 
 struct DetectorOptions {
-  // Between two heartbeats on a session. Raising it delays every detection by as much and saves
-  // about 60 bytes each way per heartbeat.
+  // How long a session may be quiet before a heartbeat asks, and the least between two. Raising it
+  // delays every detection by as much; a heartbeat and its answer are about 60 bytes each.
   Duration heartbeat_interval = std::chrono::milliseconds(500);
+  // Whoever was answered waits this much longer: the next heartbeat is the other side's. Without
+  // it both would ask at once, for ever.
+  Duration others_turn = std::chrono::milliseconds(100);
+  // A peer that says much is asked this often all the same, to measure the round trip.
+  Duration measure_interval = std::chrono::seconds(5);
   // Below this a hiccup of the observer would look like a dead peer.
   Duration min_deadline = std::chrono::milliseconds(300);
   // Before the first answer, and the most that a slow peer can make us wait.
@@ -97,6 +102,8 @@ class LocalHealth {
 // |-----------|---------------|----------------|-----------------------|-------------------|
 // | answering | send          | learn          | -> silent             | restart deadlines |
 // | silent    | send          | -> answering   | stays                 | -> answering      |
+//
+// Whatever the peer says puts the next heartbeat off: it answers the question already.
 class HeartbeatWatch {
  public:
   HeartbeatWatch(TimePoint now, const DetectorOptions& options);
@@ -108,7 +115,7 @@ class HeartbeatWatch {
   // Learns from an answer; unknown numbers (a liar's, or answered already) change nothing.
   void on_answer(TimePoint now, std::uint64_t seq);
   // Anything that arrived proves that the other side runs.
-  void on_heard(TimePoint now) { last_heard_ = now; }
+  void on_heard(TimePoint now);
   // Forgets outstanding heartbeats: nobody can answer a node that did not run.
   void forgive(TimePoint now);
 
@@ -117,7 +124,7 @@ class HeartbeatWatch {
   // When silent() may change next, or the next heartbeat is due.
   [[nodiscard]] TimePoint next_deadline(const LocalHealth& health) const;
   // When the next heartbeat is due: all that is left to wait for once silent() is true.
-  [[nodiscard]] TimePoint next_heartbeat() const { return next_send_; }
+  [[nodiscard]] TimePoint next_heartbeat() const;
   [[nodiscard]] Duration round_trip() const { return deadline_.round_trip(); }
   [[nodiscard]] TimePoint last_heard() const { return last_heard_; }
 
@@ -132,7 +139,9 @@ class HeartbeatWatch {
   AnswerDeadline deadline_;
   std::deque<Outstanding> outstanding_;
   std::uint64_t next_seq_ = 1;
-  TimePoint next_send_;
+  TimePoint earliest_;     // the next heartbeat goes out no earlier,
+  TimePoint quiet_until_;  // nor before the peer was quiet for this long,
+  TimePoint measure_at_;   // but now at the latest
   TimePoint last_heard_;
 };
 

@@ -32,10 +32,14 @@ MembershipEffects Membership::on_message(TimePoint now, const NodeId& from,
   return effects;
 }
 
-MembershipEffects Membership::on_heard(TimePoint now, const NodeId& from) {
+MembershipEffects Membership::on_heard(TimePoint now, const NodeId& from, Traffic traffic) {
   MembershipEffects effects;
   if (fault::planted("membership.other_rooms_are_no_life")) return effects;
-  if (sessions_.contains(from) && note_life(now, from, effects)) finish_event(now, effects);
+  const auto at = sessions_.find(from);
+  if (at == sessions_.end()) return effects;
+  if (traffic == Traffic::use) at->second.used = now;
+  if (note_life(now, from, effects)) finish_event(now, effects);
+  promise_tick(now);  // the next heartbeat to this peer was put off
   return effects;
 }
 
@@ -65,12 +69,16 @@ void Membership::greet_accused(const NodeId& peer, MembershipEffects& effects) {
 
 void Membership::take(TimePoint, const NodeId& from, const Heartbeat& heartbeat,
                       MembershipEffects& effects) {
-  effects.send.push_back({from, HeartbeatAck{heartbeat.seq}});
+  Session& session = sessions_.at(from);
+  session.unneeded_there = heartbeat.unneeded;
+  effects.send.push_back({from, HeartbeatAck{heartbeat.seq, session.unneeded}});
 }
 
 void Membership::take(TimePoint now, const NodeId& from, const HeartbeatAck& ack,
                       MembershipEffects&) {
-  sessions_.at(from).watch.on_answer(now, ack.seq);
+  Session& session = sessions_.at(from);
+  session.unneeded_there = ack.unneeded;
+  session.watch.on_answer(now, ack.seq);
 }
 
 void Membership::take(TimePoint now, const NodeId& from, const ProbeRequest& probe,

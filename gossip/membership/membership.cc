@@ -175,10 +175,11 @@ MembershipEffects Membership::on_session_up(TimePoint now, const NodeId& peer) {
   MembershipEffects effects;
   if (peer == self_.id) return effects;
   hear_again(now, effects);
-  sessions_.insert_or_assign(peer, Session{HeartbeatWatch(now, options_.detector),
-                                           SessionState::answering,
-                                           Allowance(kBucketRequestsPerSecond, kBucketRequestBurst),
-                                           {}});
+  const Allowance requests(kBucketRequestsPerSecond, kBucketRequestBurst);
+  sessions_.insert_or_assign(peer, Session{.watch = HeartbeatWatch(now, options_.detector),
+                                           .requests = requests,
+                                           .last_digest = {},
+                                           .used = now});
   spreader_.on_session_up(peer);
   dials_.on_up(peer);
   close_case(peer);
@@ -201,12 +202,13 @@ MembershipEffects Membership::on_session_down(TimePoint now, const NodeId& peer,
   const auto at = sessions_.find(peer);
   if (at == sessions_.end()) return effects;
   if (auto* member = table_.find(peer)) member->last_heard = at->second.watch.last_heard();
-  const bool given_up = at->second.given_up;
+  // A goodbye that both sides were ready for looks like any other end.
+  const bool expected = at->second.given_up || at->second.unneeded;
   sessions_.erase(at);
   spreader_.on_session_down(now, peer);
   std::erase_if(errands_, [&](const Errand& errand) { return errand.asker == peer; });
   if (sessions_.empty()) alone_since_ = now;
-  if (!given_up && (end == SessionEnd::reset || end == SessionEnd::timed_out)) {
+  if (!expected && (end == SessionEnd::reset || end == SessionEnd::timed_out)) {
     close_case(peer);  // a dial tells more than a session that is gone
     open_case(now, peer, Evidence::session_lost, effects);
   }
@@ -241,6 +243,7 @@ MembershipEffects Membership::on_tick(TimePoint now) {
     health_.on_good_interval();
     next_good_ = now + options_.detector.heartbeat_interval;
   }
+  promised_tick_ = kNever;
   tick_sessions(now, effects);
   tick_errands(now, effects);
   tick_cases(now, effects);
@@ -253,7 +256,8 @@ MembershipEffects Membership::on_tick(TimePoint now) {
 void Membership::tick_sessions(TimePoint now, MembershipEffects& effects) {
   std::vector<NodeId> quiet;
   for (auto& [id, session] : sessions_) {
-    if (const auto seq = session.watch.take_due(now)) effects.send.push_back({id, Heartbeat{*seq}});
+    if (const auto seq = session.watch.take_due(now))
+      effects.send.push_back({id, Heartbeat{*seq, session.unneeded}});
     if (!session.watch.silent(now, health_)) continue;
     session.state = SessionState::silent;
     quiet.push_back(id);
@@ -279,6 +283,7 @@ void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
   if (now >= next_digest_) compare_digests(now, effects);
   refresh_neighbours(now, effects);
   refresh_wanted(now, effects);
+  close_unneeded(now, effects);
   miss_neighbours(now, effects);
   notice_isolation(now, effects);
 }
@@ -386,6 +391,31 @@ void Membership::refresh_wanted(TimePoint now, MembershipEffects& effects) {
     effects.wanted_sessions.push_back({record.id, record.addresses, DialPurpose::revive});
 }
 
+// Whoever joined through this node, was its neighbour once, or was dialled to verify a suspicion
+// has a session with it that nothing needs any more. Both sides have to say so: were it closed by
+// one alone, the other would dial it again a moment later.
+void Membership::close_unneeded(TimePoint now, MembershipEffects& effects) {
+  for (auto& [id, session] : sessions_) {
+    if (has_use(id, session)) session.used = now;
+    session.unneeded = now - session.used >= options_.unneeded;
+    if (!session.unneeded || !session.unneeded_there || session.given_up) continue;
+    session.given_up = true;
+    effects.unneeded.push_back(id);
+  }
+}
+
+// Where one side cannot be dialled, who may be a neighbour depends on the sessions that are there.
+bool Membership::has_use(const NodeId& peer, const Session& session) const {
+  if (held_ || self_.state != RecordState::alive || session.state == SessionState::silent)
+    return true;
+  if (std::ranges::find(neighbours_, peer) != neighbours_.end()) return true;
+  const auto* member = table_.find(peer);
+  if (member == nullptr || member->state != MemberState::alive || !member->accusations.empty())
+    return true;
+  const MemberRecord& record = member->record;
+  return !record.dialable() || !self_.dialable() || record.settings != self_.settings;
+}
+
 // ---- the end of every event
 
 void Membership::flush(FactSpreader::Urgency urgency, MembershipEffects& effects) {
@@ -403,7 +433,7 @@ void Membership::finish_event(TimePoint now, MembershipEffects& effects) {
     refresh_neighbours(now, effects);
     refresh_wanted(now, effects);
   }
-  promised_tick_ = std::max(next_deadline(), now);
+  promise_tick(now);
 }
 
 // ---- queries

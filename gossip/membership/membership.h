@@ -53,6 +53,10 @@ struct MembershipOptions {
   // Digests are compared with two members this often. Raising it delays the repair of what a push
   // missed; lowering it costs 2 KiB a time.
   Duration digest_interval = std::chrono::seconds(30);
+  // A session without use for this long (no neighbour on either side, nothing but membership went
+  // over it) is closed, once both sides say so. Lowering it saves the heartbeats of a session that
+  // topology gave up, and costs a handshake where topology changes its mind.
+  Duration unneeded = std::chrono::seconds(30);
   // Without any session for this long the node is isolated.
   Duration isolation = std::chrono::seconds(2);
   // A quorum of others is believed only after this long without a refutation, unless this node
@@ -132,9 +136,14 @@ struct MembershipEffects {
   // Close the sessions with these: nothing came over them for so long that a new one is needed.
   // TCP itself doubles its waits, and would be silent for as long again when the line is back.
   std::vector<NodeId> given_up;
+  // End the sessions with these with a goodbye: neither side needs them.
+  std::vector<NodeId> unneeded;
   // Write this ceiling to disk, then call on_incarnations_persisted with it.
   std::optional<Incarnation> persist_incarnation;
 };
+
+// What another room's message says about the use of its session.
+enum class Traffic : std::uint8_t { use, upkeep };
 
 // How a session ended, as transport knows it.
 enum class SessionEnd : std::uint8_t { bye, reset, timed_out, local };
@@ -173,6 +182,7 @@ struct MemberView {
 // | session ends without bye  | dial again at once: refused -> `dead` signed; else -> `suspect`  |
 // | heartbeat unanswered      | three others probe; no success -> `suspect`, later `dead` signed |
 // | dead, here or in the view | a silent session is closed, and the member dialled like any other |
+// | no use of a session       | said with heartbeats; closed once both sides say it              |
 // | undialable m is silent    | if its neighbour, and without session: three others probe        |
 // | first suspect about m     | if witness of m on cycle 0 and without session: dial or probe m  |
 // | accused ourselves         | next incarnation, record pushed to all sessions                  |
@@ -187,11 +197,19 @@ class Membership {
   MembershipEffects on_session_up(TimePoint now, const NodeId& peer);
   MembershipEffects on_session_down(TimePoint now, const NodeId& peer, SessionEnd end);
   MembershipEffects on_message(TimePoint now, const NodeId& from, const MembershipMessage& message);
-  // A message for another room came from `from`: it lives.
-  MembershipEffects on_heard(TimePoint now, const NodeId& from);
+  // A message for another room came from `from`: it lives, and its session is of use unless such
+  // messages come on every session from time to time.
+  MembershipEffects on_heard(TimePoint now, const NodeId& from, Traffic traffic);
   // Call at next_deadline(); calling early is harmless, calling late is noticed.
   MembershipEffects on_tick(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
+
+  // While held every session is needed: something runs over those that are there.
+  void hold_sessions(bool held) { held_ = held; }
+  // Another room has a use for the session with `peer`, if there is one, though nothing came.
+  void use_session(TimePoint now, const NodeId& peer) {
+    if (const auto at = sessions_.find(peer); at != sessions_.end()) at->second.used = now;
+  }
 
   // Outcomes of WantedSession. Refused: the machine answered that nobody listens there. Failed:
   // anything else, timed out or wrong identity.
@@ -246,6 +264,9 @@ class Membership {
     Allowance requests;                    // BucketRequests of the peer
     std::optional<TimePoint> last_digest;  // when it sent one
     TimePoint doubt_after{};               // others reached it: no case before then
+    TimePoint used{};                      // the last time that this node had a use for it
+    bool unneeded = false;                 // not for long now
+    bool unneeded_there = false;           // the peer says the same
     bool given_up = false;                 // the shell was told to close it
   };
   // Our own judgement of a member that does not answer.
@@ -288,6 +309,8 @@ class Membership {
   void refute(TimePoint now, Incarnation at_least, MembershipEffects& effects);
   void tick_sessions(TimePoint now, MembershipEffects& effects);
   void keep_house(TimePoint now, MembershipEffects& effects);
+  void close_unneeded(TimePoint now, MembershipEffects& effects);
+  [[nodiscard]] bool has_use(const NodeId& peer, const Session& session) const;
   void compare_digests(TimePoint now, MembershipEffects& effects);
   void forget(TimePoint now, const NodeId& id, Cause cause, MembershipEffects& effects);
   void refresh_neighbours(TimePoint now, MembershipEffects& effects);
@@ -296,6 +319,10 @@ class Membership {
   void flush(FactSpreader::Urgency urgency, MembershipEffects& effects);
   static void send(std::vector<FactSpreader::Push> pushes, MembershipEffects& effects);
   void finish_event(TimePoint now, MembershipEffects& effects);
+  // A tick that is owed stays owed: a starved node gets messages too.
+  void promise_tick(TimePoint now) {
+    if (promised_tick_ > now) promised_tick_ = std::max(next_deadline(), now);
+  }
   void place_in_topology(const MemberEntry& member);
   [[nodiscard]] bool answering(const NodeId& id) const;
   [[nodiscard]] bool doubtful(TimePoint now, const MemberEntry& member) const;
@@ -384,6 +411,7 @@ class Membership {
   TimePoint heard_anybody_{};
   std::optional<TimePoint> alone_since_;
   bool isolated_ = false;
+  bool held_ = false;
 };
 
 [[nodiscard]] std::string_view name_of(Cause cause);

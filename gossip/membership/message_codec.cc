@@ -41,13 +41,17 @@ transport::Message pack(MembershipType type, Bytes body) {
 // ---- writing
 
 transport::Message write(const Heartbeat& m) {
-  return pack(MembershipType::heartbeat,
-              write_capnp<wire::Heartbeat>([&](auto out) { out.setSeq(m.seq); }));
+  return pack(MembershipType::heartbeat, write_capnp<wire::Heartbeat>([&](auto out) {
+                out.setSeq(m.seq);
+                out.setUnneeded(m.unneeded);
+              }));
 }
 
 transport::Message write(const HeartbeatAck& m) {
-  return pack(MembershipType::heartbeat_ack,
-              write_capnp<wire::HeartbeatAck>([&](auto out) { out.setSeq(m.seq); }));
+  return pack(MembershipType::heartbeat_ack, write_capnp<wire::HeartbeatAck>([&](auto out) {
+                out.setSeq(m.seq);
+                out.setUnneeded(m.unneeded);
+              }));
 }
 
 transport::Message write(const ProbeRequest& m) {
@@ -205,11 +209,13 @@ Result<MembershipMessage> decode_membership(const transport::Message& message) {
   };
   switch (static_cast<MembershipType>(message.type)) {
     case MembershipType::heartbeat:
-      return read.template operator()<wire::Heartbeat>(
-          [](auto in) -> Result<MembershipMessage> { return Heartbeat{in.getSeq()}; });
+      return read.template operator()<wire::Heartbeat>([](auto in) -> Result<MembershipMessage> {
+        return Heartbeat{in.getSeq(), in.getUnneeded()};
+      });
     case MembershipType::heartbeat_ack:
-      return read.template operator()<wire::HeartbeatAck>(
-          [](auto in) -> Result<MembershipMessage> { return HeartbeatAck{in.getSeq()}; });
+      return read.template operator()<wire::HeartbeatAck>([](auto in) -> Result<MembershipMessage> {
+        return HeartbeatAck{in.getSeq(), in.getUnneeded()};
+      });
     case MembershipType::probe_request:
       return read.template operator()<wire::ProbeRequest>(read_probe_request);
     case MembershipType::probe_reply:

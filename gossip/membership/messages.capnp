@@ -18,7 +18,9 @@ $Cxx.namespace("starling::gossip::membership_wire");
 # the next; the answer may be a newer one. What is lost on the way, the digests repair. A receiver
 # bounds what a peer may announce and ask for; names prove nothing.
 #
-# Heartbeats go both ways on every session; an answer repeats the number. ProbeRequest asks a third
+# A heartbeat asks a peer of whom nothing was heard for 500 ms; the answer repeats the number. As both
+# hear each other by it, they ask in turn. Each says with it whether it needs the session: once
+# neither does, either ends it with a goodbye. ProbeRequest asks a third
 # member to reach somebody; the answer comes within half a second, or a silence that says as much.
 #
 # Statements (records, accusations, progress reports) travel as the bytes that their author signed:
@@ -35,10 +37,12 @@ $Cxx.namespace("starling::gossip::membership_wire");
 
 struct Heartbeat {
   seq @0 :UInt64;
+  unneeded @1 :Bool;          # the sender could do without this session
 }
 
 struct HeartbeatAck {
   seq @0 :UInt64;
+  unneeded @1 :Bool;
 }
 
 struct ProbeRequest {

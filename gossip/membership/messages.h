@@ -24,14 +24,16 @@ inline constexpr std::size_t kMaxFactsBytes = kMaxMembershipBody - 1024;
   return std::to_integer<std::size_t>(id.bytes[0]);
 }
 
-// "Are you there?", on every session, every 500 ms.
+// "Are you there?", on every session on which nothing was heard for 500 ms.
 struct Heartbeat {
   std::uint64_t seq = 0;
+  bool unneeded = false;  // the sender could do without this session
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 
 struct HeartbeatAck {
   std::uint64_t seq = 0;
+  bool unneeded = false;  // as in Heartbeat
   friend bool operator==(const HeartbeatAck&, const HeartbeatAck&) = default;
 };
 

@@ -248,7 +248,8 @@ void Membership::on_probe(TimePoint now, const NodeId& from, const ProbeRequest&
   if (at == sessions_.end() || errands_.size() >= kMaxErrands)
     return reply(ProbeVerdict::no_session);
   // What the session said a moment ago proves nothing: the subject is asked now.
-  effects.send.push_back({probe.subject, Heartbeat{at->second.watch.send_now(now)}});
+  effects.send.push_back(
+      {probe.subject, Heartbeat{at->second.watch.send_now(now), at->second.unneeded}});
   const Duration window =
       std::max(options_.detector.min_indirect * 4 / 5, 2 * at->second.watch.round_trip());
   errands_.push_back({from, probe.nonce, probe.subject, now + window});

@@ -73,7 +73,7 @@ class Bench {
         return take(byte() % 2 == 0 ? node_.on_dial_refused(now_, any())
                                     : node_.on_dial_failed(now_, any()));
       case 6:
-        return take(node_.on_heard(now_, peer()));
+        return take(node_.on_heard(now_, peer(), Traffic::use));
       case 7:
         return own();
       default:

@@ -118,7 +118,7 @@ TEST_SUITE("gossip/gossip") {
       REQUIRE(swarm.run_until(10s, [&] { return state() == MemberState::suspect; }));
 
       (void)(by_exchange ? gossip.on_message(swarm.now(), other, *delta)
-                         : gossip.on_heard(swarm.now(), other));
+                         : gossip.on_heard(swarm.now(), other, Traffic::upkeep));
 
       CHECK(state() == MemberState::alive);
     }

@@ -14,6 +14,7 @@ from serf_node import SerfNode
 
 IDLE_STEP_MS = 900_000
 SMALLEST = 16
+SETTLED_S = 60  # by then the sessions that only joining needed are closed
 
 
 @contextlib.contextmanager
@@ -135,7 +136,7 @@ def bytes_a_second(lab, seconds):
 def idle(bench):
     with bench.lab(32, step_ms=IDLE_STEP_MS) as lab:
         lab.start_all()
-        watch(2 * CALM_S)
+        watch(SETTLED_S)
         mine, my_most = bytes_a_second(lab, bench.seconds)
     with both(bench, 32, ours=False) as (lab, _):
         watch(2 * CALM_S)

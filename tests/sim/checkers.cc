@@ -228,7 +228,8 @@ void Checkers::on_member_change(const Process& who, const gossip::MemberChange& 
 }
 
 void Checkers::on_close(const Process& who, const NodeId& peer, const Error& why) {
-  if (why.code == Errc::timed_out) return;  // given up because nothing came over it: no offence
+  // Given up because nothing came over it, or because neither side needs it: no offence.
+  if (why.code == Errc::timed_out || why.code == Errc::cancelled) return;
   ++tally_.offences;
   if (!census_.is_liar(peer) && !census_.is_liar(who.id()))
     report("no honest offender", who.name() + " ended its session with honest " + short_form(peer) +

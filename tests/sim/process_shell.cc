@@ -69,7 +69,10 @@ void Process::on_message(const NodeId& peer, transport::Message message) {
   }
   if (message.attachment) trace.mix(*message.attachment);
   if (is_bootstrap(message.type)) {
-    carry_out(gossip_->on_heard(local(), peer));
+    const bool greeting =
+        message.type == static_cast<std::uint16_t>(bootstrap::BootstrapType::hello);
+    carry_out(gossip_->on_heard(local(), peer,
+                                greeting ? gossip::Traffic::upkeep : gossip::Traffic::use));
     const auto decoded = bootstrap::decode_bootstrap(message);
     if (!decoded) {
       services_.watch.on_close(*this, peer, decoded.error());

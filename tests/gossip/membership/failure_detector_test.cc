@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <cstdlib>
+
 using namespace starling;
 using namespace starling::gossip;
 using namespace std::chrono_literals;
@@ -56,20 +59,54 @@ TEST_SUITE("gossip/failure_detector") {
     CHECK(sent == 1);
   }
 
+  TEST_CASE("a peer that says something is not asked, but its round trip is measured at times") {
+    HeartbeatWatch watch(kStart, {});
+    const auto first = watch.take_due(kStart);
+    REQUIRE(first.has_value());
+    watch.on_answer(kStart + 1ms, *first);
+    int sent = 0;
+    for (auto at = 300ms; at < 20s; at += 300ms) {
+      sent += watch.take_due(kStart + at) ? 1 : 0;
+      watch.on_heard(kStart + at);
+    }
+    CHECK(sent == 3);
+    CHECK(!watch.take_due(kStart + 20s + 199ms).has_value());
+    CHECK(watch.take_due(kStart + 20s + 300ms).has_value());
+  }
+
+  TEST_CASE("of two that have nothing else to say each asks every other time") {
+    const DetectorOptions options;
+    std::array<HeartbeatWatch, 2> ends{HeartbeatWatch(kStart, options),
+                                       HeartbeatWatch(kStart, options)};
+    std::array<int, 2> asked{};
+    for (auto at = 0ms; at < 60s; at += 1ms) {
+      for (std::size_t end = 0; end < 2; ++end) {
+        const auto seq = ends[end].take_due(kStart + at);
+        if (!seq) continue;
+        ++asked[end];
+        ends[1 - end].on_heard(kStart + at);
+        ends[end].on_answer(kStart + at, *seq);
+      }
+    }
+    CHECK(asked[0] + asked[1] <= 121);
+    CHECK(asked[0] + asked[1] >= 115);
+    CHECK(std::abs(asked[0] - asked[1]) <= 2);
+  }
+
   TEST_CASE("silence is an unanswered heartbeat past its deadline, and any message ends it") {
     HeartbeatWatch watch(kStart, {});
     const LocalHealth health;
     const auto seq = watch.take_due(kStart);
     watch.on_answer(kStart + 2ms, *seq);
     CHECK(!watch.silent(kStart + 10s, health));
-    (void)watch.take_due(kStart + 500ms);
-    CHECK(!watch.silent(kStart + 700ms, health));
-    CHECK(watch.silent(kStart + 800ms, health));
-    CHECK(watch.next_deadline(health) <= kStart + 800ms);
-    watch.on_heard(kStart + 790ms);
-    CHECK(!watch.silent(kStart + 800ms, health));
-    CHECK(watch.silent(kStart + 1200ms, health));
-    watch.forgive(kStart + 1200ms);
+    CHECK(watch.take_due(kStart + 602ms).has_value());
+    CHECK(!watch.silent(kStart + 802ms, health));
+    CHECK(watch.silent(kStart + 902ms, health));
+    CHECK(watch.next_deadline(health) <= kStart + 902ms);
+    watch.on_heard(kStart + 890ms);
+    CHECK(!watch.silent(kStart + 902ms, health));
+    CHECK(watch.silent(kStart + 1300ms, health));
+    watch.forgive(kStart + 1300ms);
     CHECK(!watch.silent(kStart + 5s, health));
   }
 

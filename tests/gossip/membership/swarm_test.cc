@@ -383,6 +383,29 @@ TEST_SUITE("gossip/membership") {
     CHECK(swarm.count(MemberState::suspect, {0, 1, 2, 3, 4, 5, 6, 7, 8}) == 0);
   }
 
+  TEST_CASE("sessions that the topology does not need are closed, and stay closed") {
+    TestSwarm swarm({.seed = 1250});
+    grow(swarm, 32);  // through one contact
+    swarm.run(10s);
+    CHECK(swarm.session_count() > 64);
+    swarm.run(50s);
+    CHECK(swarm.session_count() <= 64);  // two cycles
+    std::set<std::size_t> all;
+    for (std::size_t node = 0; node < 32; ++node) {
+      all.insert(node);
+      CHECK(swarm.at(node).sessions() == swarm.at(node).neighbours());
+    }
+    const auto made = swarm.sessions_made();
+    const auto before = swarm.bytes();
+    swarm.run(300s);
+    CHECK(swarm.sessions_made() == made);
+    CHECK(swarm.settled());
+    CHECK(swarm.count(MemberState::suspect, all) == 0);
+    const double per_node = static_cast<double>(swarm.bytes() - before) / 300 / 32;
+    MESSAGE("bytes per second and node: ", per_node);
+    CHECK(per_node < 768);
+  }
+
   TEST_CASE("a node that loses every session says so, once, and says when it is back") {
     TestSwarm swarm({.seed = 1300});
     grow(swarm, 6);

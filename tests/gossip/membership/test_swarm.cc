@@ -71,6 +71,7 @@ void TestSwarm::connect(std::size_t a, std::size_t b) {
   auto [at, fresh] = sessions_.try_emplace(pair_of(a, b));
   if (!fresh) return;
   at->second.number = ++order_;
+  ++sessions_made_;
   at->second.next_arrival[0] = at->second.next_arrival[1] = now_;
   carry_out(a, at_ptr(a)->on_session_up(now_, nodes_[b].id));
   post(now_, b, [this, a, b] {
@@ -159,6 +160,7 @@ void TestSwarm::carry_out(std::size_t index, MembershipEffects effects) {
   for (const auto& outgoing : effects.send) inject(index, index_of(outgoing.to), outgoing.message);
   for (const auto& wanted : effects.wanted_sessions) dial(index, index_of(wanted.id));
   for (const auto& peer : effects.given_up) give_up(index, index_of(peer));
+  for (const auto& peer : effects.unneeded) disconnect(index, index_of(peer), SessionEnd::reset);
   Node& node = nodes_[index];
   for (const auto& change : effects.changes) node.seen.push_back({now_, change});
   for (const auto notice : effects.notices) node.notices.push_back(notice);

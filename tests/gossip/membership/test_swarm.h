@@ -116,6 +116,7 @@ class TestSwarm {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] std::uint64_t messages() const { return messages_; }
   [[nodiscard]] std::size_t session_count() const { return sessions_.size(); }
+  [[nodiscard]] std::uint64_t sessions_made() const { return sessions_made_; }
   [[nodiscard]] bool running(std::size_t node) const { return nodes_[node].life == Life::running; }
   [[nodiscard]] SwarmId swarm() const { return {}; }
   // Whether every running node sees `subject` in `state`.
@@ -184,6 +185,7 @@ class TestSwarm {
   bool divided_ = false;
   std::priority_queue<Event> events_;
   std::uint64_t order_ = 0;
+  std::uint64_t sessions_made_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t messages_ = 0;
 };
