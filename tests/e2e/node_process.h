@@ -47,6 +47,7 @@ class Process {
   // The end, or nothing if it still runs after `limit`.
   [[nodiscard]] std::optional<Ended> wait(std::chrono::seconds limit);
   [[nodiscard]] bool running();
+  [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] std::string standard_output() const;
   [[nodiscard]] std::string standard_error() const;
 
