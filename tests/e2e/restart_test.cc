@@ -152,4 +152,38 @@ TEST_SUITE("e2e/restart") {
     const auto participants = swarm.node(1).certificate().at("participants");
     CHECK(std::ranges::count(participants, nlohmann::json(id)) == 1);
   }
+
+  TEST_CASE("on IPv6 alone a member that is killed and comes back at another address is in again") {
+    if (!contains(read_text("/proc/net/if_inet6"), " lo\n")) {
+      MESSAGE("this machine has no IPv6 on its loopback");
+      return;
+    }
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(), {"--listen", "[::1]:0"});
+    Swarm swarm(arguments);
+    swarm.start(2);
+    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1}, 2); }));
+    const std::string before = swarm.node(1).address();
+    CHECK(before.starts_with("[::1]:"));
+
+    // Nobody is named to the new process: it has the addresses that the old one saved.
+    REQUIRE(eventually(60s, [&] {
+      return contains(read_text(swarm.node(1).dir() / "peers.json"), swarm.node(0).address());
+    }));
+    swarm.node(1).process().signal(SIGKILL);
+    REQUIRE(swarm.node(1).process().wait(10s).has_value());
+    std::filesystem::remove(swarm.node(1).dir() / "address");
+    NodeProcess& back = swarm.restart(1);
+
+    INFO(swarm.logs());
+    CHECK(back.address() != before);
+    CHECK(eventually(60s, [&] {
+      const auto status = swarm.node(0).status();
+      if (!status.is_object() || alive_members(swarm.node(0)) != 2) return false;
+      return std::ranges::any_of(status.at("members"), [&](const auto& member) {
+        return member.value("address", "") == back.address();
+      });
+    }));
+    CHECK(eventually(60s, [&] { return back.step() > 0; }));
+  }
 }
