@@ -1,10 +1,82 @@
 // What a node refuses, and how it says so.
 #include "tests/e2e/swarm.h"
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
 
 using namespace starling::e2e;
 using namespace std::chrono_literals;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A connection that says a byte a second and waits.
+class Drip {
+ public:
+  // From 127.1.0.`source` to a port of 127.0.0.1.
+  Drip(std::uint8_t source, std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    REQUIRE(fd_ >= 0);
+    sockaddr_in from{};
+    from.sin_family = AF_INET;
+    from.sin_addr.s_addr = htonl(0x7f010000U | source);
+    REQUIRE(::bind(fd_, reinterpret_cast<const sockaddr*>(&from), sizeof(from)) == 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(port);
+    open_ = ::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
+  }
+  ~Drip() { (void)::close(fd_); }
+  Drip(const Drip&) = delete;
+  Drip& operator=(const Drip&) = delete;
+
+  // Says its byte if it is time, and looks whether the other side hung up.
+  void look(Clock::time_point now) {
+    if (!open_) return;
+    if (now >= next_byte_) {
+      next_byte_ += 1s;
+      (void)::send(fd_, "S", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    char byte = 0;
+    const auto got = ::recv(fd_, &byte, 1, MSG_DONTWAIT);
+    if (got > 0) ++replied_;
+    if (got == 0 || (got < 0 && errno != EAGAIN)) {
+      open_ = false;
+      lived_ = now - began_;
+    }
+  }
+  [[nodiscard]] bool open() const { return open_; }
+  [[nodiscard]] int replied() const { return replied_; }
+  [[nodiscard]] Clock::duration lived() const { return lived_; }
+
+ private:
+  int fd_ = -1;
+  bool open_ = false;
+  int replied_ = 0;
+  Clock::time_point began_ = Clock::now();
+  Clock::time_point next_byte_ = began_;
+  Clock::duration lived_{};
+};
+
+std::uint16_t port_of(const NodeProcess& node) {
+  const auto address = node.address();
+  return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+}
+
+}  // namespace
 
 TEST_SUITE("e2e/refusals") {
   TEST_CASE("a wrong secret is named as the likely cause, with exit 5") {
@@ -77,5 +149,34 @@ TEST_SUITE("e2e/refusals") {
     INFO(finished.err);
     CHECK(finished.status == 7);
     CHECK(contains(finished.err, "/nonexistent"));
+  }
+
+  TEST_CASE("hundreds of strangers that say a byte a second are hung up on, and a member joins") {
+    Swarm swarm(endless_run());
+    swarm.start(1);
+    const auto port = port_of(swarm.node(0));
+    std::vector<std::unique_ptr<Drip>> strangers;
+    for (int round = 0; round < 12; ++round)
+      for (std::uint8_t source = 1; source <= 64; ++source)
+        strangers.push_back(std::make_unique<Drip>(source, port));
+    swarm.start_with_peer(swarm.node(0));
+
+    const auto patience = Clock::now() + 60s;
+    for (bool any = true; any && Clock::now() < patience;) {
+      for (const auto& stranger : strangers) stranger->look(Clock::now());
+      any = std::ranges::any_of(strangers, [](const auto& stranger) { return stranger->open(); });
+      (void)::poll(nullptr, 0, 50);
+    }
+
+    Clock::duration longest{};
+    for (const auto& stranger : strangers) {
+      CHECK_FALSE(stranger->open());
+      CHECK(stranger->replied() == 0);
+      longest = std::max(longest, stranger->lived());
+    }
+    // Those that found a place had five seconds for a handshake, whatever they said meanwhile.
+    CHECK(longest > 4s);
+    CHECK(longest < 30s);
+    CHECK(eventually(60s, [&] { return swarm.all_see({0, 1}, 2); }));
   }
 }
