@@ -89,6 +89,8 @@ Result<Encoded> encode(const Layout& layout, Difference difference, EncodeOption
   Encoded result;
   // Only reserved: pages that are never written cost nothing.
   result.bytes.reserve(max_bytes(layout, options.level));
+  result.offsets.reserve(layout.blocks() + 1);
+  result.offsets.push_back(0);
   std::array<std::uint8_t, kMaxBlockBytes + kBlockSlack> written;
   BlockEncoder encoder(layout, options.isa);
   Sampler sampler(layout, carry.sample);
@@ -104,6 +106,7 @@ Result<Encoded> encode(const Layout& layout, Difference difference, EncodeOption
     const BlockBytes bytes = encoder.encode(options.level, threshold, written.data());
     const auto* const from = reinterpret_cast<const std::byte*>(written.data());
     result.bytes.insert(result.bytes.end(), from, from + bytes.size);
+    result.offsets.push_back(static_cast<std::uint32_t>(result.bytes.size()));
     result.figures.difference_energy += facts.energy;
     result.figures.sent_energy += bytes.sent_energy;
     if (sampler.wants(block)) sampler.look(encoder, facts.energy);

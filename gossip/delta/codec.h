@@ -87,6 +87,8 @@ struct Difference {
 struct Encoded {
   Bytes bytes;
   EncodeFigures figures;
+  // Where each block begins, and the end; empty from an encoder that does not know.
+  std::vector<std::uint32_t> offsets;
 };
 
 // The most bytes that a delta of this level can have.
@@ -104,8 +106,8 @@ struct Encoded {
 
 // A delta whose bytes have been checked: every block can be decoded without a further look.
 //
-// A value made by parse_delta(); the bytes and the layout must outlive it. Holds what a neighbour
-// (or this node) sent. Costs four bytes a block.
+// A value made by parse_delta() or own_delta(); the bytes and the layout must outlive it. Holds
+// what a neighbour (or this node) sent. Costs four bytes a block.
 class DeltaView {
  public:
   [[nodiscard]] Level level() const { return level_; }
@@ -117,6 +119,8 @@ class DeltaView {
 
  private:
   friend Result<DeltaView> parse_delta(const Layout& layout, Level level, ByteView bytes);
+  friend DeltaView own_delta(const Layout& layout, Level level, ByteView bytes,
+                             std::vector<std::uint32_t> offsets);
   DeltaView(const Layout& layout, Level level, ByteView bytes)
       : layout_(&layout), level_(level), bytes_(bytes) {}
 
@@ -132,6 +136,10 @@ class DeltaView {
 // Errors:  bad_message, with block and reason.
 // Cost:    one pass over the bytes; allocates by the layout alone.
 [[nodiscard]] Result<DeltaView> parse_delta(const Layout& layout, Level level, ByteView bytes);
+
+// What encode() made here, with the offsets that it gave: nothing is looked at again.
+[[nodiscard]] DeltaView own_delta(const Layout& layout, Level level, ByteView bytes,
+                                  std::vector<std::uint32_t> offsets);
 
 // Writes q of one block: width(block) values; `out` has room for kBlock.
 void decode_block(const DeltaView& view, std::size_t block, std::span<float> out, Isa isa);

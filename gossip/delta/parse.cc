@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace starling::gossip {
 
@@ -200,6 +201,15 @@ Result<DeltaView> parse_delta(const Layout& layout, Level level, ByteView bytes)
     return fail(Errc::bad_message, Doing::reading_delta,
                 std::string(name_of(level)) + " delta: " + std::to_string(bytes.size() - at) +
                     " bytes behind the last block");
+  return view;
+}
+
+DeltaView own_delta(const Layout& layout, Level level, ByteView bytes,
+                    std::vector<std::uint32_t> offsets) {
+  STARLING_CHECK_OP(offsets.size(), ==, layout.blocks() + 1);
+  STARLING_CHECK_OP(offsets.back(), ==, bytes.size());
+  DeltaView view(layout, level, bytes);
+  view.offsets_ = std::move(offsets);
   return view;
 }
 

@@ -26,6 +26,7 @@ float as_float(double norm) {
 struct OwnPayload {
   Payload payload;
   EncodeFigures figures;
+  std::vector<std::uint32_t> offsets;
 };
 struct PayloadOrder {
   Level level;
@@ -41,7 +42,8 @@ Result<OwnPayload> make_payload(LentMaster& master, const Reference& reference,
   }
   carry = std::move(next);
   return OwnPayload{{order.level, order.statistics, share(std::move(encoded.bytes))},
-                    encoded.figures};
+                    encoded.figures,
+                    std::move(encoded.offsets)};
 }
 
 }  // namespace
@@ -85,7 +87,9 @@ Result<Replica::Edge*> Replica::find_or_make(const EdgeEnds& edge) {
     return &found->second;
   }
   TRY(auto reference, vectors_->make_reference());
-  return &edges_.emplace(edge, Edge{std::move(reference), {}}).first->second;
+  Edge& made = edges_[edge];
+  made.reference = std::move(reference);
+  return &made;
 }
 
 Result<void> Replica::compare_spot(const Edge& edge, const std::optional<Spot>& spot) const {
@@ -100,6 +104,15 @@ Result<void> Replica::compare_spot(const Edge& edge, const std::optional<Spot>& 
         Errc::corrupt, Doing::exchanging,
         "block " + std::to_string(spot->block) + " of the reference differs from the neighbour's");
   return {};
+}
+
+Result<PayloadView> Replica::view_of_own(const Edge& edge, const Payload& own) const {
+  if (edge.sent_offsets.empty() || own.bytes == nullptr || edge.sent.lock() != own.bytes)
+    return parse_payload(layout_, own);
+  const ByteView bytes(*own.bytes);
+  const std::size_t delta = edge.sent_offsets.back();
+  return PayloadView{own_delta(layout_, own.level, bytes.first(delta), edge.sent_offsets),
+                     bytes.subspan(delta)};
 }
 
 struct Replica::Exchange {
@@ -159,6 +172,8 @@ Result<CodecDone> Replica::run_job(const OfferJob& job) {
   TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {
     TRY(OwnPayload own,
         make_payload(master, *edge->reference, {job.level, job.statistics}, edge->carry));
+    edge->sent = own.payload.bytes;
+    edge->sent_offsets = std::move(own.offsets);
     done.payload = std::move(own.payload);
     done.figures = own.figures;
     return {};
@@ -177,7 +192,9 @@ Result<CodecDone> Replica::run_job(const AnswerJob& job) {
   TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {
     TRY(OwnPayload own, make_payload(master, *edge->reference,
                                      {job.own_level, job.theirs.statistics}, edge->carry));
-    const auto view = parse_payload(layout_, own.payload);
+    edge->sent = own.payload.bytes;
+    edge->sent_offsets = std::move(own.offsets);
+    const auto view = view_of_own(*edge, own.payload);
     STARLING_CHECK(view.has_value());
     done.answer = own.payload;
     done.figures = own.figures;
@@ -189,7 +206,7 @@ Result<CodecDone> Replica::run_job(const AnswerJob& job) {
 Result<CodecDone> Replica::run_job(const ApplyJob& job) {
   TRY(Edge * edge, find(job.terms.edge));
   TRY(PayloadView theirs, parse_payload(layout_, job.theirs));
-  TRY(PayloadView own, parse_payload(layout_, job.own));
+  TRY(PayloadView own, view_of_own(*edge, job.own));
   TRY_VOID(compare_spot(*edge, job.their_spot));
   ExchangeDone done;
   TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {

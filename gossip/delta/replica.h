@@ -9,10 +9,12 @@
 #include "gossip/delta/master.h"
 #include "gossip/delta/vectors.h"
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace starling::gossip {
 
@@ -63,6 +65,9 @@ class Replica {
   struct Edge {
     std::unique_ptr<Reference> reference;
     Carry carry;
+    // The last payload that was encoded here, as long as somebody else keeps it, and its blocks.
+    std::weak_ptr<const Bytes> sent;
+    std::vector<std::uint32_t> sent_offsets;
   };
 
   [[nodiscard]] Result<CodecDone> run_job(const OfferJob& job);
@@ -77,6 +82,8 @@ class Replica {
   struct Exchange;
   [[nodiscard]] Result<void> apply(const Exchange& exchange, LentMaster& master, Edge& edge,
                                    ExchangeDone& done);
+  // A payload of this node's own: known blocks are not looked for again.
+  [[nodiscard]] Result<PayloadView> view_of_own(const Edge& edge, const Payload& own) const;
   [[nodiscard]] Result<void> add_held(LentMaster& master);
   [[nodiscard]] Result<Edge*> find(const EdgeEnds& edge);
   [[nodiscard]] Result<Edge*> find_or_make(const EdgeEnds& edge);

@@ -17,7 +17,7 @@ def step(name, what, flags, bar=None, goal=None, peer_flags="--loop tuned", envi
         ("torch", "torchvision"), environment)
 
 
-# L1 keeps 64 of 4,096 values (1.6 %) and codes their places; the peer keeps 1 % as pairs of place and value. Ours parses both deltas, too.
+# L1 keeps 64 of 4,096 values (1.6 %) and codes their places; the peer keeps 1 % as pairs of place and value. Ours parses the other's delta, too.
 def sparse(name, peer, flags, kept, bar, goal):
     return Comparison(
         "{starling} bench codec --level L1 --json",

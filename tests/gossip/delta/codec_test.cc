@@ -75,6 +75,13 @@ TEST_SUITE("gossip/delta/codec") {
         const auto q = decode_ok(layout, level, encoded.bytes);
 
         CHECK(encoded.bytes.size() <= max_bytes(layout, level));
+        const auto parsed = parse_delta(layout, level, encoded.bytes);
+        REQUIRE(parsed.has_value());
+        const DeltaView own = own_delta(layout, level, encoded.bytes, encoded.offsets);
+        for (std::size_t block = 0; block < layout.blocks(); ++block) {
+          CHECK(own.block(block).data() == parsed->block(block).data());
+          CHECK(own.block(block).size() == parsed->block(block).size());
+        }
         CHECK(energy(q) == doctest::Approx(encoded.figures.sent_energy).epsilon(1e-9));
         CHECK(energy(x) == doctest::Approx(encoded.figures.difference_energy).epsilon(1e-9));
         for (std::size_t i = 0; i < q.size(); ++i) {
