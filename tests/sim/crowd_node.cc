@@ -155,7 +155,7 @@ const Digest& Relay::digest() {
 
 NodeEffects Relay::on_session_up(TimePoint now, const NodeId& peer) {
   NodeEffects effects;
-  sessions_.push_back({peer, 0, now});
+  sessions_.push_back({peer, gossip::HeartbeatWatch(now, options_.detector)});
   spreader_.on_session_up(peer);
   Facts greeting;
   greeting.records.push_back({self_, age_s(self_signed_, now)});
@@ -166,6 +166,12 @@ NodeEffects Relay::on_session_up(TimePoint now, const NodeId& peer) {
 
 NodeEffects Relay::on_message(TimePoint now, const NodeId& from, const MembershipMessage& message) {
   NodeEffects effects;
+  const auto session = std::ranges::find(sessions_, from, &Session::peer);
+  if (session != sessions_.end()) {
+    session->watch.on_heard(now);
+    if (const auto* ack = std::get_if<HeartbeatAck>(&message))
+      session->watch.on_answer(now, ack->seq);
+  }
   if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
     effects.send.push_back({from, HeartbeatAck{heartbeat->seq}});
   } else if (const auto* probe = std::get_if<ProbeRequest>(&message)) {
@@ -260,9 +266,8 @@ void Relay::take(const NodeId& from, const Digest& theirs, NodeEffects& effects)
 NodeEffects Relay::on_tick(TimePoint now) {
   NodeEffects effects;
   for (auto& session : sessions_) {
-    if (now < session.next_heartbeat) continue;
-    session.next_heartbeat = now + options_.detector.heartbeat_interval;
-    effects.send.push_back({session.peer, Heartbeat{++session.seq}});
+    if (const auto seq = session.watch.take_due(now))
+      effects.send.push_back({session.peer, Heartbeat{*seq}});
   }
   if (now >= next_house_) keep_house(now, effects);
   return effects;
@@ -313,7 +318,7 @@ void Relay::flush(FactSpreader::Urgency urgency, NodeEffects& effects) {
 
 TimePoint Relay::next_deadline() const {
   TimePoint next = next_house_;
-  for (const auto& session : sessions_) next = std::min(next, session.next_heartbeat);
+  for (const auto& session : sessions_) next = std::min(next, session.watch.next_heartbeat());
   return next;
 }
 

@@ -2,6 +2,7 @@
 // hundredth of its memory and passes on what the other would pass on.
 #pragma once
 
+#include "gossip/membership/failure_detector.h"
 #include "gossip/membership/membership.h"
 #include "node/base/clock.h"
 #include "node/base/ids.h"
@@ -127,8 +128,7 @@ class Relay final : public CrowdNode {
  private:
   struct Session {
     NodeId peer;
-    std::uint64_t seq = 0;
-    TimePoint next_heartbeat{};
+    gossip::HeartbeatWatch watch;
   };
 
   void take(TimePoint now, const NodeId& from, const gossip::Facts& facts, NodeEffects& effects);
