@@ -22,30 +22,6 @@ float as_float(double norm) {
   return static_cast<float>(std::min(norm, static_cast<double>(std::numeric_limits<float>::max())));
 }
 
-// Encodes the master against a reference, with the statistics where they are asked for.
-struct OwnPayload {
-  Payload payload;
-  EncodeFigures figures;
-  std::vector<std::uint32_t> offsets;
-};
-struct PayloadOrder {
-  Level level;
-  Statistics statistics;
-};
-Result<OwnPayload> make_payload(LentMaster& master, const Reference& reference,
-                                const PayloadOrder& order, Carry& carry) {
-  Carry next = carry;  // so that a refusal by the statistics leaves it alone as well
-  TRY(Encoded encoded, master.encode(&reference, order.level, next));
-  if (order.statistics == Statistics::with) {
-    TRY(const ChannelStatistics own, master.statistics());
-    TRY_VOID(append_statistics(own, encoded.bytes));
-  }
-  carry = std::move(next);
-  return OwnPayload{{order.level, order.statistics, share(std::move(encoded.bytes))},
-                    encoded.figures,
-                    std::move(encoded.offsets)};
-}
-
 }  // namespace
 
 Hash next_chain(const Hash& chain, ByteView lower, ByteView higher) {
@@ -104,6 +80,26 @@ Result<void> Replica::compare_spot(const Edge& edge, const std::optional<Spot>& 
         Errc::corrupt, Doing::exchanging,
         "block " + std::to_string(spot->block) + " of the reference differs from the neighbour's");
   return {};
+}
+
+struct Replica::OwnPayload {
+  Payload payload;
+  EncodeFigures figures;
+};
+
+Result<Replica::OwnPayload> Replica::make_payload(LentMaster& master, Edge& edge, Level level,
+                                                  Statistics statistics) {
+  Carry next = edge.carry;  // so that a refusal by the statistics leaves it alone as well
+  TRY(Encoded encoded, master.encode(edge.reference.get(), level, next));
+  if (statistics == Statistics::with) {
+    TRY(const ChannelStatistics own, master.statistics());
+    TRY_VOID(append_statistics(own, encoded.bytes));
+  }
+  OwnPayload own{{level, statistics, share(std::move(encoded.bytes))}, encoded.figures};
+  edge.carry = std::move(next);
+  edge.sent = own.payload.bytes;
+  edge.sent_offsets = std::move(encoded.offsets);
+  return own;
 }
 
 Result<PayloadView> Replica::view_of_own(const Edge& edge, const Payload& own) const {
@@ -170,10 +166,7 @@ Result<CodecDone> Replica::run_job(const OfferJob& job) {
   TRY(Edge * edge, find(job.edge));
   OfferDone done;
   TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {
-    TRY(OwnPayload own,
-        make_payload(master, *edge->reference, {job.level, job.statistics}, edge->carry));
-    edge->sent = own.payload.bytes;
-    edge->sent_offsets = std::move(own.offsets);
+    TRY(OwnPayload own, make_payload(master, *edge, job.level, job.statistics));
     done.payload = std::move(own.payload);
     done.figures = own.figures;
     return {};
@@ -190,10 +183,7 @@ Result<CodecDone> Replica::run_job(const AnswerJob& job) {
   ExchangeDone done;
   // One lease for both halves: the answer encodes exactly the x that the increment changes.
   TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {
-    TRY(OwnPayload own, make_payload(master, *edge->reference,
-                                     {job.own_level, job.theirs.statistics}, edge->carry));
-    edge->sent = own.payload.bytes;
-    edge->sent_offsets = std::move(own.offsets);
+    TRY(OwnPayload own, make_payload(master, *edge, job.own_level, job.theirs.statistics));
     const auto view = view_of_own(*edge, own.payload);
     STARLING_CHECK(view.has_value());
     done.answer = own.payload;

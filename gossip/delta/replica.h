@@ -82,6 +82,10 @@ class Replica {
   struct Exchange;
   [[nodiscard]] Result<void> apply(const Exchange& exchange, LentMaster& master, Edge& edge,
                                    ExchangeDone& done);
+  // Encodes the master against the edge's reference, with the statistics where they are asked for.
+  struct OwnPayload;
+  [[nodiscard]] static Result<OwnPayload> make_payload(LentMaster& master, Edge& edge, Level level,
+                                                       Statistics statistics);
   // A payload of this node's own: known blocks are not looked for again.
   [[nodiscard]] Result<PayloadView> view_of_own(const Edge& edge, const Payload& own) const;
   [[nodiscard]] Result<void> add_held(LentMaster& master);
