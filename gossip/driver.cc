@@ -82,7 +82,7 @@ void Driver::dial_next(Dialling dialling) {
 
 void Driver::on_session_up(const transport::SessionInfo& info) {
   std::erase_if(dialling_, [&](const auto& entry) { return entry.second.id == info.peer; });
-  carry_out(gossip_.on_session_up(clock_.now(), info.peer, info.instance));
+  carry_out(gossip_.on_session_up(clock_.now(), info.peer, info.instance, info.remote.host));
 }
 
 void Driver::on_session_down(const NodeId& peer, const Error& why) {

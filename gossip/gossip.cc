@@ -28,10 +28,11 @@ Gossip::Gossip(TimePoint now, GossipParts parts, Rng rng)
                   {parts.swarm, std::move(parts.self), options_.membership, signer_, verifier_},
                   Rng(rng_())) {}
 
-GossipEffects Gossip::on_session_up(TimePoint now, const NodeId& peer, Instance instance) {
+GossipEffects Gossip::on_session_up(TimePoint now, const NodeId& peer, Instance instance,
+                                    std::string_view host) {
   GossipEffects out;
   sessions_[peer] = instance;
-  take(now, membership_.on_session_up(now, peer), out);
+  take(now, membership_.on_session_up(now, peer, host), out);
   if (consensus_) take(now, consensus_->on_session_up(now, peer), out);
   if (merge_) take_merge(now, merge_->on_session_up(now, peer), out);
   return out;
@@ -353,7 +354,7 @@ void Gossip::update_neighbours(TimePoint now, GossipEffects& out) {
   std::erase_if(wanted, [this](const NodeId& id) {
     return !same_settings_.contains(id) || !membership_.may_average_with(id);
   });
-  take(now, mixer_->on_neighbours(now, wanted), out);
+  take(now, mixer_->on_neighbours(now, wanted, membership_.guests()), out);
 }
 
 void Gossip::update_progress(TimePoint now, GossipEffects& out) {

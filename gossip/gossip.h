@@ -148,7 +148,9 @@ class Gossip {
  public:
   Gossip(TimePoint now, GossipParts parts, Rng rng);
 
-  [[nodiscard]] GossipEffects on_session_up(TimePoint now, const NodeId& peer, Instance instance);
+  // `host` is the address of the other end.
+  [[nodiscard]] GossipEffects on_session_up(TimePoint now, const NodeId& peer, Instance instance,
+                                            std::string_view host = {});
   [[nodiscard]] GossipEffects on_session_down(TimePoint now, const NodeId& peer, SessionEnd end);
   // A message of the membership, exchange or consensus room.
   [[nodiscard]] GossipEffects on_message(TimePoint now, const NodeId& from,

@@ -97,6 +97,7 @@ transport::TransportOptions transport_options(const Config& config, std::string 
 gossip::GossipOptions gossip_options(const Config& config) {
   gossip::GossipOptions options;
   options.linger = config.finish.linger;
+  options.membership.strangers = config.swarm.mode == SwarmMode::open;
   options.exchange.levels.fixed_level = level_of(config.gossip.codec);
   options.exchange.levels.fixed_tau = config.gossip.tau;
   options.exchange.edge.aggregator = aggregator_of(config.gossip.aggregator);

@@ -45,7 +45,8 @@ ExchangeEffects Mixer::on_session_down(TimePoint now, NodeId peer) {
   });
 }
 
-ExchangeEffects Mixer::on_neighbours(TimePoint now, const std::vector<NodeId>& wanted) {
+ExchangeEffects Mixer::on_neighbours(TimePoint now, const std::vector<NodeId>& wanted,
+                                     const std::vector<NodeId>& guests) {
   return turn_at(now, [&](Turn&) {
     std::set<NodeId> next(wanted.begin(), wanted.end());
     next.erase(self_);
@@ -55,6 +56,7 @@ ExchangeEffects Mixer::on_neighbours(TimePoint now, const std::vector<NodeId>& w
       fresh.open_at = std::max(fresh.open_at, earliest_open(now, fresh));
     }
     wanted_ = std::move(next);
+    guests_ = {guests.begin(), guests.end()};
   });
 }
 
@@ -286,7 +288,8 @@ std::optional<CloseReason> Mixer::refuse_open(Turn& turn, const Neighbour& from)
     case Phase::mixing:
       break;
   }
-  if (edges_taken() < options_.degree + 2) return std::nullopt;
+  const std::uint32_t reserved = guests_.contains(from.edge.peer()) ? options_.degree : 0;
+  if (edges_taken() < options_.degree + 2 + reserved) return std::nullopt;
   if (!wanted_.contains(from.edge.peer())) return CloseReason::full;
   // One of our own topology: an edge that fell out of it makes room, where one is idle.
   for (auto& [peer, each] : neighbours_) {

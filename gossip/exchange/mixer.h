@@ -103,8 +103,10 @@ class Mixer {
   // A session with `peer` is usable; a second call without a session_down in between replaces it.
   [[nodiscard]] ExchangeEffects on_session_up(TimePoint now, NodeId peer, Instance instance);
   [[nodiscard]] ExchangeEffects on_session_down(TimePoint now, NodeId peer);
-  // The neighbours that the topology wants, sessions or not.
-  [[nodiscard]] ExchangeEffects on_neighbours(TimePoint now, const std::vector<NodeId>& wanted);
+  // The neighbours that the topology wants, sessions or not, and the guests: others that are let
+  // in until `degree` edges more are taken than anybody may open.
+  [[nodiscard]] ExchangeEffects on_neighbours(TimePoint now, const std::vector<NodeId>& wanted,
+                                              const std::vector<NodeId>& guests = {});
   [[nodiscard]] ExchangeEffects on_message(TimePoint now, NodeId from, ExchangeMessage message);
   [[nodiscard]] ExchangeEffects on_job_done(TimePoint now, CodecOutcome outcome);
   [[nodiscard]] ExchangeEffects on_steps(TimePoint now, const TrainingState& training);
@@ -218,6 +220,7 @@ class Mixer {
   TrainingState training_;
   std::map<NodeId, Neighbour> neighbours_;
   std::set<NodeId> wanted_;
+  std::set<NodeId> guests_;
   Phase phase_ = Phase::mixing;
   TimePoint phase_deadline_ = kNever;
   bool phase_overdue_ = false;        // the deadline has passed

@@ -17,7 +17,7 @@ void Mixer::close_unwanted(Turn& turn) {
   if (phase_ != Phase::mixing) return;
   std::size_t taken = edges_taken();
   for (auto& [peer, each] : neighbours_) {
-    if (wanted_.contains(peer) || !each.edge.may_offer()) continue;
+    if (wanted_.contains(peer) || guests_.contains(peer) || !each.edge.may_offer()) continue;
     const bool lease_over = each.edge.lease_exchanges() >= options_.lease;
     if (!lease_over && taken <= options_.degree + 2) continue;
     each.edge.close(turn, CloseReason::not_wanted);

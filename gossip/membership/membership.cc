@@ -171,13 +171,15 @@ void Membership::on_local_samples(TimePoint now, std::uint64_t samples) {
 
 // ---- sessions
 
-MembershipEffects Membership::on_session_up(TimePoint now, const NodeId& peer) {
+MembershipEffects Membership::on_session_up(TimePoint now, const NodeId& peer,
+                                            std::string_view host) {
   MembershipEffects effects;
   if (peer == self_.id) return effects;
   hear_again(now, effects);
   const Allowance requests(kBucketRequestsPerSecond, kBucketRequestBurst);
   sessions_.insert_or_assign(peer, Session{.watch = HeartbeatWatch(now, options_.detector),
                                            .requests = requests,
+                                           .network = network_of(host),
                                            .last_digest = {},
                                            .used = now});
   spreader_.on_session_up(peer);
@@ -348,72 +350,6 @@ void Membership::notice_isolation(TimePoint now, MembershipEffects& effects) {
     isolated_ = true;
     effects.notices.push_back(Notice::isolated);
   }
-}
-
-// ---- whom to connect with
-
-void Membership::refresh_neighbours(TimePoint now, MembershipEffects& effects) {
-  std::vector<NodeId> found;
-  if (self_.state != RecordState::left) {
-    found = topology_.neighbours_of(self_.id, [&](const NodeId& id) {
-      if (sessions_.contains(id)) return true;
-      const auto* member = table_.find(id);
-      if (member == nullptr) return false;
-      return (member->record.dialable() || self_.dialable()) && !dials_.passed_over(now, id);
-    });
-  }
-  if (found == neighbours_) return;
-  neighbours_ = std::move(found);
-  effects.notices.push_back(Notice::neighbours_changed);
-}
-
-void Membership::refresh_wanted(TimePoint now, MembershipEffects& effects) {
-  if (self_.state == RecordState::left) return;
-  for (const auto& id : neighbours_) {
-    const auto* member = table_.find(id);
-    if (sessions_.contains(id) || member == nullptr || !member->record.dialable()) continue;
-    const auto manners = self_.id < id || !self_.dialable() ? DialPlan::Manners::at_once
-                                                            : DialPlan::Manners::after_you;
-    if (dials_.take(now, id, manners, rng_))
-      effects.wanted_sessions.push_back({id, member->record.addresses, DialPurpose::neighbour});
-  }
-  dials_.keep_only({neighbours_.begin(), neighbours_.end()}, now);
-  const std::size_t missed = table_.count(MemberState::dead) + table_.count(MemberState::suspect);
-  if (missed == 0 || !dials_.take_revival(now, rng_)) return;
-  std::vector<const MemberEntry*> lost;
-  for (const auto& [id, member] : table_.all())
-    if ((member.state == MemberState::dead || doubtful(now, member)) && member.record.dialable() &&
-        !dials_.is_out(now, id) && !sessions_.contains(id))
-      lost.push_back(&member);
-  if (lost.empty()) return;
-  const auto& record = lost[rng_.below(lost.size())]->record;
-  if (dials_.take_at_once(now, record.id))
-    effects.wanted_sessions.push_back({record.id, record.addresses, DialPurpose::revive});
-}
-
-// Whoever joined through this node, was its neighbour once, or was dialled to verify a suspicion
-// has a session with it that nothing needs any more. Both sides have to say so: were it closed by
-// one alone, the other would dial it again a moment later.
-void Membership::close_unneeded(TimePoint now, MembershipEffects& effects) {
-  for (auto& [id, session] : sessions_) {
-    if (has_use(id, session)) session.used = now;
-    session.unneeded = now - session.used >= options_.unneeded;
-    if (!session.unneeded || !session.unneeded_there || session.given_up) continue;
-    session.given_up = true;
-    effects.unneeded.push_back(id);
-  }
-}
-
-// Where one side cannot be dialled, who may be a neighbour depends on the sessions that are there.
-bool Membership::has_use(const NodeId& peer, const Session& session) const {
-  if (held_ || self_.state != RecordState::alive || session.state == SessionState::silent)
-    return true;
-  if (std::ranges::find(neighbours_, peer) != neighbours_.end()) return true;
-  const auto* member = table_.find(peer);
-  if (member == nullptr || member->state != MemberState::alive || !member->accusations.empty())
-    return true;
-  const MemberRecord& record = member->record;
-  return !record.dialable() || !self_.dialable() || record.settings != self_.settings;
 }
 
 // ---- the end of every event

@@ -10,6 +10,7 @@
 #include "gossip/membership/member_record.h"
 #include "gossip/membership/member_table.h"
 #include "gossip/membership/messages.h"
+#include "gossip/membership/network.h"
 #include "gossip/membership/progress.h"
 #include "gossip/membership/topology.h"
 #include "node/base/clock.h"
@@ -57,6 +58,9 @@ struct MembershipOptions {
   // over it) is closed, once both sides say so. Lowering it saves the heartbeats of a session that
   // topology gave up, and costs a handshake where topology changes its mind.
   Duration unneeded = std::chrono::seconds(30);
+  // Anybody may be a member (open mode): neighbours are taken from many networks, see
+  // Topology::neighbours_among_strangers and guests().
+  bool strangers = false;
   // Without any session for this long the node is isolated.
   Duration isolation = std::chrono::seconds(2);
   // A quorum of others is believed only after this long without a refutation, unless this node
@@ -193,8 +197,9 @@ class Membership {
   Membership(TimePoint now, MembershipParts parts, Rng rng);
 
   // A session with `peer` carries messages from now on. At most one per peer: when transport
-  // replaces one, it reports the end of the old one first, or only this again.
-  MembershipEffects on_session_up(TimePoint now, const NodeId& peer);
+  // replaces one, it reports the end of the old one first, or only this again. `host` is the
+  // address of the other end as this machine sees it; what a record says may be invented.
+  MembershipEffects on_session_up(TimePoint now, const NodeId& peer, std::string_view host = {});
   MembershipEffects on_session_down(TimePoint now, const NodeId& peer, SessionEnd end);
   MembershipEffects on_message(TimePoint now, const NodeId& from, const MembershipMessage& message);
   // A message for another room came from `from`: it lives, and its session is of use unless such
@@ -242,6 +247,10 @@ class Membership {
   // Members that the topology makes neighbours, with or without a session. Edges are opened with
   // those that have one.
   [[nodiscard]] const std::vector<NodeId>& neighbours() const { return neighbours_; }
+  // Where strangers may be members: those that are no neighbours of this node and may make it
+  // theirs though its edges are taken, one of each network that no neighbour is of. Of two nodes
+  // that choose by what each has reached only one may have chosen the other.
+  [[nodiscard]] std::vector<NodeId> guests() const;
   [[nodiscard]] std::vector<NodeId> sessions() const;
   [[nodiscard]] bool has_session(const NodeId& id) const { return sessions_.contains(id); }
   [[nodiscard]] std::optional<MemberState> state_of(const NodeId& id) const;
@@ -262,6 +271,7 @@ class Membership {
     HeartbeatWatch watch;
     SessionState state = SessionState::answering;
     Allowance requests;                    // BucketRequests of the peer
+    std::optional<Network> network;        // of the other end
     std::optional<TimePoint> last_digest;  // when it sent one
     TimePoint doubt_after{};               // others reached it: no case before then
     TimePoint used{};                      // the last time that this node had a use for it
@@ -302,19 +312,15 @@ class Membership {
   static constexpr double kBucketRequestsPerSecond = 50;
   static constexpr double kBucketRequestBurst = 512;
 
-  // membership.cc: our own record, sessions, time, whom to connect with
+  // membership.cc: our own record, sessions, time
   void renew_self(TimePoint now, MembershipEffects& effects,
                   FactSpreader::Haste haste = FactSpreader::Haste::at_once);
   [[nodiscard]] Duration lifetime() const;
   void refute(TimePoint now, Incarnation at_least, MembershipEffects& effects);
   void tick_sessions(TimePoint now, MembershipEffects& effects);
   void keep_house(TimePoint now, MembershipEffects& effects);
-  void close_unneeded(TimePoint now, MembershipEffects& effects);
-  [[nodiscard]] bool has_use(const NodeId& peer, const Session& session) const;
   void compare_digests(TimePoint now, MembershipEffects& effects);
   void forget(TimePoint now, const NodeId& id, Cause cause, MembershipEffects& effects);
-  void refresh_neighbours(TimePoint now, MembershipEffects& effects);
-  void refresh_wanted(TimePoint now, MembershipEffects& effects);
   void notice_isolation(TimePoint now, MembershipEffects& effects);
   void flush(FactSpreader::Urgency urgency, MembershipEffects& effects);
   static void send(std::vector<FactSpreader::Push> pushes, MembershipEffects& effects);
@@ -327,6 +333,12 @@ class Membership {
   [[nodiscard]] bool answering(const NodeId& id) const;
   [[nodiscard]] bool doubtful(TimePoint now, const MemberEntry& member) const;
   [[nodiscard]] static std::uint32_t seconds_since(TimePoint then, TimePoint now);
+
+  // neighbourhood.cc: whom to connect with
+  void refresh_neighbours(TimePoint now, MembershipEffects& effects);
+  void refresh_wanted(TimePoint now, MembershipEffects& effects);
+  void close_unneeded(TimePoint now, MembershipEffects& effects);
+  [[nodiscard]] bool has_use(const NodeId& peer, const Session& session) const;
 
   // verdicts.cc: from silence to a verdict
   void open_case(TimePoint now, const NodeId& subject, Evidence evidence,

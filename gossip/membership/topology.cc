@@ -67,23 +67,68 @@ void Topology::walk(const Cycle& cycle, std::pair<Hash, NodeId> from, Direction 
 }
 
 std::vector<NodeId> Topology::neighbours_of(const NodeId& self, const Possible& possible) const {
-  const auto allowed = [&](const NodeId& id) { return !possible || possible(id); };
-  const std::size_t members = places_.size() + (places_.contains(self) ? 0 : 1);
-  const std::size_t cycles = std::min(cycles_.size(), cycles_for(members, options_));
+  const std::size_t cycles = cycles_around(self);
   std::set<NodeId> found;
-  if (members <= 2 * cycles + 1) {
+  if (cycles == 0) {
     for (const auto& id : places_)
-      if (id != self && allowed(id)) found.insert(id);
+      if (id != self && (!possible || possible(id))) found.insert(id);
     return {found.begin(), found.end()};
   }
+  for (std::size_t k = 0; k < cycles; ++k)
+    for (const auto direction : {Direction::forward, Direction::backward})
+      if (const auto id = next(k, self, direction, possible)) found.insert(*id);
+  return {found.begin(), found.end()};
+}
+
+// How many cycles count; none where all members are neighbours.
+std::size_t Topology::cycles_around(const NodeId& self) const {
+  const std::size_t members = places_.size() + (places_.contains(self) ? 0 : 1);
+  const std::size_t cycles = std::min(cycles_.size(), cycles_for(members, options_));
+  return members <= 2 * cycles + 1 ? 0 : cycles;
+}
+
+std::optional<NodeId> Topology::next(std::size_t cycle, const NodeId& self, Direction direction,
+                                     const Possible& possible) const {
+  std::optional<NodeId> found;
+  std::size_t steps = 0;
+  walk(cycles_[cycle], place_of(cycle, self), direction, [&](const NodeId& id) {
+    if (possible && !possible(id)) return ++steps < kMaxWalk;
+    found = id;
+    return false;
+  });
+  return found;
+}
+
+std::vector<NodeId> Topology::neighbours_among_strangers(
+    const NodeId& self, const Possible& possible,
+    const std::function<Reach(const NodeId&)>& reach) const {
+  const std::size_t cycles = cycles_around(self);
+  if (cycles == 0) return neighbours_of(self, possible);
+  const std::size_t share = std::max<std::size_t>(1, 2 * cycles / 4);
+  std::map<Network, std::size_t> taken;
+  std::set<NodeId> found;
   for (std::size_t k = 0; k < cycles; ++k) {
     for (const auto direction : {Direction::forward, Direction::backward}) {
+      const auto plain = next(k, self, direction, possible);
+      if (k == 0 && plain) found.insert(*plain);
+      std::optional<NodeId> fresh;
+      std::optional<NodeId> chosen;
       std::size_t steps = 0;
       walk(cycles_[k], place_of(k, self), direction, [&](const NodeId& id) {
-        if (!allowed(id)) return ++steps < kMaxWalk;
-        found.insert(id);
+        if (!possible(id)) return ++steps < kMaxSearch;
+        const Reach known = reach(id);
+        if (known.network && taken[*known.network] >= share) return ++steps < kMaxSearch;
+        if (!known.reached) {
+          if (!fresh) fresh = id;
+          return ++steps < kMaxSearch;
+        }
+        if (known.network) ++taken[*known.network];
+        chosen = id;
         return false;
       });
+      if (fresh) found.insert(*fresh);
+      if (!chosen && !fresh) chosen = plain;
+      if (chosen) found.insert(*chosen);
     }
   }
   return {found.begin(), found.end()};

@@ -164,6 +164,30 @@ TEST_CASE("a neighbour of the topology gets the place of one that fell out of it
   CHECK(bench.count<EdgeClose>() == 1);
 }
 
+TEST_CASE("guests take the places of those that nobody asked for, and some more") {
+  MixerOptions options;
+  options.degree = 2;
+  Bench bench(options, 200);
+  for (const std::uint8_t peer : std::initializer_list<std::uint8_t>{20, 21, 22, 23})
+    bench.accept(peer);
+  std::vector<NodeId> guests;
+  for (std::uint8_t peer = 24; peer <= 30; ++peer) guests.push_back(node_named(peer));
+  bench.take(bench.mixer.on_neighbours(bench.now, {}, guests));
+
+  for (std::uint8_t peer = 24; peer <= 31; ++peer) bench.accept(peer);
+
+  for (std::uint8_t peer = 20; peer <= 23; ++peer) {
+    REQUIRE(bench.to<EdgeClose>(peer) != nullptr);
+    CHECK(bench.to<EdgeClose>(peer)->reason == CloseReason::not_wanted);
+  }
+  for (std::uint8_t peer = 24; peer <= 29; ++peer)
+    CHECK(bench.mixer.find_edge(node_named(peer))->state() == EdgeState::open);
+  for (std::uint8_t peer = 30; peer <= 31; ++peer) {
+    REQUIRE(bench.to<EdgeClose>(peer) != nullptr);
+    CHECK(bench.to<EdgeClose>(peer)->reason == CloseReason::full);
+  }
+}
+
 TEST_CASE("an edge outside the topology lives for its lease") {
   MixerOptions options;
   options.lease = 5;

@@ -389,4 +389,43 @@ TEST_SUITE("gossip/membership_rules") {
     (void)stage.node.set_settings(kStart, test_hash_like(2));
     CHECK(stage.node.neighbours().size() == 2);
   }
+
+  TEST_CASE("where strangers may be members, guests are of networks that no neighbour is of") {
+    MembershipOptions options;
+    options.strangers = true;
+    Stage stage(options);
+    std::map<NodeId, std::optional<Network>> networks;
+    std::vector<MemberRecord> records;
+    for (std::uint64_t number = 1; number <= 30; ++number) {
+      const std::string host = "9." + std::to_string(number % 12) + ".1." + std::to_string(number);
+      networks[test_id(number)] = network_of(host);
+      (void)stage.node.on_session_up(kStart, test_id(number), host);
+      records.push_back(record_of(number));
+    }
+    (void)stage.node.on_message(kStart, test_id(1), facts_of(std::move(records)));
+    (void)stage.node.on_tick(kStart + milliseconds(300));
+
+    std::set<std::optional<Network>> seen;
+    for (const auto& id : stage.node.neighbours()) seen.insert(networks.at(id));
+    CHECK(seen.size() >= 4);
+    const auto guests = stage.node.guests();
+    CHECK(guests.size() == 12 - seen.size());
+    for (const auto& id : guests) CHECK(seen.insert(networks.at(id)).second);
+  }
+
+  TEST_CASE("members that share a secret have neighbours by name alone, and no guests") {
+    Stage stage;
+    std::vector<MemberRecord> records;
+    for (std::uint64_t number = 1; number <= 30; ++number) {
+      (void)stage.node.on_session_up(kStart, test_id(number), "9.1.1.1");
+      records.push_back(record_of(number));
+    }
+    (void)stage.node.on_message(kStart, test_id(1), facts_of(std::move(records)));
+    (void)stage.node.on_tick(kStart + milliseconds(300));
+
+    std::vector<NodeId> all{test_id(0)};
+    for (std::uint64_t number = 1; number <= 30; ++number) all.push_back(test_id(number));
+    CHECK(stage.node.neighbours() == neighbours(all, test_id(0), SwarmId{}));
+    CHECK(stage.node.guests().empty());
+  }
 }

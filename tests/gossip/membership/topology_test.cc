@@ -167,4 +167,76 @@ TEST_SUITE("gossip/topology") {
     CHECK(std::ranges::count(witnesses, ids[3]) == 0);
     CHECK(std::ranges::count(witnesses, ids[5]) == 0);
   }
+  TEST_CASE("among strangers of different networks the neighbours are those of the plain rule") {
+    const auto ids = some_ids(200, 3);
+    Topology topology(SwarmId{}, {});
+    std::map<NodeId, Network> networks;
+    for (const auto& id : ids) {
+      topology.add(id);
+      networks[id] = Network{networks.size()};
+    }
+    for (const auto& id : ids) {
+      const auto plain = topology.neighbours_of(id);
+      const auto found = topology.neighbours_among_strangers(
+          id, [](const NodeId&) { return true; },
+          [&](const NodeId& other) { return Reach{true, networks.at(other)}; });
+      // Who is next on two cycles takes one place only, so one more may come.
+      CHECK(std::ranges::includes(found, plain));
+      CHECK(found.size() <= 6);
+    }
+  }
+
+  TEST_CASE("where all are of one network it counts for nothing") {
+    const auto ids = some_ids(100, 4);
+    Topology topology(SwarmId{}, {});
+    for (const auto& id : ids) topology.add(id);
+    for (const auto& id : ids)
+      CHECK(topology.neighbours_among_strangers(
+                id, [](const NodeId&) { return true; },
+                [](const NodeId&) { return Reach{true, Network{7}}; }) ==
+            topology.neighbours_of(id));
+  }
+
+  TEST_CASE("hundreds of members of four networks leave two places to others") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      CAPTURE(seed);
+      const auto ids = some_ids(420, 50 + seed);
+      Topology topology(SwarmId{}, {});
+      std::map<NodeId, Network> networks;
+      for (const auto& id : ids) {
+        topology.add(id);
+        const auto number = networks.size();
+        networks[id] = Network{number < 20 ? 100 + number : number % 4};
+      }
+      for (std::size_t honest = 0; honest < 20; ++honest) {
+        const auto found = topology.neighbours_among_strangers(
+            ids[honest], [](const NodeId&) { return true; },
+            [&](const NodeId& other) { return Reach{true, networks.at(other)}; });
+        CHECK(std::ranges::count_if(
+                  found, [&](const NodeId& id) { return networks.at(id) >= Network{100}; }) >= 2);
+        CHECK(found.size() <= 8);
+      }
+    }
+  }
+
+  TEST_CASE("who was never reached comes along and takes nobody's place") {
+    const auto ids = some_ids(420, 99);
+    Topology topology(SwarmId{}, {});
+    std::map<NodeId, Network> networks;
+    for (const auto& id : ids) {
+      topology.add(id);
+      networks[id] = Network{networks.size()};
+    }
+    // Twenty were reached; the others say that they are in networks of their own.
+    const std::set<NodeId> reached(ids.begin(), ids.begin() + 20);
+    for (const auto& id : reached) {
+      const auto found = topology.neighbours_among_strangers(
+          id, [](const NodeId&) { return true; },
+          [&](const NodeId& other) { return Reach{reached.contains(other), networks.at(other)}; });
+      const auto known = static_cast<std::size_t>(std::ranges::count_if(
+          found, [&](const NodeId& other) { return reached.contains(other); }));
+      CHECK(known >= 6);
+      CHECK(found.size() - known <= 6);
+    }
+  }
 }
