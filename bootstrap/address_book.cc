@@ -1,5 +1,7 @@
 #include "bootstrap/address_book.h"
 
+#include "gossip/membership/network.h"
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -72,21 +74,29 @@ void AddressBook::on_worked(const NodeId& id, const transport::Endpoint& endpoin
   if (endpoint.host.find_first_of("\"\\") != std::string::npos) return;
   forget(endpoint);
   peers_.insert(peers_.begin(), KnownPeer{id, endpoint});
+  const auto network = gossip::network_of(endpoint.host);
   std::size_t of_this_peer = 0;
-  std::erase_if(
-      peers_, [&](const KnownPeer& peer) { return peer.id == id && ++of_this_peer > kMaxPerPeer; });
+  std::size_t of_this_network = 0;
+  std::erase_if(peers_, [&](const KnownPeer& peer) {
+    const bool near = network && gossip::network_of(peer.endpoint.host) == network;
+    return (peer.id == id && ++of_this_peer > kMaxPerPeer) ||
+           (near && ++of_this_network > kMaxPerNetwork);
+  });
   if (peers_.size() > kMaxPeers) peers_.resize(kMaxPeers);
 }
 
 bool AddressBook::on_told(const NodeId& id, const transport::Endpoint& endpoint) {
   if (endpoint.host.find_first_of("\"\\") != std::string::npos || peers_.size() >= kMaxPeers)
     return false;
+  const auto network = gossip::network_of(endpoint.host);
   std::size_t of_this_peer = 0;
+  std::size_t of_this_network = 0;
   for (const KnownPeer& peer : peers_) {
     if (peer.endpoint == endpoint) return false;
     if (peer.id == id) ++of_this_peer;
+    if (network && gossip::network_of(peer.endpoint.host) == network) ++of_this_network;
   }
-  if (of_this_peer >= kMaxPerPeer) return false;
+  if (of_this_peer >= kMaxPerPeer || of_this_network >= kMaxPerNetwork) return false;
   peers_.push_back({id, endpoint});
   return true;
 }

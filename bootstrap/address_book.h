@@ -24,12 +24,13 @@ struct KnownPeer {
 // The most recently useful peers, newest first, then what alive members said of themselves.
 //
 // A value owned by the node; the node reads and writes the file (DIR/peers.json). Holds what this
-// node experienced. At most kMaxPeers entries, one for each endpoint and at most kMaxPerPeer for
-// each identity, so that one member cannot push the others out.
+// node experienced. At most kMaxPeers entries, one for each endpoint, at most kMaxPerPeer for each
+// identity and kMaxPerNetwork for each network, so that nobody can push the others out.
 class AddressBook {
  public:
   static constexpr std::size_t kMaxPeers = 128;
   static constexpr std::size_t kMaxPerPeer = 4;
+  static constexpr std::size_t kMaxPerNetwork = 16;
   static constexpr std::size_t kMaxText = std::size_t{64} << 10;
 
   // A session with `id` came up at `endpoint`, which this node dialled.

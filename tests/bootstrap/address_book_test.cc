@@ -68,6 +68,19 @@ TEST_SUITE("bootstrap/address_book") {
     CHECK(AddressBook::parse(book.to_text()).has_value());
   }
 
+  TEST_CASE("one network cannot push the others out") {
+    AddressBook book;
+    const transport::Endpoint honest{"5.1.1.1", 7700};
+    book.on_worked(id_of(1000), honest);
+    for (std::uint64_t i = 0; i < 250; ++i) {
+      book.on_worked(id_of(i), {"9.1.0." + std::to_string(i), 7700});
+      (void)book.on_told(id_of(i), {"9.1.1." + std::to_string(i), 7700});
+    }
+    CHECK(book.peers().size() == AddressBook::kMaxPerNetwork + 1);
+    CHECK(book.peers().front().endpoint.host == "9.1.0.249");
+    CHECK(book.peers().back().endpoint == honest);
+  }
+
   TEST_CASE("a damaged file is refused, naming where it stops making sense") {
     AddressBook book;
     book.on_worked(id_of(1), endpoint_of(1));
