@@ -13,6 +13,8 @@
 #include <kj/exception.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -20,22 +22,19 @@
 
 namespace starling::transport {
 
-// Writes a struct: `fill` gets the root builder.
+// Writes a struct in canonical form, one segment without trailing zeros: `fill` gets the root
+// builder.
 template <class Schema, class Fill>
 [[nodiscard]] Bytes write_capnp(Fill&& fill) {
   ::capnp::MallocMessageBuilder builder;
   fill(builder.initRoot<Schema>());
-  auto words = ::capnp::messageToFlatArray(builder);
-  if (builder.getSegmentsForOutput().size() > 1) {
-    // Receivers take one segment only; a struct above 8 KiB is copied into one of its size.
-    const auto root = builder.getRoot<Schema>().asReader();
-    ::capnp::MallocMessageBuilder whole(static_cast<unsigned>(root.totalSize().wordCount + 1));
-    whole.setRoot(root);
-    words = ::capnp::messageToFlatArray(whole);
-  }
+  const auto words = ::capnp::canonicalize(builder.getRoot<Schema>().asReader());
   const auto raw = words.asBytes();
-  Bytes bytes(raw.size());
-  std::memcpy(bytes.data(), raw.begin(), raw.size());
+  // Before the segment: how many there are, less one, and its words.
+  const std::array<std::uint32_t, 2> table{0, static_cast<std::uint32_t>(words.size())};
+  Bytes bytes(sizeof(table) + raw.size());
+  std::memcpy(bytes.data(), table.data(), sizeof(table));
+  std::memcpy(bytes.data() + sizeof(table), raw.begin(), raw.size());
   return bytes;
 }
 
