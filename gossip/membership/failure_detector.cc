@@ -86,8 +86,10 @@ void HeartbeatWatch::on_answer(TimePoint now, std::uint64_t seq) {
   // Sessions keep order: whatever was sent before has been answered or never will be.
   outstanding_.erase(outstanding_.begin(), found + 1);
   last_heard_ = now;
-  quiet_until_ = now + options_.heartbeat_interval + options_.others_turn;
+  quiet_until_ = now + options_.idle_interval + options_.others_turn;
 }
+
+void HeartbeatWatch::on_asked(TimePoint now) { quiet_until_ = now + options_.idle_interval; }
 
 void HeartbeatWatch::on_heard(TimePoint now) {
   last_heard_ = now;

@@ -16,9 +16,13 @@
 namespace starling::gossip {
 
 struct DetectorOptions {
-  // How long a session may be quiet before a heartbeat asks, and the least between two. Raising it
-  // delays every detection by as much; a heartbeat and its answer are about 60 bytes each.
+  // How long a session in use may be quiet before a heartbeat asks, and the least between two.
+  // Raising it delays every detection by as much.
   Duration heartbeat_interval = std::chrono::milliseconds(500);
+  // The same where nothing but heartbeats went over a session since: its peers notice a silence at
+  // moments that are spread over this time, and whoever is alone with it waits longer. A heartbeat,
+  // its answer and the acknowledgement of TCP are 320 bytes on the line.
+  Duration idle_interval = std::chrono::milliseconds(1000);
   // Whoever was answered waits this much longer: the next heartbeat is the other side's. Without
   // it both would ask at once, for ever.
   Duration others_turn = std::chrono::milliseconds(100);
@@ -103,7 +107,8 @@ class LocalHealth {
 // | answering | send          | learn          | -> silent             | restart deadlines |
 // | silent    | send          | -> answering   | stays                 | -> answering      |
 //
-// Whatever the peer says puts the next heartbeat off: it answers the question already.
+// Whatever the peer says puts the next heartbeat off: it answers the question already. For longer
+// where it says no more than that it is there.
 class HeartbeatWatch {
  public:
   HeartbeatWatch(TimePoint now, const DetectorOptions& options);
@@ -112,6 +117,8 @@ class HeartbeatWatch {
   [[nodiscard]] std::optional<std::uint64_t> take_due(TimePoint now);
   // The number of a heartbeat that goes out now, due or not.
   [[nodiscard]] std::uint64_t send_now(TimePoint now);
+  // A heartbeat of the peer came: after on_heard().
+  void on_asked(TimePoint now);
   // Learns from an answer; unknown numbers (a liar's, or answered already) change nothing.
   void on_answer(TimePoint now, std::uint64_t seq);
   // Anything that arrived proves that the other side runs.

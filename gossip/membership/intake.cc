@@ -67,11 +67,24 @@ void Membership::greet_accused(const NodeId& peer, MembershipEffects& effects) {
   effects.send.push_back({peer, std::move(facts)});
 }
 
-void Membership::take(TimePoint, const NodeId& from, const Heartbeat& heartbeat,
+void Membership::take(TimePoint now, const NodeId& from, const Heartbeat& heartbeat,
                       MembershipEffects& effects) {
   Session& session = sessions_.at(from);
+  session.watch.on_asked(now);
   session.unneeded_there = heartbeat.unneeded;
   effects.send.push_back({from, HeartbeatAck{heartbeat.seq, session.unneeded}});
+  if (heartbeat.view != 0) compare_view(now, from, heartbeat.view, effects);
+}
+
+void Membership::compare_view(TimePoint now, const NodeId& with, std::uint64_t view,
+                              MembershipEffects& effects) {
+  auto& last = sessions_.at(with).last_view;
+  if (last && now - *last < kDigestGap) return;
+  last = now;
+  Digest mine = table_.digest(self_);
+  if (hash_of(mine) == view) return;
+  mine.wants_reply = true;
+  effects.send.push_back({with, mine});
 }
 
 void Membership::take(TimePoint now, const NodeId& from, const HeartbeatAck& ack,
@@ -368,6 +381,7 @@ void Membership::take_accusation(TimePoint now, const Origin& origin, const Accu
   if (!asked || self_.state == RecordState::alive) spreader_.push(accusation, origin.peer);
   reassess(now, accusation.subject, {Cause::accused, accusation.accuser, accusation.evidence},
            effects);
+  corroborate(now, accusation.subject);
   consider_witnessing(now, accusation.subject, effects);
 }
 

@@ -155,6 +155,12 @@ void BucketHash::add(const MemberRecord& record, MemberState state) {
       .add(std::uint64_t{departed(state) ? 1U : 0U});
 }
 
+std::uint64_t hash_of(const Digest& digest) {
+  Hasher hasher;
+  for (const std::uint64_t bucket : digest.buckets) hasher.add(bucket);
+  return first_u64(hasher.finish());
+}
+
 Digest MemberTable::digest(const MemberRecord& self) const {
   std::array<BucketHash, kBuckets> buckets;
   bool self_added = false;

@@ -71,6 +71,9 @@ class BucketHash {
   Hasher hasher_;
 };
 
+// The whole digest in one number: equal where no bucket differs.
+[[nodiscard]] std::uint64_t hash_of(const Digest& digest);
+
 // Everything but this node itself.
 //
 // A value owned by Membership, on the io thread; holds what subjects and accusers signed and the

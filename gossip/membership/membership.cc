@@ -181,6 +181,7 @@ MembershipEffects Membership::on_session_up(TimePoint now, const NodeId& peer,
                                            .requests = requests,
                                            .network = network_of(host),
                                            .last_digest = {},
+                                           .last_view = {},
                                            .used = now});
   spreader_.on_session_up(peer);
   dials_.on_up(peer);
@@ -282,7 +283,7 @@ void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
   send(spreader_.take_overdue(now), effects);
   for (const auto& id : std::exchange(awaiting_belief_, {}))
     reassess(now, id, {Cause::quorum, self_.id, std::nullopt}, effects);
-  if (now >= next_digest_) compare_digests(now, effects);
+  if (now >= next_digest_) compare_views(now, effects);
   refresh_neighbours(now, effects);
   refresh_wanted(now, effects);
   close_unneeded(now, effects);
@@ -290,7 +291,7 @@ void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
   notice_isolation(now, effects);
 }
 
-void Membership::compare_digests(TimePoint now, MembershipEffects& effects) {
+void Membership::compare_views(TimePoint now, MembershipEffects& effects) {
   // A tenth of jitter keeps nodes that started together from comparing together.
   next_digest_ = now + options_.digest_interval +
                  Duration(static_cast<std::int64_t>(rng_.below(
@@ -304,12 +305,12 @@ void Membership::compare_digests(TimePoint now, MembershipEffects& effects) {
       for (const auto& held : member.accusations) spreader_.push(held.accusation, self_.id);
   }
   auto partners = sessions();
-  Digest digest = table_.digest(self_);
-  digest.wants_reply = true;
+  const std::uint64_t view = hash_of(table_.digest(self_));
   for (int turns = 0; turns < 2 && !partners.empty(); ++turns) {
-    const auto pick = static_cast<std::ptrdiff_t>(rng_.below(partners.size()));
-    effects.send.push_back({partners[static_cast<std::size_t>(pick)], digest});
-    partners.erase(partners.begin() + pick);
+    const auto pick = partners.begin() + static_cast<std::ptrdiff_t>(rng_.below(partners.size()));
+    Session& session = sessions_.at(*pick);
+    effects.send.push_back({*pick, Heartbeat{session.watch.send_now(now), session.unneeded, view}});
+    partners.erase(pick);
   }
 }
 

@@ -51,8 +51,8 @@ struct MembershipOptions {
   SpreadOptions spread;
   DialPlanOptions dial;
   TableOptions table;
-  // Digests are compared with two members this often. Raising it delays the repair of what a push
-  // missed; lowering it costs 2 KiB a time.
+  // Views are compared with two members this often. Raising it delays the repair of what a push
+  // missed; lowering it costs a heartbeat a time, and 4 KiB where they differ.
   Duration digest_interval = std::chrono::seconds(30);
   // A session without use for this long (no neighbour on either side, nothing but membership went
   // over it) is closed, once both sides say so. Lowering it saves the heartbeats of a session that
@@ -185,6 +185,7 @@ struct MemberView {
 // | the first word of anybody | what it said of others since the last one is void                |
 // | session ends without bye  | dial again at once: refused -> `dead` signed; else -> `suspect`  |
 // | heartbeat unanswered      | three others probe; no success -> `suspect`, later `dead` signed |
+// | the same, also accused    | `suspect` at once: another one has asked already                 |
 // | dead, here or in the view | a silent session is closed, and the member dialled like any other |
 // | no use of a session       | said with heartbeats; closed once both sides say it              |
 // | undialable m is silent    | if its neighbour, and without session: three others probe        |
@@ -273,6 +274,7 @@ class Membership {
     Allowance requests;                    // BucketRequests of the peer
     std::optional<Network> network;        // of the other end
     std::optional<TimePoint> last_digest;  // when it sent one
+    std::optional<TimePoint> last_view;    // when its view was last compared with ours
     TimePoint doubt_after{};               // others reached it: no case before then
     TimePoint used{};                      // the last time that this node had a use for it
     bool unneeded = false;                 // not for long now
@@ -319,7 +321,7 @@ class Membership {
   void refute(TimePoint now, Incarnation at_least, MembershipEffects& effects);
   void tick_sessions(TimePoint now, MembershipEffects& effects);
   void keep_house(TimePoint now, MembershipEffects& effects);
-  void compare_digests(TimePoint now, MembershipEffects& effects);
+  void compare_views(TimePoint now, MembershipEffects& effects);
   void forget(TimePoint now, const NodeId& id, Cause cause, MembershipEffects& effects);
   void notice_isolation(TimePoint now, MembershipEffects& effects);
   void flush(FactSpreader::Urgency urgency, MembershipEffects& effects);
@@ -344,6 +346,8 @@ class Membership {
   void open_case(TimePoint now, const NodeId& subject, Evidence evidence,
                  MembershipEffects& effects);
   void close_case(const NodeId& subject);
+  [[nodiscard]] bool accused_by_another(TimePoint now, const MemberEntry& member) const;
+  void corroborate(TimePoint now, const NodeId& subject);
   void hear_again(TimePoint now, MembershipEffects& effects);
   void give_up_session(const NodeId& subject, MembershipEffects& effects);
   void ask_others(const NodeId& subject, std::uint64_t nonce, MembershipEffects& effects);
@@ -366,7 +370,9 @@ class Membership {
   // intake.cc: messages
   [[nodiscard]] bool note_life(TimePoint now, const NodeId& from, MembershipEffects& effects);
   void greet_accused(const NodeId& peer, MembershipEffects& effects);
-  void take(TimePoint, const NodeId& from, const Heartbeat&, MembershipEffects& effects);
+  void take(TimePoint now, const NodeId& from, const Heartbeat&, MembershipEffects& effects);
+  void compare_view(TimePoint now, const NodeId& with, std::uint64_t view,
+                    MembershipEffects& effects);
   void take(TimePoint now, const NodeId& from, const HeartbeatAck&, MembershipEffects&);
   void take(TimePoint now, const NodeId& from, const ProbeRequest&, MembershipEffects& effects);
   void take(TimePoint now, const NodeId&, const ProbeReply&, MembershipEffects&);

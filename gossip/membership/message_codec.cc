@@ -44,6 +44,7 @@ transport::Message write(const Heartbeat& m) {
   return pack(MembershipType::heartbeat, write_capnp<wire::Heartbeat>([&](auto out) {
                 out.setSeq(m.seq);
                 out.setUnneeded(m.unneeded);
+                out.setView(m.view);
               }));
 }
 
@@ -210,7 +211,7 @@ Result<MembershipMessage> decode_membership(const transport::Message& message) {
   switch (static_cast<MembershipType>(message.type)) {
     case MembershipType::heartbeat:
       return read.template operator()<wire::Heartbeat>([](auto in) -> Result<MembershipMessage> {
-        return Heartbeat{in.getSeq(), in.getUnneeded()};
+        return Heartbeat{in.getSeq(), in.getUnneeded(), in.getView()};
       });
     case MembershipType::heartbeat_ack:
       return read.template operator()<wire::HeartbeatAck>([](auto in) -> Result<MembershipMessage> {

@@ -10,7 +10,8 @@ $Cxx.namespace("starling::gossip::membership_wire");
 # (and what it holds against the other, so that the other can refute), then a Digest. Whoever finds
 # buckets that differ asks for them with a BucketRequest; the answer is Facts that name the
 # request's nonce. An answer that does not fit ends with moreAfter, and the asker asks again from
-# there: nobody sends a whole view unasked. Digests are repeated every 30 seconds.
+# there: nobody sends a whole view unasked. Every 30 seconds a Heartbeat carries one hash of the
+# sender's digest; whoever has another one answers with its Digest and wants the sender's.
 #
 # News travels as Facts without nonce. An author pushes its statement to every session; others push
 # what is urgent (accusations, refutations) or comes from the author itself, once, and announce the
@@ -18,8 +19,8 @@ $Cxx.namespace("starling::gossip::membership_wire");
 # the next; the answer may be a newer one. What is lost on the way, the digests repair. A receiver
 # bounds what a peer may announce and ask for; names prove nothing.
 #
-# A heartbeat asks a peer of whom nothing was heard for 500 ms; the answer repeats the number. As both
-# hear each other by it, they ask in turn. Each says with it whether it needs the session: once
+# A heartbeat asks a peer of whom nothing was heard for 500 ms, or for a second if that was a heartbeat
+# or an answer; the answer repeats the number. As both hear each other by it, they ask in turn. Each says with it whether it needs the session: once
 # neither does, either ends it with a goodbye. ProbeRequest asks a third
 # member to reach somebody; the answer comes within half a second, or a silence that says as much.
 #
@@ -38,6 +39,7 @@ $Cxx.namespace("starling::gossip::membership_wire");
 struct Heartbeat {
   seq @0 :UInt64;
   unneeded @1 :Bool;          # the sender could do without this session
+  view @2 :UInt64;            # one hash over the buckets of the sender's digest; 0: not said
 }
 
 struct HeartbeatAck {

@@ -24,10 +24,11 @@ inline constexpr std::size_t kMaxFactsBytes = kMaxMembershipBody - 1024;
   return std::to_integer<std::size_t>(id.bytes[0]);
 }
 
-// "Are you there?", on every session on which nothing was heard for 500 ms.
+// "Are you there?", on every session on which nothing was heard for half a second or a second.
 struct Heartbeat {
   std::uint64_t seq = 0;
-  bool unneeded = false;  // the sender could do without this session
+  bool unneeded = false;   // the sender could do without this session
+  std::uint64_t view = 0;  // hash_of() the sender's digest, where views are compared; 0: not now
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 

@@ -41,7 +41,9 @@ void Membership::open_case(TimePoint now, const NodeId& subject, Evidence eviden
               .nonce = rng_() | 1U};
   Duration window = options_.detector.min_indirect;
   if (session != sessions_.end()) {
-    window = std::max(window, 2 * session->second.watch.round_trip());
+    window = accused_by_another(now, *member)
+                 ? Duration{0}
+                 : std::max(window, 2 * session->second.watch.round_trip());
   } else {
     window = std::max(window, kDialWindow);
     const bool untried = evidence == Evidence::session_lost || evidence == Evidence::no_answer ||
@@ -51,10 +53,26 @@ void Membership::open_case(TimePoint now, const NodeId& subject, Evidence eviden
   }
   opened.deadline = now + health_.stretch(window);
   cases_.emplace(subject, opened);
-  ask_others(subject, opened.nonce, effects);
+  if (opened.deadline > now) ask_others(subject, opened.nonce, effects);
 }
 
 void Membership::close_case(const NodeId& subject) { cases_.erase(subject); }
+
+bool Membership::accused_by_another(TimePoint now, const MemberEntry& member) const {
+  return std::ranges::any_of(member.accusations, [&](const HeldAccusation& held) {
+    const NodeId& accuser = held.accusation.accuser;
+    return accuser != self_.id && believed(now, accuser);
+  });
+}
+
+// Where a session is silent, others are asked whether they reach its peer. One that says that it
+// does not has answered.
+void Membership::corroborate(TimePoint now, const NodeId& subject) {
+  const auto at = cases_.find(subject);
+  const auto* member = table_.find(subject);
+  if (at == cases_.end() || at->second.stage != Case::Stage::asking || member == nullptr) return;
+  if (sessions_.contains(subject) && accused_by_another(now, *member)) at->second.deadline = now;
+}
 
 // What this node said of others since it heard anybody at all says more about itself. Only a
 // machine that refused a connection is a witness of its own.

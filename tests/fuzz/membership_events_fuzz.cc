@@ -122,7 +122,7 @@ class Bench {
   MembershipMessage message() {
     switch (byte() % 12) {
       case 0:
-        return Heartbeat{byte()};
+        return Heartbeat{.seq = byte(), .view = byte() % 2U};
       case 1:
         return HeartbeatAck{byte()};
       case 2:

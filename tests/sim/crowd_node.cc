@@ -169,11 +169,17 @@ NodeEffects Relay::on_message(TimePoint now, const NodeId& from, const Membershi
   const auto session = std::ranges::find(sessions_, from, &Session::peer);
   if (session != sessions_.end()) {
     session->watch.on_heard(now);
+    if (std::holds_alternative<Heartbeat>(message)) session->watch.on_asked(now);
     if (const auto* ack = std::get_if<HeartbeatAck>(&message))
       session->watch.on_answer(now, ack->seq);
   }
   if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
     effects.send.push_back({from, HeartbeatAck{heartbeat->seq}});
+    if (heartbeat->view != 0 && heartbeat->view != hash_of(digest())) {
+      Digest mine = digest();
+      mine.wants_reply = true;
+      effects.send.push_back({from, mine});
+    }
   } else if (const auto* probe = std::get_if<ProbeRequest>(&message)) {
     effects.send.push_back({from, ProbeReply{probe->nonce, probe->subject}});
   } else if (const auto* facts = std::get_if<Facts>(&message)) {
@@ -298,14 +304,13 @@ void Relay::keep_house(TimePoint now, NodeEffects& effects) {
   next_digest_ = now + options_.digest_interval +
                  Duration(static_cast<std::int64_t>(rng_.below(
                      static_cast<std::uint64_t>(options_.digest_interval.count()) / 10 + 1)));
-  Digest mine = digest();
-  mine.wants_reply = true;
-  std::vector<NodeId> partners;
-  for (const auto& session : sessions_) partners.push_back(session.peer);
+  const std::uint64_t view = hash_of(digest());
+  std::vector<Session*> partners;
+  for (auto& session : sessions_) partners.push_back(&session);
   for (int turns = 0; turns < 2 && !partners.empty(); ++turns) {
-    const auto pick = static_cast<std::ptrdiff_t>(rng_.below(partners.size()));
-    effects.send.push_back({partners[static_cast<std::size_t>(pick)], mine});
-    partners.erase(partners.begin() + pick);
+    const auto pick = partners.begin() + static_cast<std::ptrdiff_t>(rng_.below(partners.size()));
+    effects.send.push_back({(*pick)->peer, Heartbeat{(*pick)->watch.send_now(now), false, view}});
+    partners.erase(pick);
   }
 }
 

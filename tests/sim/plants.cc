@@ -19,7 +19,7 @@ constexpr auto kPlants = std::to_array<Plant>({
     {"membership.old_incarnation_accepted", "an older record replaces a newer one", 7},
     {"membership.other_rooms_are_no_life", "only messages of membership show that a peer lives",
      748},
-    {"membership.session_outvoted", "accusers beat a live direct session", 105},
+    {"membership.session_outvoted", "accusers beat a live direct session", 868},
     {"membership.suspicion_told_once", "a suspicion that its subject never heard of stays", 440},
     {"progress.rates_without_limit", "a counter is extrapolated far beyond its rate", 2},
     {"edge.answer_not_replayed", "an answer that a cut swallowed is not sent again", 2},

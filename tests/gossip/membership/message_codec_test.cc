@@ -44,6 +44,7 @@ std::vector<MembershipMessage> examples() {
   request.buckets[0] = request.buckets[255] = request.buckets[100] = true;
   request.after = test_id(3);
   return {Heartbeat{5},
+          Heartbeat{6, true, ~std::uint64_t{0}},
           HeartbeatAck{~std::uint64_t{0}},
           ProbeRequest{9, test_id(2)},
           ProbeReply{9, test_id(2), ProbeVerdict::unreachable},

@@ -300,6 +300,67 @@ TEST_SUITE("gossip/membership_rules") {
     CHECK(newcomer.members(now).size() == 901);
   }
 
+  TEST_CASE("views are compared by one hash, and only those that differ are sent") {
+    Stage here;
+    Stage there;
+    const NodeId peer = test_id(1);
+    (void)here.node.on_session_up(kStart, peer);
+    (void)here.node.on_message(kStart, peer, facts_of({record_of(1), record_of(2)}));
+    Heartbeat said;
+    for (TimePoint now = kStart; said.view == 0 && now < kStart + 40s; now += 250ms) {
+      (void)here.node.on_message(now, peer, HeartbeatAck{1});
+      for (const auto& outgoing : here.node.on_tick(now).send)
+        if (const auto* heartbeat = std::get_if<Heartbeat>(&outgoing.message))
+          if (heartbeat->view != 0) said = *heartbeat;
+    }
+    REQUIRE(said.view != 0);
+
+    (void)there.node.on_session_up(kStart, peer);
+    (void)there.node.on_message(kStart, peer, facts_of({record_of(1)}));
+    const auto differs = there.node.on_message(kStart + 1s, peer, said);
+    CHECK(count_sent<Digest>(differs) == 1);
+    CHECK(count_sent<HeartbeatAck>(differs) == 1);
+    // Its hash takes a walk over all members: not for everybody who asks all the time.
+    CHECK(count_sent<Digest>(there.node.on_message(kStart + 1100ms, peer, said)) == 0);
+    (void)there.node.on_message(kStart + 1s, peer, facts_of({record_of(2)}));
+    CHECK(count_sent<Digest>(there.node.on_message(kStart + 2s, peer, said)) == 0);
+    // An older build says nothing of its view.
+    CHECK(count_sent<Digest>(there.node.on_message(kStart + 3s, peer, Heartbeat{9})) == 0);
+  }
+
+  TEST_CASE("a silent session and an accuser are a suspicion, without asking others first") {
+    for (const bool accused : {false, true}) {
+      CAPTURE(accused);
+      Stage stage;
+      meet_four(stage);
+      TimePoint now = kStart + 300ms;
+      const auto wait_for = [&](auto found) {
+        for (const TimePoint end = now + 5s; now < end; now += 10ms) {
+          for (const std::uint64_t peer : {2U, 4U})
+            (void)stage.node.on_message(now, test_id(peer), Heartbeat{1});
+          if (found(stage.node.on_tick(now))) return;
+        }
+      };
+      wait_for([](const auto& effects) { return count_sent<ProbeRequest>(effects) > 0; });
+      const TimePoint asked = now;
+      CHECK(stage.node.state_of(test_id(1)) == MemberState::alive);
+      if (accused)
+        (void)stage.node.on_message(now, test_id(2),
+                                    facts_of({}, {accusation_of(1, 3, AccusationKind::suspect)}));
+      bool own = false;
+      wait_for([&](const auto& effects) {
+        for (const auto& [to, facts] : facts_by_peer(effects))
+          own = own || std::ranges::any_of(facts.accusations, [](const Accusation& accusation) {
+                  return accusation.accuser == test_id(0);
+                });
+        return own;
+      });
+      REQUIRE(own);
+      CHECK((now - asked < 100ms) == accused);
+      CHECK((now - asked >= 490ms) == !accused);
+    }
+  }
+
   TEST_CASE("a refused dial after a lost session is a verdict at once") {
     Stage stage;
     (void)stage.node.on_session_up(kStart, test_id(1));
