@@ -60,11 +60,16 @@ const Plant* find_plant(std::string_view name) {
 Catch hunt(const Plant& plant, std::span<const std::uint64_t> seeds, std::ostream* trace) {
   Catch caught;
   for (const auto seed : seeds) {
-    const fault::Planted bug(plant.name);
-    World world(draw_plan(seed, {}), trace);
-    const Outcome outcome = world.run();
-    caught.reached += bug.reached();
+    Outcome outcome;
+    {
+      const fault::Planted bug(plant.name);
+      World world(draw_plan(seed, {}), trace);
+      outcome = world.run();
+      caught.reached += bug.reached();
+    }
     if (outcome.violations.empty()) continue;
+    // What goes wrong without the bug as well is no catch.
+    if (!World(draw_plan(seed, {}), nullptr).run().violations.empty()) continue;
     const auto& first = outcome.violations.front();
     caught.seed = seed;
     caught.checker = first.checker;
