@@ -117,6 +117,12 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
                                 {"precision", training::name_of(bridge_->device().precision)},
                                 {"why", precision->why},
                                 {"threads", bridge_->device().threads}});
+  if (training::cpu_hides_tiles()) {
+    log_.warn("training.tiles_hidden",
+              {{"what", "this machine announces AMX and hides its tiles"},
+               {"done", "LibTorch is kept to AVX-512 (ONEDNN_MAX_CPU_ISA)"},
+               {"remedy", "a hypervisor that passes CPUID leaf 0x1D on makes bf16 faster"}});
+  }
   if (build_.stop_requested() || exit_ || figures_.phase == Phase::leaving) co_return;
   const TimePoint now = clock_.now();
   figures_.batch = static_cast<std::uint32_t>(batch_of(config_, settings_.model));

@@ -14,7 +14,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <string>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 namespace starling::training {
 namespace {
@@ -67,7 +72,30 @@ Result<void> check_capability(int index) {
 Result<void> check_capability(int /*index*/) { return {}; }
 #endif
 
+// Before main(), because the environment is not to be written once there are threads.
+[[gnu::constructor]] void limit_onednn() {
+  if (cpu_hides_tiles()) (void)::setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", /*overwrite=*/0);
+}
+
 }  // namespace
+
+bool cpu_hides_tiles() {
+#if defined(__x86_64__)
+  // Intel, Software Developer's Manual, volume 2A, CPUID: leaf 7 announces AMX-TILE, leaf 1DH has
+  // the highest palette of tile sizes, which is at least 1.
+  constexpr unsigned kFeatures = 7;
+  constexpr unsigned kTiles = 0x1D;
+  constexpr unsigned kAmxTile = 1U << 24U;
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  if (::__get_cpuid_count(kFeatures, 0, &a, &b, &c, &d) == 0 || (d & kAmxTile) == 0) return false;
+  return ::__get_cpuid_count(kTiles, 0, &a, &b, &c, &d) == 0 || a == 0;
+#else
+  return false;
+#endif
+}
 
 bool cpu_has_bf16() {
 #if defined(__x86_64__)

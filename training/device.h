@@ -55,6 +55,14 @@ struct ResolvedDevice {
 // Whether this CPU computes with bf16 at all: without, nothing needs to be measured.
 [[nodiscard]] bool cpu_has_bf16();
 
+// Whether this CPU announces matrix tiles (AMX) and tells nothing of their sizes, as under some
+// hypervisors: CPUID has the flag, and zeros in the leaf that describes them.
+//
+// oneDNN, which computes LibTorch's bf16, believes the flag; the process would then end by SIGILL
+// or convolutions fail. So before main() it is limited to AVX-512 where that is so:
+// ONEDNN_MAX_CPU_ISA is set, unless the environment has it.
+[[nodiscard]] bool cpu_hides_tiles();
+
 // What a sample costs on this CPU in each precision: processor time, which other programs on the
 // same cores hardly change, in seconds.
 struct PrecisionCost {

@@ -41,6 +41,7 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions&) { return ResolvedDev
 Result<void> suit_loader(LoaderOptions&, const DeviceOptions&) { return {}; }
 
 bool cpu_has_bf16() { return false; }
+bool cpu_hides_tiles() { return false; }
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): the signature is training/device.h's.
 Result<PrecisionCost> measure_precisions(const ModelSpec&, std::size_t, int, std::stop_token) {

@@ -3,6 +3,9 @@
 #include "training/data/loader.h"
 
 #include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
 
 using namespace starling;
 using namespace starling::training;
@@ -34,5 +37,17 @@ TEST_SUITE("training/device") {
 
     CHECK(loader.form == BatchForm::floats);
     CHECK(suit_loader(loader, {.device = "cuda:99"}).error().code == Errc::unsupported);
+  }
+
+  TEST_CASE("bf16 works in a machine that announces matrix tiles and hides their sizes") {
+    if (!cpu_has_bf16()) return;
+    // Where it is so, this ended the process or threw "could not create a primitive".
+    const at::Tensor x = at::ones({2, 64, 8, 8}, at::kBFloat16);
+    for (const std::int64_t kernel : {1, 3}) {
+      const at::Tensor w = at::ones({64, 64, kernel, kernel}, at::kBFloat16);
+      const at::Tensor y = at::conv2d(x, w, {}, 1, kernel / 2);
+      CHECK(y[0][0][4][4].item<float>() == static_cast<float>(64 * kernel * kernel));
+    }
+    if (cpu_hides_tiles()) CHECK(std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr);
   }
 }
