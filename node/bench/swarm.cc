@@ -37,16 +37,6 @@ struct SwarmBench {
   bool finish = false;
 };
 
-Result<std::string> word_of(const Arguments& arguments, std::string_view flag,
-                            std::span<const std::string_view> words) {
-  const auto given = arguments.given.find(flag);
-  if (given == arguments.given.end()) return std::string(words.front());
-  if (std::ranges::find(words, given->second) != words.end()) return given->second;
-  return fail(Errc::bad_argument, Doing::parsing_arguments,
-              fmt::format("{} {} needs one of {}", flag, escape_value(given->second.substr(0, 80)),
-                          fmt::join(words, ", ")));
-}
-
 Result<SwarmBench> options_of(const Arguments& arguments) {
   SwarmBench options;
   TRY(options.nodes, count_of(arguments, {"--nodes", 8, 1, kMaxNodes}));

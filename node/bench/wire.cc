@@ -5,13 +5,17 @@
 // CPU time is that of both ends, all threads: sealing, opening, system calls. Every small message
 // carries how much bulk its sender had sealed when it was queued, so its receiver knows how much of
 // it went before the message all the same.
+//
+// With `--cipher none` two plain sockets do what of this they can: the yardstick.
 #include "node/bench/bench.h"
 #include "node/bench/loopback.h"
+#include "node/bench/plain_wire.h"
 
 #include <asio/steady_timer.hpp>
 
 #include <array>
 #include <cstring>
+#include <string>
 #include <utility>
 
 namespace starling::node::bench {
@@ -203,40 +207,78 @@ class WireBench {
   std::uint64_t rounds_ = 0;
 };
 
-Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
-  assert_io_thread();
-  TRY(const auto bytes, count_of(arguments, {"--bytes", 4 * kResnet50Parameters, 1,
-                                             transport::limits::kMaxAttachment}));
-  TRY(const auto repeats, count_of(arguments, {"--repeats", 7, 1, 100}));
-  WireBench bench(bytes);
+constexpr std::array<std::string_view, 2> kCiphers{"chacha20poly1305", "none"};
+
+struct WireOptions {
+  std::uint64_t bytes = 0;  // each way
+  std::uint64_t repeats = 0;
+  std::string cipher;
+
+  [[nodiscard]] double both_ways() const { return 2 * static_cast<double>(bytes); }
+  [[nodiscard]] Json json(int threads) const {
+    return {{"bytes", bytes}, {"repeats", repeats}, {"cipher", cipher}, {"threads", threads}};
+  }
+};
+
+// Two plain sockets, a thread each, and the cipher by itself.
+Result<Json> measure_plain(const WireOptions& options) {
+  PlainWire wire;
+  TRY_VOID(wire.connect());
+  TRY(const Repeats idle, wire.round_trips_us(kIdlePings));
+  const Bytes bytes(options.bytes);
+  Repeats mb_per_s, cpu_s_per_gb, with_cipher;
+  for (int i = -kWarmUps; i < static_cast<int>(options.repeats); ++i) {
+    TRY(const Cost cost, wire.exchange(bytes));
+    const double cipher_s = 2 * cipher_cpu_s(options.bytes);
+    if (i < 0) continue;
+    mb_per_s.add(options.both_ways() / (1e6 * cost.wall_s));
+    cpu_s_per_gb.add(1e9 * cost.cpu_s / options.both_ways());
+    with_cipher.add(1e9 * (cost.cpu_s + cipher_s) / options.both_ways());
+  }
+  return Json{{"params", options.json(2)},
+              {"mb_per_s", mb_per_s.json()},
+              {"cpu_s_per_gb", cpu_s_per_gb.json()},
+              {"and_cipher_cpu_s_per_gb", with_cipher.json()},
+              {"idle_round_trip_us", tail_of(idle)}};
+}
+
+Result<Json> measure_session(const WireOptions& options) ON_IO_THREAD {
+  WireBench bench(options.bytes);
   TRY_VOID(bench.connect());
   TRY(const auto idle, bench.measure_idle());
 
   Repeats mb_per_s, cpu_s_per_gb;
-  const double both_ways = 2 * static_cast<double>(bytes);
   std::uint64_t sent = 0;
-  for (int i = -kWarmUps; i < static_cast<int>(repeats); ++i) {
+  for (int i = -kWarmUps; i < static_cast<int>(options.repeats); ++i) {
     if (i == 0) (void)bench.own().measured();
     const auto before = bench.sent().total();
     TRY(const Cost cost, bench.repeat());
     if (i < 0) continue;
     sent = bench.sent().total() - before;
-    mb_per_s.add(both_ways / (1e6 * cost.wall_s));
-    cpu_s_per_gb.add(1e9 * cost.cpu_s / both_ways);
+    mb_per_s.add(options.both_ways() / (1e6 * cost.wall_s));
+    cpu_s_per_gb.add(1e9 * cost.cpu_s / options.both_ways());
   }
   const auto busy = bench.own().measured();
-  return Json{
-      {"params",
-       {{"bytes", bytes}, {"repeats", repeats}, {"cipher", "chacha20poly1305"}, {"threads", 4}}},
-      {"mb_per_s", mb_per_s.json()},
-      {"cpu_s_per_gb", cpu_s_per_gb.json()},
-      {"wire_bytes", sent},
-      {"idle_round_trip_us", tail_of(idle.round_trip_us)},
-      {"busy_round_trip_us", tail_of(busy.round_trip_us)},
-      {"busy_bulk_before_bytes", tail_of(busy.bulk_before)}};
+  return Json{{"params", options.json(4)},
+              {"mb_per_s", mb_per_s.json()},
+              {"cpu_s_per_gb", cpu_s_per_gb.json()},
+              {"wire_bytes", sent},
+              {"idle_round_trip_us", tail_of(idle.round_trip_us)},
+              {"busy_round_trip_us", tail_of(busy.round_trip_us)},
+              {"busy_bulk_before_bytes", tail_of(busy.bulk_before)}};
 }
 
-constexpr std::array<std::string_view, 2> kFlags{"--bytes", "--repeats"};
+Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
+  assert_io_thread();
+  WireOptions options;
+  TRY(options.bytes, count_of(arguments, {"--bytes", 4 * kResnet50Parameters, 1,
+                                          transport::limits::kMaxAttachment}));
+  TRY(options.repeats, count_of(arguments, {"--repeats", 7, 1, 100}));
+  TRY(options.cipher, word_of(arguments, "--cipher", kCiphers));
+  return options.cipher == "none" ? measure_plain(options) : measure_session(options);
+}
+
+constexpr std::array<std::string_view, 3> kFlags{"--bytes", "--repeats", "--cipher"};
 
 }  // namespace
 

@@ -207,4 +207,14 @@ Result<std::uint64_t> count_of(const Arguments& arguments, const CountFlag& flag
   return *value;
 }
 
+Result<std::string> word_of(const Arguments& arguments, std::string_view flag,
+                            std::span<const std::string_view> words) {
+  const auto given = arguments.given.find(flag);
+  if (given == arguments.given.end()) return std::string(words.front());
+  if (std::ranges::find(words, given->second) != words.end()) return given->second;
+  return fail(Errc::bad_argument, Doing::parsing_arguments,
+              fmt::format("{} {} needs one of {}", flag, escape_value(given->second.substr(0, 80)),
+                          fmt::join(words, ", ")));
+}
+
 }  // namespace starling::node

@@ -73,6 +73,12 @@ struct CountFlag {
 };
 [[nodiscard]] Result<std::uint64_t> count_of(const Arguments& arguments, const CountFlag& flag);
 
+// The word behind a verb's own flag; without the flag the first of `words`.
+//
+// Errors:  bad_argument, naming flag, value and words.
+[[nodiscard]] Result<std::string> word_of(const Arguments& arguments, std::string_view flag,
+                                          std::span<const std::string_view> words);
+
 // All verbs, in the order of the help.
 [[nodiscard]] std::span<const Verb> all_verbs();
 [[nodiscard]] const Verb* find_verb(std::string_view name);

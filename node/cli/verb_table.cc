@@ -59,12 +59,14 @@ constexpr std::array<VerbFlag, 5> kDataFlags{
      {"--form", "jpeg|raw", "Encoded images, or pixels that need no decoding (pack)."},
      {"--quality", "N", "Of JPEG, 1 to 100 (pack); without it 90."}}};
 
-constexpr std::array<VerbFlag, 13> kBenchFlags{
+constexpr std::array<VerbFlag, 14> kBenchFlags{
     {kJson,
      {"--n", "N", "Values of the vector (codec, optim, round); without it ResNet-50's."},
      {"--level", "L", "One level of the ladder, L0 to L6 (codec, round); without it all, or L2."},
      {"--isa", "ISA", "scalar, avx2 or avx512 (codec); without it the widest."},
      {"--bytes", "N", "Bytes of the attachment each way (wire); without it ResNet-50's in fp32."},
+     {"--cipher", "chacha20poly1305|none",
+      "none: plain sockets instead of a session, to compare with (wire)."},
      {"--classes", "N", "Classes of the model (step); without it 1,000."},
      {"--steps", "N",
       "Steps (step, swarm) or batches (data) of one repeat; without it 3, 50 or 16."},

@@ -88,6 +88,16 @@ TEST_SUITE("node/bench") {
       check_spread(json.at(figure));
   }
 
+  TEST_CASE("plain sockets and the cipher by itself are what a session is compared with") {
+    const auto json = figures_of(
+        {"bench", "wire", "--cipher", "none", "--bytes", "3000000", "--repeats", "3", "--json"});
+    CHECK(json.at("params").at("cipher") == "none");
+    CHECK(json.at("mb_per_s").at("min") > 0);
+    CHECK(json.at("idle_round_trip_us").at("p50") > 0);
+    const double plain = json.at("cpu_s_per_gb").at("median");
+    CHECK(json.at("and_cipher_cpu_s_per_gb").at("median") > plain);
+  }
+
   TEST_CASE("wire sends every byte both ways, and a small message waits for few records") {
     const auto json =
         figures_of({"bench", "wire", "--bytes", "3000000", "--repeats", "3", "--json"});
@@ -143,6 +153,7 @@ TEST_SUITE("node/bench") {
                             {"bench", "data", "--data", "synthetic", "--n", "9"},
                             {"bench", "data", "--data", "synthetic", "--steps", "0"},
                             {"bench", "wire", "--bytes", "0"},
+                            {"bench", "wire", "--cipher", "rot13"},
                             {"bench", "wire", "--bytes", "300000000"},
                             {"bench", "wire", "--level", "L2"},
                             {"bench", "round", "--level", "L9"},

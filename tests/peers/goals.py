@@ -124,6 +124,13 @@ COMPARISONS = (
     averaging("C7.1g", "L2", "1 Gbit/s", ((10, 15), None), 1000),
     averaging("C7.100m", "L2", "100 Mbit/s", ((20, 50), None), 100),
     Comparison(
+        "{starling} bench wire --json",
+        "{starling} bench wire --cipher none --json",
+        (Figure("C15", "a session against a plain Asio loop and the cipher by itself, both ways over loopback: CPU time of a gigabyte", "s",
+                "cpu_s_per_gb", "and_cipher_cpu_s_per_gb", bar=0.9, goal=0.95),
+         Figure("C20", "256 bytes there and back over an idle session, against plain Asio", "us",
+                "idle_round_trip_us.p50", "idle_round_trip_us.p50", bar=1 / 2, goal=1 / 1.4)), ()),
+    Comparison(
         "{starling} bench round --level L2 --json",
         "{python} {peers}/hivemind_round.py --peers 2 --compression fp16",
         (Figure("C8", "one exchange at L2 against a round of hivemind's averager, fp16, loopback", "ms", "exchange_ms", "round_ms", bar=15, goal=40),

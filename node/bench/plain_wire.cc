@@ -1,0 +1,151 @@
+#include "node/bench/plain_wire.h"
+
+#include "node/base/check.h"
+#include "node/base/clock.h"
+#include "transport/limits.h"
+#include "transport/noise.h"
+
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+namespace starling::node::bench {
+
+namespace {
+
+using transport::as_result;
+namespace noise = transport::noise;
+
+constexpr std::size_t kSmall = 256;
+constexpr std::size_t kWrite = 256 * 1024;
+
+}  // namespace
+
+Result<void> PlainWire::connect() {
+  using asio::ip::tcp;
+  const tcp::endpoint anywhere(asio::ip::address_v4::loopback(), 0);
+  const tcp::no_delay at_once(true);
+  tcp::acceptor acceptor(own_.io);
+  std::error_code error;
+  acceptor.open(anywhere.protocol(), error);
+  if (!error) acceptor.bind(anywhere, error);
+  if (!error) acceptor.listen(1, error);
+  tcp::endpoint place;
+  if (!error) place = acceptor.local_endpoint(error);
+  if (!error) their_.socket.connect(place, error);
+  if (!error) acceptor.accept(own_.socket, error);
+  for (End* end : {&own_, &their_})
+    if (!error) end->socket.set_option(at_once, error);
+  if (!error) return {};
+  return fail(Errc::connect_failed, Doing::connecting, "127.0.0.1: " + error.message());
+}
+
+transport::Task<> PlainWire::ping(End& end, std::uint64_t count, Repeats& times) {
+  const SteadyClock clock;
+  std::array<std::byte, kSmall> bytes{};
+  for (std::uint64_t i = 0; i < count && !end.error; ++i) {
+    const TimePoint begin = clock.now();
+    std::tie(end.error, std::ignore) =
+        co_await asio::async_write(end.socket, asio::buffer(bytes), as_result);
+    if (end.error) break;
+    std::tie(end.error, std::ignore) =
+        co_await asio::async_read(end.socket, asio::buffer(bytes), as_result);
+    times.add(1e6 * seconds(clock.now() - begin));
+  }
+}
+
+transport::Task<> PlainWire::echo(End& end, std::uint64_t count) {
+  std::array<std::byte, kSmall> bytes{};
+  for (std::uint64_t i = 0; i < count && !end.error; ++i) {
+    std::tie(end.error, std::ignore) =
+        co_await asio::async_read(end.socket, asio::buffer(bytes), as_result);
+    if (end.error) break;
+    std::tie(end.error, std::ignore) =
+        co_await asio::async_write(end.socket, asio::buffer(bytes), as_result);
+  }
+}
+
+transport::Task<> PlainWire::send(End& end, ByteView bytes) {
+  while (!bytes.empty() && !end.error) {
+    const ByteView piece = bytes.first(std::min(kWrite, bytes.size()));
+    bytes = bytes.subspan(piece.size());
+    std::tie(end.error, std::ignore) =
+        co_await asio::async_write(end.socket, asio::buffer(piece.data(), piece.size()), as_result);
+  }
+}
+
+transport::Task<> PlainWire::receive(End& end, std::size_t bytes) {
+  Bytes buffer(kWrite);
+  while (bytes > 0 && !end.error) {
+    std::size_t came = 0;
+    std::tie(end.error, came) = co_await end.socket.async_read_some(
+        asio::buffer(buffer.data(), std::min(buffer.size(), bytes)), as_result);
+    bytes -= came;
+  }
+}
+
+Result<void> PlainWire::run_both() {
+  own_.io.restart();
+  their_.io.restart();
+  // Who has failed closes, so that the other end does not wait for ever.
+  const auto run = [](End& end) {
+    end.io.run();
+    std::error_code ignored;
+    if (end.error) (void)end.socket.close(ignored);
+  };
+  std::thread there([&] { run(their_); });
+  run(own_);
+  there.join();
+  const std::error_code error = own_.error ? own_.error : their_.error;
+  if (!error) return {};
+  return fail(Errc::closed, Doing::reading_record, "127.0.0.1: " + error.message());
+}
+
+Result<Repeats> PlainWire::round_trips_us(std::uint64_t count) {
+  Repeats times;
+  asio::co_spawn(own_.io, ping(own_, count, times), asio::detached);
+  asio::co_spawn(their_.io, echo(their_, count), asio::detached);
+  TRY_VOID(run_both());
+  return times;
+}
+
+Result<Cost> PlainWire::exchange(ByteView bytes) {
+  for (End* end : {&own_, &their_}) {
+    asio::co_spawn(end->io, send(*end, bytes), asio::detached);
+    asio::co_spawn(end->io, receive(*end, bytes.size()), asio::detached);
+  }
+  const Cost before = process_cost();
+  TRY_VOID(run_both());
+  const Cost after = process_cost();
+  return Cost{after.wall_s - before.wall_s, after.cpu_s - before.cpu_s, 0};
+}
+
+double cipher_cpu_s(std::uint64_t bytes) {
+  // Making a key chooses libsodium's fast code as well.
+  const noise::Key key = noise::KeyPair::generate().public_key();
+  noise::CipherState seals;
+  noise::CipherState opens;
+  seals.set_key(key);
+  opens.set_key(key);
+  Bytes record(transport::limits::kMaxRecordBody + noise::kTagSize);
+  const Cost cost = cost_of([&] {
+    for (std::uint64_t done = 0; done < bytes; done += transport::limits::kMaxRecordBody) {
+      const auto size = static_cast<std::size_t>(
+          std::min<std::uint64_t>(transport::limits::kMaxRecordBody, bytes - done));
+      const auto plain = std::span(record).first(size);
+      const auto sealed = std::span(record).first(size + noise::kTagSize);
+      seals.encrypt({}, plain, sealed);
+      STARLING_CHECK(opens.decrypt({}, sealed, plain).has_value());
+    }
+  });
+  return cost.cpu_s;
+}
+
+}  // namespace starling::node::bench
