@@ -48,6 +48,30 @@ class Repeats:
         return {"ms": spread(self.wall_ms), "cpu_ms": spread(self.cpu_ms)}
 
 
+def reached(curve, mark):
+    """The step at which the loss of a curve of (step, loss, ...) is at the mark for the first time, on a straight line between two points; None if it
+    never is."""
+    before = None
+    for step, loss, *_ in curve:
+        if loss <= mark:
+            if before is None:
+                return float(step)
+            return before[0] + (step - before[0]) * (before[1] - mark) / (before[1] - loss)
+        before = (step, loss)
+    return None
+
+
+def learned(curves, bytes_per_step, mark):
+    """What the nodes' curves of (step, loss, accuracy) come to."""
+    steps = [reached(curve, mark) for curve in curves]
+    if None in steps:
+        sys.exit(f"a loss of {mark} was not reached: the last of {len(curves)} nodes were {[curve[-1] for curve in curves]}")
+    mean = sum(steps) / len(steps)
+    ends = [curve[-1] for curve in curves]
+    return {"steps": sum(end[0] for end in ends) / len(ends), "steps_to_mark": mean, "bytes_per_step": bytes_per_step, "bytes_to_mark": mean * bytes_per_step,
+            "loss": sum(end[1] for end in ends) / len(ends), "accuracy": 100 * sum(end[2] for end in ends) / len(ends)}
+
+
 def print_report(peer, version, options, figures):
     preload = os.environ.get("LD_PRELOAD")
     print(json.dumps({"peer": peer, "peer_version": version, "params": {**vars(options), "preload": preload}, **figures}))

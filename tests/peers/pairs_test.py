@@ -12,6 +12,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 import goals  # noqa: E402
+import measured  # noqa: E402
 import pairs  # noqa: E402
 from figures import Failed  # noqa: E402
 
@@ -137,6 +138,27 @@ class Goals(unittest.TestCase):
         self.assertEqual(pairs.selected((first, other), ["X1.rate", "X1.more"]), [first, other])
         with self.assertRaisesRegex(Failed, "no comparison X2; there are X1, X1.rate, X1.more"):
             pairs.selected((first, other), ["X2"])
+
+
+class Learned(unittest.TestCase):
+    CURVE = [(100, 0.8, 0.7), (200, 0.4, 0.8), (300, 0.5, 0.85), (400, 0.2, 0.9)]
+
+    def test_a_mark_is_reached_on_the_line_between_two_evaluations(self):
+        self.assertEqual(measured.reached(self.CURVE, 0.6), 150)
+        self.assertEqual(measured.reached(self.CURVE, 0.4), 200)
+        self.assertEqual(measured.reached(self.CURVE, 0.9), 100)
+        self.assertIsNone(measured.reached(self.CURVE, 0.1))
+
+    def test_figures_are_means_over_the_nodes_and_bytes_those_until_the_mark(self):
+        figures = measured.learned([self.CURVE, [(300, 0.3, 0.8)]], 10, 0.6)
+        self.assertEqual(figures["steps_to_mark"], (150 + 300) / 2)
+        self.assertEqual(figures["bytes_to_mark"], 2250)
+        self.assertEqual(figures["steps"], 350)
+        self.assertAlmostEqual(figures["accuracy"], 85)
+
+    def test_who_never_reached_the_mark_has_no_figures(self):
+        with self.assertRaisesRegex(SystemExit, "a loss of 0.1 was not reached"):
+            measured.learned([self.CURVE], 10, 0.1)
 
 
 class Run(unittest.TestCase):

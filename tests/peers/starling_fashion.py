@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Fashion-MNIST by `starling demo`: steps and bytes until the validation loss is at a mark, and where it ends. The figures of torch_fashion.py.
+
+Every node evaluates its own replica; the steps are the mean over the nodes of what each needed. Bytes are those of session records, everything counted,
+the final consensus included, a node and step.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import measured
+
+UNITS = {"B": 1, "kB": 1e3, "MB": 1e6}
+
+
+def curve_of(folder):
+    """(step, loss, accuracy) of a node's evaluations, in their order."""
+    curve = []
+    with open(folder / "events.jsonl", encoding="utf-8") as lines:
+        for line in lines:
+            event = json.loads(line)
+            if event["event"] == "eval":
+                curve.append((event["step"], event["loss"], event["accuracy_ratio"]))
+    return curve
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("starling")
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--every", default="3s", help="between evaluations of a node")
+    parser.add_argument("--mark", type=float, default=0.25, help="the validation loss to be reached")
+    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, for the nodes")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [options.starling, "demo", "--nodes", str(options.nodes), "--dir", folder + "/swarm", "--set", f"eval.every={options.every}"]
+        for setting in options.set:
+            command += ["--set", setting]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        found = re.search(r"each node sent ([\d.]+) (B|kB|MB) a step", done.stdout + done.stderr)
+        if done.returncode != 0 or not found:
+            sys.exit(f"starling_fashion: {' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        sent = float(found[1]) * UNITS[found[2]]
+        curves = [curve_of(pathlib.Path(folder, "swarm", f"node-{number + 1}")) for number in range(options.nodes)]
+    version = json.loads(subprocess.run([options.starling, "version", "--json"], stdout=subprocess.PIPE, check=True).stdout)["version"]
+    measured.print_report("starling demo", version, options, {"version": version, **measured.learned(curves, sent, options.mark)})
+
+
+if __name__ == "__main__":
+    main()
