@@ -82,7 +82,7 @@ void Membership::compare_view(TimePoint now, const NodeId& with, std::uint64_t v
   if (last && now - *last < kDigestGap) return;
   last = now;
   Digest mine = table_.digest(self_);
-  if (hash_of(mine) == view) return;
+  if (digest_hash(mine) == view) return;
   mine.wants_reply = true;
   effects.send.push_back({with, mine});
 }

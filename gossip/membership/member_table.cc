@@ -155,7 +155,7 @@ void BucketHash::add(const MemberRecord& record, MemberState state) {
       .add(std::uint64_t{departed(state) ? 1U : 0U});
 }
 
-std::uint64_t hash_of(const Digest& digest) {
+std::uint64_t digest_hash(const Digest& digest) {
   Hasher hasher;
   for (const std::uint64_t bucket : digest.buckets) hasher.add(bucket);
   return first_u64(hasher.finish());

@@ -72,7 +72,7 @@ class BucketHash {
 };
 
 // The whole digest in one number: equal where no bucket differs.
-[[nodiscard]] std::uint64_t hash_of(const Digest& digest);
+[[nodiscard]] std::uint64_t digest_hash(const Digest& digest);
 
 // Everything but this node itself.
 //

@@ -305,7 +305,7 @@ void Membership::compare_views(TimePoint now, MembershipEffects& effects) {
       for (const auto& held : member.accusations) spreader_.push(held.accusation, self_.id);
   }
   auto partners = sessions();
-  const std::uint64_t view = hash_of(table_.digest(self_));
+  const std::uint64_t view = digest_hash(table_.digest(self_));
   for (int turns = 0; turns < 2 && !partners.empty(); ++turns) {
     const auto pick = partners.begin() + static_cast<std::ptrdiff_t>(rng_.below(partners.size()));
     Session& session = sessions_.at(*pick);

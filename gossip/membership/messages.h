@@ -28,7 +28,7 @@ inline constexpr std::size_t kMaxFactsBytes = kMaxMembershipBody - 1024;
 struct Heartbeat {
   std::uint64_t seq = 0;
   bool unneeded = false;   // the sender could do without this session
-  std::uint64_t view = 0;  // hash_of() the sender's digest, where views are compared; 0: not now
+  std::uint64_t view = 0;  // digest_hash() of the sender's, where views are compared; 0: not now
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 
