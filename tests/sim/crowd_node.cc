@@ -175,7 +175,7 @@ NodeEffects Relay::on_message(TimePoint now, const NodeId& from, const Membershi
   }
   if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
     effects.send.push_back({from, HeartbeatAck{heartbeat->seq}});
-    if (heartbeat->view != 0 && heartbeat->view != hash_of(digest())) {
+    if (heartbeat->view != 0 && heartbeat->view != digest_hash(digest())) {
       Digest mine = digest();
       mine.wants_reply = true;
       effects.send.push_back({from, mine});
@@ -304,7 +304,7 @@ void Relay::keep_house(TimePoint now, NodeEffects& effects) {
   next_digest_ = now + options_.digest_interval +
                  Duration(static_cast<std::int64_t>(rng_.below(
                      static_cast<std::uint64_t>(options_.digest_interval.count()) / 10 + 1)));
-  const std::uint64_t view = hash_of(digest());
+  const std::uint64_t view = digest_hash(digest());
   std::vector<Session*> partners;
   for (auto& session : sessions_) partners.push_back(&session);
   for (int turns = 0; turns < 2 && !partners.empty(); ++turns) {
