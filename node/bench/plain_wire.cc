@@ -47,45 +47,45 @@ Result<void> PlainWire::connect() {
   return fail(Errc::connect_failed, Doing::connecting, "127.0.0.1: " + error.message());
 }
 
-transport::Task<> PlainWire::ping(End& end, std::uint64_t count, Repeats& times) {
+transport::Task<> PlainWire::End::ping(std::uint64_t count) {
   const SteadyClock clock;
   std::array<std::byte, kSmall> bytes{};
-  for (std::uint64_t i = 0; i < count && !end.error; ++i) {
+  for (std::uint64_t i = 0; i < count && !error; ++i) {
     const TimePoint begin = clock.now();
-    std::tie(end.error, std::ignore) =
-        co_await asio::async_write(end.socket, asio::buffer(bytes), as_result);
-    if (end.error) break;
-    std::tie(end.error, std::ignore) =
-        co_await asio::async_read(end.socket, asio::buffer(bytes), as_result);
-    times.add(1e6 * seconds(clock.now() - begin));
+    std::tie(error, std::ignore) =
+        co_await asio::async_write(socket, asio::buffer(bytes), as_result);
+    if (error) break;
+    std::tie(error, std::ignore) =
+        co_await asio::async_read(socket, asio::buffer(bytes), as_result);
+    round_trips_us.add(1e6 * seconds(clock.now() - begin));
   }
 }
 
-transport::Task<> PlainWire::echo(End& end, std::uint64_t count) {
+transport::Task<> PlainWire::End::echo(std::uint64_t count) {
   std::array<std::byte, kSmall> bytes{};
-  for (std::uint64_t i = 0; i < count && !end.error; ++i) {
-    std::tie(end.error, std::ignore) =
-        co_await asio::async_read(end.socket, asio::buffer(bytes), as_result);
-    if (end.error) break;
-    std::tie(end.error, std::ignore) =
-        co_await asio::async_write(end.socket, asio::buffer(bytes), as_result);
+  for (std::uint64_t i = 0; i < count && !error; ++i) {
+    std::tie(error, std::ignore) =
+        co_await asio::async_read(socket, asio::buffer(bytes), as_result);
+    if (error) break;
+    std::tie(error, std::ignore) =
+        co_await asio::async_write(socket, asio::buffer(bytes), as_result);
   }
 }
 
-transport::Task<> PlainWire::send(End& end, ByteView bytes) {
-  while (!bytes.empty() && !end.error) {
+transport::Task<> PlainWire::End::send(ByteView bytes) {
+  while (!bytes.empty() && !error) {
     const ByteView piece = bytes.first(std::min(kWrite, bytes.size()));
     bytes = bytes.subspan(piece.size());
-    std::tie(end.error, std::ignore) =
-        co_await asio::async_write(end.socket, asio::buffer(piece.data(), piece.size()), as_result);
+    std::tie(error, std::ignore) =
+        co_await asio::async_write(socket, asio::buffer(piece.data(), piece.size()), as_result);
   }
 }
 
-transport::Task<> PlainWire::receive(End& end, std::size_t bytes) {
+transport::Task<> PlainWire::End::receive(std::size_t bytes) {
   Bytes buffer(kWrite);
-  while (bytes > 0 && !end.error) {
+  while (bytes > 0 && !error) {
     std::size_t came = 0;
-    std::tie(end.error, came) = co_await end.socket.async_read_some(
+    std::tie(error, came) = co_await socket.async_read_some(
         asio::buffer(buffer.data(), std::min(buffer.size(), bytes)), as_result);
     bytes -= came;
   }
@@ -109,17 +109,17 @@ Result<void> PlainWire::run_both() {
 }
 
 Result<Repeats> PlainWire::round_trips_us(std::uint64_t count) {
-  Repeats times;
-  asio::co_spawn(own_.io, ping(own_, count, times), asio::detached);
-  asio::co_spawn(their_.io, echo(their_, count), asio::detached);
+  own_.round_trips_us = {};
+  asio::co_spawn(own_.io, own_.ping(count), asio::detached);
+  asio::co_spawn(their_.io, their_.echo(count), asio::detached);
   TRY_VOID(run_both());
-  return times;
+  return own_.round_trips_us;
 }
 
 Result<Cost> PlainWire::exchange(ByteView bytes) {
   for (End* end : {&own_, &their_}) {
-    asio::co_spawn(end->io, send(*end, bytes), asio::detached);
-    asio::co_spawn(end->io, receive(*end, bytes.size()), asio::detached);
+    asio::co_spawn(end->io, end->send(bytes), asio::detached);
+    asio::co_spawn(end->io, end->receive(bytes.size()), asio::detached);
   }
   const Cost before = process_cost();
   TRY_VOID(run_both());

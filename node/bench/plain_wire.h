@@ -31,19 +31,19 @@ class PlainWire {
   Result<Cost> exchange(ByteView bytes);
 
  private:
-  using Socket = asio::ip::tcp::socket;
-
-  // One end: its socket is used by the thread that runs its context.
+  // One end: used by the thread that runs its context. A coroutine ends at the first error.
   struct End {
+    transport::Task<> ping(std::uint64_t count);
+    transport::Task<> echo(std::uint64_t count);
+    transport::Task<> send(ByteView bytes);
+    transport::Task<> receive(std::size_t bytes);
+
     asio::io_context io{1};
-    Socket socket{io};
+    asio::ip::tcp::socket socket{io};
     std::error_code error;
+    Repeats round_trips_us;
   };
 
-  static transport::Task<> ping(End& end, std::uint64_t count, Repeats& times);
-  static transport::Task<> echo(End& end, std::uint64_t count);
-  static transport::Task<> send(End& end, ByteView bytes);
-  static transport::Task<> receive(End& end, std::size_t bytes);
   // Runs what was spawned at both ends.
   Result<void> run_both();
 
