@@ -22,6 +22,8 @@ using namespace std::chrono_literals;
 constexpr SwarmId kSwarm{};
 // Until everybody has heard of a newcomer, and until the next one comes.
 constexpr Duration kBetweenJoins = 2s;
+// The same among those who do not deliver: what was missed comes when views are compared.
+constexpr Duration kBetweenJoinsAmongMutes = 35s;
 // TCP's handshake and that of the session take five ways.
 constexpr int kWaysToASession = 5;
 
@@ -67,7 +69,8 @@ Index Crowd::enter() {
   const auto member = static_cast<Index>(members_.size());
   const NodeId id = node_id(options_.seed << 32 | member);
   STARLING_CHECK_OP(library_.enter(id), ==, member);
-  members_.push_back({.signer = std::make_unique<FakeSigner>(id), .node = {}, .peers = {}});
+  members_.push_back(
+      {.signer = std::make_unique<FakeSigner>(id), .node = {}, .peers = {}, .announced = {}});
   return member;
 }
 
@@ -180,13 +183,48 @@ void Crowd::send(Index from, MembershipOutgoing outgoing) {
     for (const auto& report : facts->reports) library_.keep(report);
   }
   if (counting_) count_sent(from, outgoing.message);
-  schedule_.after(delay(from, to), [this, from, to, message = std::move(outgoing.message)] {
-    deliver(from, to, message);
-  });
+  if (auto* facts = std::get_if<Facts>(&outgoing.message); facts && mute(from)) {
+    withhold(from, *facts);
+    if (facts->empty() && facts->answers == 0) return;
+  }
+  transmit(from, to, std::move(outgoing.message));
+}
+
+void Crowd::transmit(Index from, Index to, MembershipMessage message) {
+  schedule_.after(delay(from, to),
+                  [this, from, to, said = std::move(message)] { deliver(from, to, said); });
+}
+
+// ---- those who promise and do not deliver
+
+bool Crowd::mute(Index member) const {
+  return options_.mute_every > 0 && member < options_.nodes &&
+         member % options_.mute_every == options_.mute_every - 1;
+}
+
+void Crowd::withhold(Index from, Facts& facts) const {
+  const NodeId& own = library_.id(from);
+  std::erase_if(facts.records, [&](const AgedRecord& aged) { return aged.record.id != own; });
+  std::erase_if(facts.reports, [&](const ProgressReport& report) { return report.id != own; });
+  facts.accusations.clear();
+}
+
+void Crowd::announce(Index from, const Facts& heard) {
+  Member& at = members_[from];
+  Facts promise;
+  const auto add = [&](const FactName& name) {
+    if (at.announced.insert(name).second) promise.has.push_back(name);
+  };
+  for (const auto& aged : heard.records) add(name_of(aged.record));
+  for (const auto& report : heard.reports) add(name_of(report));
+  for (const auto& name : heard.has) add(name);
+  if (promise.has.empty()) return;
+  for (const Index peer : at.peers) transmit(from, peer, promise);
 }
 
 void Crowd::deliver(Index from, Index to, const MembershipMessage& message) {
   count_received(from, to, message);
+  if (const auto* facts = std::get_if<Facts>(&message); facts && mute(to)) announce(to, *facts);
   carry_out(to, members_[to].node->on_message(schedule_.now(), library_.id(from), message));
 }
 
@@ -273,7 +311,8 @@ void Crowd::measure(CrowdFigures& figures) {
 // A node that knows one address.
 void Crowd::join(Track& track) {
   const TimePoint now = schedule_.now();
-  const auto contact = static_cast<Index>(rng_.below(members_.size()));
+  auto contact = static_cast<Index>(rng_.below(members_.size()));
+  if (mute(contact)) --contact;  // whoever knows nobody else knows what that one says
   track.subject = enter();
   track.born = now;
   track.hops.assign(members_.size(), 0);
@@ -292,7 +331,7 @@ void Crowd::watch_joins(CrowdFigures& figures) {
   for (std::size_t i = 0; i < options_.joins; ++i) {
     Track track;
     join(track);
-    run_for(kBetweenJoins);
+    run_for(options_.mute_every > 0 ? kBetweenJoinsAmongMutes : kBetweenJoins);
     track_ = nullptr;
     const std::size_t others = members_.size() - 1;
     figures.missed += others - track.heard;

@@ -30,6 +30,9 @@ struct CrowdOptions {
   Duration measure = std::chrono::seconds(40);
   // Newcomers, one after the other, each through one member.
   std::size_t joins = 20;
+  // Every so many-th member announces whatever it hears of, at once and before it has it, and
+  // delivers nothing but its own word. 0: nobody; 1 would be everybody, which makes no sense.
+  std::size_t mute_every = 0;
   // One way; each pair of members has its own delay in between.
   Duration nearest = std::chrono::milliseconds(1);
   Duration farthest = std::chrono::milliseconds(50);
@@ -73,6 +76,7 @@ class Crowd {
     std::unique_ptr<CrowdNode> node;
     Whole* whole = nullptr;  // the node, if it is one
     std::set<Index> peers;
+    std::set<gossip::FactName> announced;  // by a mute one
     TimePoint armed = kNever;
   };
   // How one statement travels.
@@ -101,6 +105,10 @@ class Crowd {
   [[nodiscard]] Duration random(Duration below);
   void carry_out(Index member, NodeEffects effects);
   void send(Index from, gossip::MembershipOutgoing outgoing);
+  void transmit(Index from, Index to, gossip::MembershipMessage message);
+  [[nodiscard]] bool mute(Index member) const;
+  void withhold(Index from, gossip::Facts& facts) const;
+  void announce(Index from, const gossip::Facts& heard);
   void deliver(Index from, Index to, const gossip::MembershipMessage& message);
   void arm(Index member);
   void tick(Index member, TimePoint armed);

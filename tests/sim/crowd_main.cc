@@ -27,6 +27,7 @@ struct Arguments {
 
 constexpr std::string_view kUsage =
     "usage: starling_crowd [--nodes N[,N...]] [--views N] [--seed N] [--seconds S] [--joins N] "
+    "[--mute N] "
     "[--idle] [--broadcast] [--json]\n";
 
 bool parse_sizes(std::string_view text, std::vector<std::size_t>& sizes) {
@@ -50,6 +51,8 @@ bool take(Arguments& arguments, std::string_view flag, std::string_view text) {
     arguments.views = *value;
   } else if (flag == "--joins") {
     arguments.crowd.joins = *value;
+  } else if (flag == "--mute" && *value > 1) {
+    arguments.crowd.mute_every = *value;
   } else if (flag == "--seconds" && *value > 0) {
     arguments.crowd.measure = std::chrono::seconds(*value);
   } else {

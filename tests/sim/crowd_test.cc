@@ -57,6 +57,21 @@ TEST_SUITE("sim/crowd") {
     CHECK(figures.report_redundancy < 0.2);
   }
 
+  TEST_CASE("members that announce and deliver nothing keep no news from the others") {
+    CrowdOptions options;
+    options.nodes = 100;
+    options.whole = 30;
+    options.settle = 12s;
+    options.measure = 3s;
+    options.joins = 4;
+    options.mute_every = 8;
+    const CrowdFigures figures = Crowd(options).run();
+    CHECK(figures.missed == 0);
+    CHECK(figures.accused == 0);
+    // The last ones hear of it when views are compared, every 30 to 33 s.
+    CHECK(figures.known_p95 < 35);
+  }
+
   TEST_CASE("relays pass on what whole members would") {
     const CrowdFigures whole = run(120, 120);
     const CrowdFigures mixed = run(120, 12);
