@@ -6,12 +6,12 @@
 #include "transport/noise.h"
 
 #include <asio/co_spawn.hpp>
-#include <asio/detached.hpp>
 #include <asio/read.hpp>
 #include <asio/write.hpp>
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -25,6 +25,11 @@ namespace noise = transport::noise;
 
 constexpr std::size_t kSmall = 256;
 constexpr std::size_t kWrite = 256 * 1024;
+
+// The context is run until it has ended; what failed stands in its end.
+void start(asio::io_context& io, transport::Task<> task) {
+  asio::co_spawn(io, std::move(task), [](const std::exception_ptr&) {});
+}
 
 }  // namespace
 
@@ -110,16 +115,16 @@ Result<void> PlainWire::run_both() {
 
 Result<Repeats> PlainWire::round_trips_us(std::uint64_t count) {
   own_.round_trips_us = {};
-  asio::co_spawn(own_.io, own_.ping(count), asio::detached);
-  asio::co_spawn(their_.io, their_.echo(count), asio::detached);
+  start(own_.io, own_.ping(count));
+  start(their_.io, their_.echo(count));
   TRY_VOID(run_both());
   return own_.round_trips_us;
 }
 
 Result<Cost> PlainWire::exchange(ByteView bytes) {
   for (End* end : {&own_, &their_}) {
-    asio::co_spawn(end->io, end->send(bytes), asio::detached);
-    asio::co_spawn(end->io, end->receive(bytes.size()), asio::detached);
+    start(end->io, end->send(bytes));
+    start(end->io, end->receive(bytes.size()));
   }
   const Cost before = process_cost();
   TRY_VOID(run_both());
