@@ -221,8 +221,7 @@ void Edge::send_answer(Turn& turn) {
 void Edge::learn_answer_time(const Turn& turn) {
   const Duration whole = turn.now - out_->sent_at;
   const Duration patience = park_at() - out_->sent_at;
-  const Duration took =
-      fault::planted("edge.outage_counts_as_slowness") ? whole : std::min(whole, patience);
+  const Duration took = std::min(whole, patience);
   const double share = whole > took ? seconds(took) / seconds(whole) : 1;
   const auto steps = share * static_cast<double>(turn.node.replica.steps - out_->sent_step);
   if (answer_time_ == Duration{}) {
