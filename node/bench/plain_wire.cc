@@ -23,7 +23,6 @@ namespace {
 using transport::as_result;
 namespace noise = transport::noise;
 
-constexpr std::size_t kSmall = 256;
 constexpr std::size_t kWrite = 256 * 1024;
 
 // The context is run until it has ended; what failed stands in its end.
@@ -54,7 +53,7 @@ Result<void> PlainWire::connect() {
 
 transport::Task<> PlainWire::End::ping(std::uint64_t count) {
   const SteadyClock clock;
-  std::array<std::byte, kSmall> bytes{};
+  std::array<std::byte, kSmallBody> bytes{};
   for (std::uint64_t i = 0; i < count && !error; ++i) {
     const TimePoint begin = clock.now();
     std::tie(error, std::ignore) =
@@ -67,7 +66,7 @@ transport::Task<> PlainWire::End::ping(std::uint64_t count) {
 }
 
 transport::Task<> PlainWire::End::echo(std::uint64_t count) {
-  std::array<std::byte, kSmall> bytes{};
+  std::array<std::byte, kSmallBody> bytes{};
   for (std::uint64_t i = 0; i < count && !error; ++i) {
     std::tie(error, std::ignore) =
         co_await asio::async_read(socket, asio::buffer(bytes), as_result);

@@ -10,17 +10,21 @@
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <system_error>
 
 namespace starling::node::bench {
+
+// Body of a small message, here and in a session.
+inline constexpr std::size_t kSmallBody = 256;
 
 class PlainWire {
  public:
   // Errors:  connect_failed.
   Result<void> connect();
 
-  // The time in which 256 bytes go there and back, in microseconds, that many times.
+  // The time in which kSmallBody bytes go there and back, in microseconds, that many times.
   //
   // Errors:  closed.
   Result<Repeats> round_trips_us(std::uint64_t count);

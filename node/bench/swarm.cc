@@ -3,7 +3,6 @@
 #include "node/bench/bench.h"
 #include "node/bench/swarm_nodes.h"
 #include "node/cli/demo_setup.h"
-#include "node/printable.h"
 
 #include <fmt/format.h>
 

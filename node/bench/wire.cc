@@ -26,7 +26,6 @@ using transport::Message;
 
 enum class Kind : std::uint16_t { bulk = 0x0271, ping = 0x0272, pong = 0x0273, whole = 0x0274 };
 
-constexpr std::size_t kSmallBody = 256;
 constexpr std::uint64_t kIdlePings = 2'000;
 constexpr Duration kPace = std::chrono::milliseconds(2);
 constexpr int kWarmUps = 1;

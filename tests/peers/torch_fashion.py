@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Fashion-MNIST by DistributedDataParallel over gloo: steps and bytes until the validation loss is at a mark, and where it ends.
 
-The net, the batch of a node, the budget in samples, the schedule and the pixels are those of `starling demo`; the peak of the learning rate is what was
-best for DDP, whose steps average the gradients of all nodes. `bytes_per_step` is what a ring all-reduce sends for the gradients, headers not counted.
+The net, the batch of a node, the budget in samples, the schedule and the pixels are those of `starling demo`; the peak of the learning rate is what
+`--lr auto` takes for the batch of all nodes together, since a step of DDP averages all their gradients (others were not tried). `bytes_per_step` is
+what a ring all-reduce sends for the gradients, headers not counted.
 """
 
 import argparse
