@@ -41,7 +41,11 @@ TEST_SUITE("training/device") {
 
   TEST_CASE("bf16 works in a machine that announces matrix tiles and hides their sizes") {
     if (!cpu_has_bf16()) return;
-    // Where it is so, this ended the process or threw "could not create a primitive".
+    // Where it is so, a product threw "could not create a primitive", and a step of training ended
+    // the process.
+    const at::Tensor product =
+        at::mm(at::ones({512, 64}, at::kBFloat16), at::ones({64, 64}, at::kBFloat16));
+    CHECK(product[0][0].item<float>() == 64);
     const at::Tensor x = at::ones({2, 64, 8, 8}, at::kBFloat16);
     for (const std::int64_t kernel : {1, 3}) {
       const at::Tensor w = at::ones({64, 64, kernel, kernel}, at::kBFloat16);
