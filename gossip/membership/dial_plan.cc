@@ -37,6 +37,10 @@ bool DialPlan::take_at_once(TimePoint now, const NodeId& id) {
   return true;
 }
 
+bool DialPlan::take_for_another(TimePoint now, const NodeId& id, Rng& rng) {
+  return outstanding(now) < options_.max_outstanding / 4 && take(now, id, Manners::at_once, rng);
+}
+
 bool DialPlan::take_revival(TimePoint now, Rng& rng) {
   if (now < next_revival_) return false;
   next_revival_ = now + with_jitter(options_.revive_interval, rng);

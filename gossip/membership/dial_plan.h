@@ -58,6 +58,9 @@ class DialPlan {
   [[nodiscard]] bool take(TimePoint now, const NodeId& id, Manners manners, Rng& rng);
   // For a check of a suspicion: now, unless a dial is out.
   [[nodiscard]] bool take_at_once(TimePoint now, const NodeId& id);
+  // For a member that asks whether `id` can be reached: as take(), in a quarter of the places, so
+  // that whoever asks much keeps no neighbour from being dialled.
+  [[nodiscard]] bool take_for_another(TimePoint now, const NodeId& id, Rng& rng);
   // Whether it is time to try somebody dead.
   [[nodiscard]] bool take_revival(TimePoint now, Rng& rng);
 

@@ -186,6 +186,7 @@ MembershipEffects Membership::on_session_up(TimePoint now, const NodeId& peer,
   spreader_.on_session_up(peer);
   dials_.on_up(peer);
   close_case(peer);
+  finish_errands(peer, effects);
 
   // The peer learns who we are, what is said about it, and what we know.
   Facts greeting;

@@ -186,6 +186,7 @@ struct MemberView {
 // | session ends without bye  | dial again at once: refused -> `dead` signed; else -> `suspect`  |
 // | heartbeat unanswered      | three others probe; no success -> `suspect`, later `dead` signed |
 // | the same, also accused    | `suspect` at once: another one has asked already                 |
+// | a probe for another       | heartbeat over our session, or a dial that makes one             |
 // | dead, here or in the view | a silent session is closed, and the member dialled like any other |
 // | no use of a session       | said with heartbeats; closed once both sides say it              |
 // | undialable m is silent    | if its neighbour, and without session: three others probe        |
@@ -360,6 +361,8 @@ class Membership {
   void on_probe(TimePoint now, const NodeId& from, const ProbeRequest& probe,
                 MembershipEffects& effects);
   void on_probe_reply(TimePoint now, const ProbeReply& reply);
+  [[nodiscard]] bool dial_for_another(TimePoint now, const NodeId& subject,
+                                      MembershipEffects& effects);
   void tick_errands(TimePoint now, MembershipEffects& effects);
   void finish_errands(const NodeId& subject, MembershipEffects& effects);
   [[nodiscard]] std::size_t quorum_about(const NodeId& subject) const;

@@ -263,14 +263,33 @@ void Membership::on_probe(TimePoint now, const NodeId& from, const ProbeRequest&
   };
   if (probe.subject == self_.id) return reply(ProbeVerdict::reachable);
   const auto at = sessions_.find(probe.subject);
-  if (at == sessions_.end() || errands_.size() >= kMaxErrands)
+  const bool on_the_way = at == sessions_.end() && dial_for_another(now, probe.subject, effects);
+  if ((at == sessions_.end() && !on_the_way) || errands_.size() >= kMaxErrands)
     return reply(ProbeVerdict::no_session);
+  if (on_the_way) {
+    errands_.push_back({from, probe.nonce, probe.subject, now + kDialWindow});
+    return;
+  }
   // What the session said a moment ago proves nothing: the subject is asked now.
   effects.send.push_back(
       {probe.subject, Heartbeat{at->second.watch.send_now(now), at->second.unneeded}});
   const Duration window =
       std::max(options_.detector.min_indirect * 4 / 5, 2 * at->second.watch.round_trip());
   errands_.push_back({from, probe.nonce, probe.subject, now + window});
+}
+
+// In a large swarm few have a session with the subject, and none of them may be among those whom
+// the asker knows. A session that comes up is an answer. Returns whether one may come.
+bool Membership::dial_for_another(TimePoint now, const NodeId& subject,
+                                  MembershipEffects& effects) {
+  const auto* member = table_.find(subject);
+  if (member == nullptr || !member->record.dialable() || self_.state != RecordState::alive)
+    return false;
+  if (member->state == MemberState::dead || member->state == MemberState::left) return false;
+  if (dials_.is_out(now, subject)) return true;
+  if (errands_.size() >= kMaxErrands || !dials_.take_for_another(now, subject, rng_)) return false;
+  effects.wanted_sessions.push_back({subject, member->record.addresses, DialPurpose::verify});
+  return true;
 }
 
 void Membership::tick_errands(TimePoint now, MembershipEffects& effects) {

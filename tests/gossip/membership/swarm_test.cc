@@ -406,6 +406,40 @@ TEST_SUITE("gossip/membership") {
     CHECK(per_node < 130);
   }
 
+  TEST_CASE("two neighbours whose line is cut suspect nobody: others reach both") {
+    for (const std::uint64_t seed : {1U, 2U, 3U, 4U}) {
+      CAPTURE(seed);
+      TestSwarm swarm({.seed = seed});
+      grow(swarm, 16);
+      swarm.run(60s);  // until only the sessions of the topology are left
+      std::set<std::size_t> all;
+      for (std::size_t node = 0; node < 16; ++node) all.insert(node);
+      for (const std::size_t node : {0U, 5U, 10U, 15U})
+        swarm.cut_line(node, swarm.index_of(swarm.at(node).neighbours().front()));
+      const auto made = swarm.sessions_made();
+      swarm.run(120s);
+      CHECK(swarm.count(MemberState::suspect, all) == 0);
+      CHECK(swarm.settled());
+      MESSAGE("sessions to see for others: ", swarm.sessions_made() - made);
+    }
+  }
+
+  TEST_CASE("whoever has many members probed at once gets few of them dialled") {
+    TestSwarm swarm({.seed = 5});
+    grow(swarm, 32);
+    swarm.run(60s);
+    const auto asked = swarm.index_of(swarm.at(0).neighbours().front());
+    const auto made = swarm.sessions_made();
+    std::size_t without_session = 0;
+    for (std::size_t subject = 1; subject < 32; ++subject) {
+      if (subject != asked && !swarm.at(asked).has_session(swarm.id(subject))) ++without_session;
+      swarm.inject(0, asked, ProbeRequest{subject, swarm.id(subject)});
+    }
+    REQUIRE(without_session > 20);
+    swarm.run(1s);
+    CHECK(swarm.sessions_made() - made == 4);
+  }
+
   TEST_CASE("a node that loses every session says so, once, and says when it is back") {
     TestSwarm swarm({.seed = 1300});
     grow(swarm, 6);

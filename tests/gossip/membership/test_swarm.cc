@@ -45,7 +45,8 @@ void TestSwarm::restart(std::size_t index) {
 }
 
 bool TestSwarm::separated(std::size_t a, std::size_t b) const {
-  return divided_ && island_.contains(a) != island_.contains(b);
+  return (divided_ && island_.contains(a) != island_.contains(b)) ||
+         cut_lines_.contains(pair_of(a, b));
 }
 
 void TestSwarm::dial(std::size_t from, std::size_t to) {

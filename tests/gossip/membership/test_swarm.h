@@ -98,6 +98,8 @@ class TestSwarm {
   // Nodes of different groups cannot exchange anything.
   void partition(std::set<std::size_t> group);
   void heal();
+  // Between these two nothing gets through any more; others reach both.
+  void cut_line(std::size_t a, std::size_t b) { cut_lines_.insert(pair_of(a, b)); }
   // A starved node runs its timers only this often; 0: normal.
   void starve(std::size_t node, Duration every) { nodes_[node].starved = every; }
   void carry_out(std::size_t node, MembershipEffects effects);
@@ -108,6 +110,7 @@ class TestSwarm {
   [[nodiscard]] Membership& at(std::size_t node) { return *nodes_[node].membership; }
   [[nodiscard]] const TestSigner& signer(std::size_t node) { return *nodes_[node].signer; }
   [[nodiscard]] NodeId id(std::size_t node) const { return nodes_[node].id; }
+  [[nodiscard]] std::size_t index_of(const NodeId& id) const { return index_.at(id); }
   [[nodiscard]] const std::vector<Seen>& seen(std::size_t node) const { return nodes_[node].seen; }
   [[nodiscard]] const std::vector<Notice>& notices(std::size_t node) const {
     return nodes_[node].notices;
@@ -171,7 +174,6 @@ class TestSwarm {
   [[nodiscard]] bool answers(std::size_t node) const {
     return nodes_[node].life == Life::running || nodes_[node].life == Life::frozen;
   }
-  [[nodiscard]] std::size_t index_of(const NodeId& id) const { return index_.at(id); }
 
   SwarmOptions options_;
   Rng rng_;
@@ -183,6 +185,7 @@ class TestSwarm {
   std::set<Pair> stale_;  // the first has not heard that the second gave up their session
   std::set<std::size_t> island_;
   bool divided_ = false;
+  std::set<Pair> cut_lines_;
   std::priority_queue<Event> events_;
   std::uint64_t order_ = 0;
   std::uint64_t sessions_made_ = 0;
