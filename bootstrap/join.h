@@ -88,6 +88,7 @@ struct AdoptSettings {
 struct InstallState {
   SharedSnapshot snapshot;
   NodeId sponsor;
+  Duration loading{};  // from the first chunk that was asked for to the last that came
   std::vector<gossip::SavedCounter> counters;
   Duration run_age{};
 };

@@ -260,6 +260,7 @@ void Join::take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& ou
     InstallState install;
     install.snapshot = effects.complete;
     install.sponsor = receiver_->sponsor();
+    install.loading = receiver_->progress(now).loading;
     installed_from_ = install.sponsor;
     install.counters = std::move(effects.facts->counters);
     install.run_age = std::chrono::milliseconds(

@@ -217,8 +217,9 @@ TransferProgress StateReceiver::progress(TimePoint now) const {
   progress.bytes_done = bytes_done_;
   progress.total_bytes = facts_.manifest.total_bytes;
   progress.donors = donors_.size();
-  const double elapsed = started_ == TimePoint{} ? 0 : seconds(now - started_);
-  if (elapsed > 0) progress.bytes_per_second = static_cast<double>(bytes_done_) / elapsed;
+  if (started_ != TimePoint{}) progress.loading = now - started_;
+  if (progress.loading > Duration{0})
+    progress.bytes_per_second = static_cast<double>(bytes_done_) / seconds(progress.loading);
   return progress;
 }
 

@@ -57,6 +57,7 @@ struct TransferProgress {
   std::uint64_t bytes_done = 0;
   std::uint64_t total_bytes = 0;
   double bytes_per_second = 0;
+  Duration loading{0};  // since the first chunk was asked for
   std::size_t donors = 0;
 };
 

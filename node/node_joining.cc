@@ -192,6 +192,7 @@ void Node::install_state(const bootstrap::InstallState& install) {
   const double age = install.snapshot->manifest.age;
   log_.info("join.state", {{"sponsor", short_form(install.sponsor)},
                            {"bytes", install.snapshot->manifest.total_bytes},
+                           {"seconds", seconds(install.loading)},
                            {"age_steps", age}});
   if (bridge_) return adopt_replica(std::move(*replica), age);
   Beginning beginning;
