@@ -145,6 +145,7 @@ void Channel::on_offer(TimePoint now, IncomingMessage message, Admitter& admitte
   reserved_ += transfer.size;
   transfer.body = std::move(message.body);
   transfer.bytes.reserve(transfer.size);  // the pages come with the bytes, not now
+  prefer_huge_pages(transfer.bytes.data(), transfer.size);
   const auto limit = std::min(transfer.size, limits::kTransferWindow);
   if (limit > transfer.limit) {
     transfer.limit = limit;

@@ -3,6 +3,7 @@
 #include "node/base/check.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 namespace starling::transport {
@@ -25,26 +26,38 @@ void RecordSealer::seal(const Record& record, Bytes& out) {
   frame = frame.subspan(limits::kLengthPrefix);
   frame[0] = static_cast<std::byte>(record.type);
   frame[1] = std::byte{0};
-  auto body = std::ranges::copy(record.head, frame.begin() + limits::kRecordHeader).out;
-  std::ranges::copy(record.tail, body);
+  std::byte* const body = frame.data() + limits::kRecordHeader;
+  if (!record.head.empty()) std::memcpy(body, record.head.data(), record.head.size());
+  if (!record.tail.empty())
+    std::memcpy(body + record.head.size(), record.tail.data(), record.tail.size());
   cipher_.encrypt({}, frame.first(plain_size), frame);
   if (++records_ % limits::kRekeyRecords == 0) cipher_.rekey();
 }
 
-void RecordOpener::feed(ByteView bytes) {
-  if (at_ == input_.size()) {
-    input_.clear();
-    at_ = 0;
-  } else if (at_ > limits::kMaxCiphertext) {
-    input_.erase(input_.begin(), input_.begin() + static_cast<std::ptrdiff_t>(at_));
+std::span<std::byte> RecordOpener::room(std::size_t bytes) {
+  if (input_.size() - end_ < bytes && at_ > 0) {
+    std::copy(input_.begin() + static_cast<std::ptrdiff_t>(at_),
+              input_.begin() + static_cast<std::ptrdiff_t>(end_), input_.begin());
+    end_ -= at_;
     at_ = 0;
   }
-  input_.insert(input_.end(), bytes.begin(), bytes.end());
+  if (input_.size() - end_ < bytes) input_.resize(end_ + bytes);
+  return std::span(input_).subspan(end_, bytes);
+}
+
+void RecordOpener::came(std::size_t bytes) {
+  STARLING_CHECK_OP(bytes, <=, input_.size() - end_);
+  end_ += bytes;
+}
+
+void RecordOpener::feed(ByteView bytes) {
+  std::ranges::copy(bytes, room(bytes.size()).begin());
+  came(bytes.size());
 }
 
 Result<std::optional<OpenedRecord>> RecordOpener::next() {
   STARLING_CHECK(!failed_);
-  const auto rest = std::span(input_).subspan(at_);
+  const auto rest = std::span(input_).subspan(at_, end_ - at_);
   if (rest.size() < limits::kLengthPrefix) return std::nullopt;
   const auto size =
       (std::to_integer<std::size_t>(rest[0]) << 8) | std::to_integer<std::size_t>(rest[1]);
@@ -68,6 +81,7 @@ Result<std::optional<OpenedRecord>> RecordOpener::next() {
                     std::to_string(std::to_integer<int>(plain[1])) + " is unknown");
   failed_ = false;
   at_ += limits::kLengthPrefix + size;
+  if (at_ == end_) at_ = end_ = 0;  // nothing is kept: the body lies where the next bytes will go
   OpenedRecord record;
   record.type = static_cast<RecordType>(plain[0]);
   record.body = plain.subspan(limits::kRecordHeader);

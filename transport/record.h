@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 namespace starling::transport {
 
@@ -76,7 +77,11 @@ class RecordOpener {
  public:
   explicit RecordOpener(const noise::CipherState& cipher) : cipher_(cipher) {}
 
-  // Adds bytes from the stream.
+  // Where the next bytes of the stream may go, so that they are not copied: `bytes` of room, valid
+  // until the next call. came() says how many of them there are.
+  [[nodiscard]] std::span<std::byte> room(std::size_t bytes);
+  void came(std::size_t bytes);
+  // The same for bytes that are somewhere else.
   void feed(ByteView bytes);
 
   // The next whole record; nothing until more bytes come.
@@ -86,13 +91,14 @@ class RecordOpener {
   [[nodiscard]] Result<std::optional<OpenedRecord>> next();
 
   // Bytes of a record that is not whole yet.
-  [[nodiscard]] std::size_t pending() const { return input_.size() - at_; }
+  [[nodiscard]] std::size_t pending() const { return end_ - at_; }
   [[nodiscard]] std::uint64_t records() const { return records_; }
 
  private:
   noise::CipherState cipher_;
-  Bytes input_;
+  Bytes input_;  // [at_, end_) came and is not given out yet
   std::size_t at_ = 0;
+  std::size_t end_ = 0;
   std::uint64_t records_ = 0;
   bool failed_ = false;
 };

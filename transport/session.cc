@@ -59,7 +59,6 @@ Session::Session(asio::ip::tcp::socket socket, const HandshakeOutcome& outcome, 
                services_.budget),
       sealer_(outcome.send),
       opener_(outcome.receive),
-      input_(kReadBuffer),
       since_(services_.clock.now()),
       welcomed_(info_.direction == Direction::accepted),
       wake_(socket_.get_executor(), kForEver),
@@ -176,7 +175,8 @@ Task<> Session::read_loop() {
       if (tasks_.stopping()) co_return;
       continue;
     }
-    auto buffer = asio::buffer(input_);
+    const auto room = opener_.room(kReadBuffer);
+    auto buffer = asio::buffer(room.data(), room.size());
     auto [error, size] = co_await socket_.async_read_some(buffer, as_result);
     assert_io_thread();
     if (!error && fault::maybe("net.read")) error = asio::error::connection_reset;
@@ -185,7 +185,7 @@ Task<> Session::read_loop() {
       on_stream_end(error);
       co_return;
     }
-    opener_.feed(ByteView(input_).first(size));
+    opener_.came(size);
   }
 }
 

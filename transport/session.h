@@ -151,7 +151,6 @@ class Session {
   RecordSealer sealer_;
   RecordOpener opener_;
   std::vector<ChannelEvent> events_;
-  Bytes input_;
   Bytes out_;
   TimePoint since_;
   bool welcomed_;

@@ -1,6 +1,6 @@
 #include "gossip/delta/flat_vector.h"
 
-#include <sys/mman.h>
+#include "node/base/bytes.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -21,8 +21,7 @@ Result<FlatVector> FlatVector::make(std::size_t size) {
   if (data == nullptr)
     return fail(Errc::no_memory, Doing::exchanging,
                 "no memory for a reference of " + std::to_string(wanted) + " bytes");
-  // A hint: where huge pages are switched off the vector works as well, with more TLB misses.
-  if (alignment == kHugePage) (void)madvise(data, bytes, MADV_HUGEPAGE);
+  if (alignment == kHugePage) prefer_huge_pages(data, bytes);
   std::memset(data, 0, wanted);
   return FlatVector(data, size);
 }

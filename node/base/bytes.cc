@@ -1,5 +1,9 @@
 #include "node/base/bytes.h"
 
+#include <sys/mman.h>
+
+#include <cstdint>
+
 namespace starling {
 
 namespace {
@@ -12,6 +16,15 @@ std::optional<unsigned> digit_of(char c) {
 }
 
 }  // namespace
+
+void prefer_huge_pages(void* data, std::size_t bytes) {
+  constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t last = (begin + bytes) / kHugePage * kHugePage;
+  if (first < last)
+    (void)::madvise(static_cast<std::byte*>(data) + (first - begin), last - first, MADV_HUGEPAGE);
+}
 
 std::string to_hex(ByteView bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";

@@ -1,5 +1,6 @@
 #include "training/cpu/block_cache.h"
 
+#include "node/base/bytes.h"
 #include "node/base/check.h"
 #include "node/base/units.h"
 
@@ -124,7 +125,7 @@ std::byte* BlockCache::map(std::size_t bytes) {
   const std::size_t before = past == 0 ? 0 : kHugePage - past;
   if (before > 0) (void)::munmap(begin, before);
   (void)::munmap(begin + before + bytes, kHugePage - before);
-  (void)::madvise(begin + before, bytes, MADV_HUGEPAGE);  // a hint: without it all is merely slower
+  prefer_huge_pages(begin + before, bytes);
   mapped_ += bytes;
   return begin + before;
 }
