@@ -8,7 +8,6 @@
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
 
 #include <array>
 
@@ -59,6 +58,14 @@ LogBackendOptions log_options(const Config& config, const Terminal& terminal) {
           .per_event = config.log.per_event};
 }
 
+std::string dropped_line(const LogBackendOptions& options, std::uint64_t lines) {
+  constexpr std::string_view kEvent = "log.dropped";
+  const auto line = options.format == LineFormat::json
+                        ? json_line(LogLevel::warn, kEvent, {{"lines", lines}})
+                        : text_line(LogLevel::warn, kEvent, {{"lines", lines}}, options.colour);
+  return line + '\n';
+}
+
 struct LogBackend::Sink {
   spdlog::logger logger;
 
@@ -71,12 +78,6 @@ struct LogBackend::Sink {
     logger.set_error_handler([](const std::string&) {});
   }
 };
-
-LogBackend::LogBackend(LogBackendOptions options, const Clock& clock)
-    : options_(options),
-      clock_(clock),
-      sink_(std::make_unique<Sink>(std::make_shared<spdlog::sinks::stderr_sink_mt>())),
-      level_(options.level) {}
 
 LogBackend::LogBackend(LogBackendOptions options, const Clock& clock, std::ostream& out)
     : options_(options),

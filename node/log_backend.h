@@ -32,6 +32,9 @@ struct LogBackendOptions {
 // What the configuration asks for; colours only where a person looks.
 [[nodiscard]] LogBackendOptions log_options(const Config& config, const Terminal& terminal);
 
+// The line that says how many lines a stream had no room for.
+[[nodiscard]] std::string dropped_line(const LogBackendOptions& options, std::uint64_t lines);
+
 // Writes whole lines: `2026-11-21T02:14:07Z INFO event key=value ...`, or the same as JSON.
 //
 // Owned by main, outlives everything that logs. Values are escaped (control characters, quotes,
@@ -40,9 +43,7 @@ struct LogBackendOptions {
 // Thread:  any. Cost: one lock and one write per line that passes level and limit.
 class LogBackend final : public Log {
  public:
-  // Writes to stderr; the clock must outlive it.
-  LogBackend(LogBackendOptions options, const Clock& clock);
-  // Writes to a stream, for tests.
+  // Writes to a stream; both outlive it.
   LogBackend(LogBackendOptions options, const Clock& clock, std::ostream& out);
   ~LogBackend() override;
 

@@ -29,7 +29,8 @@ int main(int argc, char** argv) {
   const std::string torch_version = starling::training::libtorch_version();
   const Surroundings surroundings{
       process_environment(),
-      Terminal{std::cout, std::cerr, ::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1},
+      Terminal{std::cout, std::cerr, ::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1,
+               STDOUT_FILENO, STDERR_FILENO},
       VerbHooks{&run_verb, &eval_verb, &bench_verb, &data_verb, torch_version}};
   const int code = run_command_line(words, surroundings);
   std::cout << std::flush;

@@ -3,6 +3,7 @@
 #include "node/cli/verbs.h"
 #include "node/kept_settings.h"
 #include "node/node.h"
+#include "node/observe/held_lines.h"
 #include "node/options.h"
 #include "node/printable.h"
 #include "node/wall_time.h"
@@ -281,11 +282,24 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
 
 int run_verb(const Config& config, RunMode mode, const Terminal& terminal) {
   const SteadyClock clock;
-  LogBackend log(log_options(config, terminal), clock);
-  for (const auto& notice : config.notices) log.warn("config.notice", {{"what", notice}});
-  const auto code = prepare_and_run(config, mode, terminal, log);
+  const LogBackendOptions options = log_options(config, terminal);
+  const auto notice = [&](std::uint64_t lines) { return dropped_line(options, lines); };
+  // Neither the io thread nor the trainer waits for whoever reads.
+  terminal.out.flush();
+  terminal.err.flush();
+  HeldLines out_lines(terminal.out_descriptor, notice);
+  HeldLines err_lines(terminal.err_descriptor, notice);
+  LineStream out(out_lines);
+  LineStream err(err_lines);
+  LineStream log_lines(err_lines);
+  Terminal held{terminal.out_descriptor < 0 ? terminal.out : out,
+                terminal.err_descriptor < 0 ? terminal.err : err, terminal.out_is_tty,
+                terminal.err_is_tty};
+  LogBackend log(options, clock, terminal.err_descriptor < 0 ? terminal.err : log_lines);
+  for (const auto& text : config.notices) log.warn("config.notice", {{"what", text}});
+  const auto code = prepare_and_run(config, mode, held, log);
   if (code) return number_of(*code);
-  terminal.err << "starling run: " << to_string(code.error()) << '\n';
+  held.err << "starling run: " << to_string(code.error()) << '\n';
   return number_of(exit_code_of(code.error().code));
 }
 

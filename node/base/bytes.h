@@ -39,9 +39,9 @@ static_assert(std::endian::native == std::endian::little,
 }
 [[nodiscard]] inline Bytes to_bytes(ByteView view) { return {view.begin(), view.end()}; }
 
-// Asks the system for pages of 2 MiB where [data, data + bytes) covers whole ones: a page fault each
-// instead of 512. Nobody has to grant it.
-// Cost: a system call; memory is taken when it is touched, 2 MiB at a time.
+// Asks the system for pages of 2 MiB where [data, data + bytes) covers whole ones: a page fault
+// each instead of 512. Nobody has to grant it. Cost: a system call; memory is taken when it is
+// touched, 2 MiB at a time.
 void prefer_huge_pages(void* data, std::size_t bytes);
 
 // Lower-case hexadecimal, two characters a byte.

@@ -19,6 +19,9 @@ struct Terminal {
   std::ostream& err;
   bool out_is_tty = false;
   bool err_is_tty = false;
+  // What stands behind them, so that a verb that must not wait can ask for room; -1: memory.
+  int out_descriptor = -1;
+  int err_descriptor = -1;
 };
 
 enum class RunMode : std::uint8_t {

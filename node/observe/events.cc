@@ -1,7 +1,9 @@
 #include "node/observe/events.h"
 
 #include "node/base/fault.h"
+#include "node/base/mutex.h"
 #include "node/base/posix_file.h"
+#include "node/base/thread.h"
 #include "node/wall_time.h"
 
 #include <fcntl.h>
@@ -10,8 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <deque>
+#include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 namespace starling::node {
@@ -24,51 +30,94 @@ std::string reason(int error) { return std::generic_category().message(error); }
 
 }  // namespace
 
-Result<EventLog> EventLog::open(const std::filesystem::path& file, Log& log,
-                                EventLogOptions options) {
-  const int descriptor = ::open(file.c_str(), kOpenFlags, 0644);
-  if (descriptor < 0) {
-    const int error = errno;
-    return fail(errc_of_errno(error), Doing::writing_file,
-                fmt::format("{}: {}", file.string(), reason(error)));
+// The file, and the thread that writes it.
+class EventLog::Writer {
+ public:
+  Writer(std::filesystem::path file, Log& log, EventLogOptions options, int descriptor)
+      : file_(std::move(file)), log_(log), options_(options), descriptor_(descriptor) {
+    mend_last_line();
+    thread_ = std::thread([this] { run(); });
   }
-  EventLog events(file, log, options, descriptor);
+  ~Writer() {
+    {
+      const MutexLock lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  void post(std::string line) {
+    {
+      const MutexLock lock(mutex_);
+      if (waiting_bytes_ + line.size() <= options_.max_waiting_bytes) {
+        waiting_bytes_ += line.size();
+        waiting_.push_back(std::move(line));
+        line.clear();
+      }
+    }
+    if (line.empty()) return changed_.notify_one();
+    lose("it takes too long to write");
+  }
+  [[nodiscard]] std::uint64_t lost() const { return lost_; }
+
+ private:
+  void mend_last_line();
+  void run();
+  void write(std::string_view line);
+  void rotate();
+  void lose(const std::string& reason) {
+    if (lost_++ == 0) log_.warn("events.lost", {{"file", file_.string()}, {"reason", reason}});
+  }
+
+  const std::filesystem::path file_;
+  Log& log_;
+  const EventLogOptions options_;
+  std::atomic<std::uint64_t> lost_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::string> waiting_ STARLING_GUARDED_BY(mutex_);
+  std::size_t waiting_bytes_ STARLING_GUARDED_BY(mutex_) = 0;  // with the line that is written now
+  bool ending_ STARLING_GUARDED_BY(mutex_) = false;
+  // The thread's own.
+  int descriptor_;
+  std::uint64_t bytes_ = 0;
+  std::thread thread_;
+};
+
+// A line that a crash cut short must not swallow the next event.
+void EventLog::Writer::mend_last_line() {
   struct stat status{};
-  if (::fstat(descriptor, &status) == 0) events.bytes_ = static_cast<std::uint64_t>(status.st_size);
-  // A line that a crash cut short must not swallow the next event.
+  if (::fstat(descriptor_, &status) == 0) bytes_ = static_cast<std::uint64_t>(status.st_size);
   char last = '\n';
-  const int reader = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const int reader = ::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (reader >= 0) {
-    if (events.bytes_ > 0) (void)!::pread(reader, &last, 1, static_cast<off_t>(events.bytes_ - 1));
+    if (bytes_ > 0) (void)!::pread(reader, &last, 1, static_cast<off_t>(bytes_ - 1));
     ::close(reader);
   }
-  if (last != '\n' && ::write(descriptor, "\n", 1) == 1) ++events.bytes_;
-  return events;
+  if (last != '\n' && ::write(descriptor_, "\n", 1) == 1) ++bytes_;
 }
 
-EventLog::EventLog(std::filesystem::path file, Log& log, EventLogOptions options, int descriptor)
-    : file_(std::move(file)), log_(log), options_(options), descriptor_(descriptor) {}
-
-EventLog::EventLog(EventLog&& other) noexcept
-    : file_(std::move(other.file_)),
-      log_(other.log_),
-      options_(other.options_),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      bytes_(other.bytes_),
-      lost_(other.lost_) {}
-
-EventLog::~EventLog() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+void EventLog::Writer::run() {
+  name_this_thread("events");
+  std::string line;
+  while (true) {
+    {
+      const MutexLock lock(mutex_);
+      waiting_bytes_ -= line.size();
+      while (waiting_.empty() && !ending_) changed_.wait(mutex_);
+      if (waiting_.empty()) return;
+      line = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    write(line);
+  }
 }
 
-void EventLog::append(std::string_view event, const nlohmann::json& fields) {
-  nlohmann::ordered_json object;
-  object["time"] = show_milliseconds(wall_now());
-  object["event"] = event;
-  if (fields.is_object())
-    for (const auto& [key, value] : fields.items()) object[key] = value;
-  const auto line = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-
+void EventLog::Writer::write(std::string_view line) {
   if (bytes_ > 0 && bytes_ + line.size() > options_.max_bytes) rotate();
   const bool usable = descriptor_ >= 0 && !fault::maybe("events.write");
   const auto written = usable ? ::write(descriptor_, line.data(), line.size()) : -1;
@@ -81,10 +130,10 @@ void EventLog::append(std::string_view event, const nlohmann::json& fields) {
     if (::ftruncate(descriptor_, static_cast<off_t>(bytes_)) != 0)
       bytes_ += static_cast<std::uint64_t>(written);
   }
-  if (lost_++ == 0) log_.warn("events.lost", {{"file", file_.string()}, {"reason", reason(error)}});
+  lose(reason(error));
 }
 
-void EventLog::rotate() {
+void EventLog::Writer::rotate() {
   const auto older = file_.string() + ".1";
   if (::rename(file_.c_str(), older.c_str()) != 0)
     return;  // it grows on; better than losing events
@@ -93,5 +142,31 @@ void EventLog::rotate() {
   descriptor_ = fresh;
   bytes_ = 0;
 }
+
+Result<EventLog> EventLog::open(const std::filesystem::path& file, Log& log,
+                                EventLogOptions options) {
+  const int descriptor = ::open(file.c_str(), kOpenFlags, 0644);
+  if (descriptor < 0) {
+    const int error = errno;
+    return fail(errc_of_errno(error), Doing::writing_file,
+                fmt::format("{}: {}", file.string(), reason(error)));
+  }
+  return EventLog(std::make_unique<Writer>(file, log, options, descriptor));
+}
+
+EventLog::EventLog(std::unique_ptr<Writer> writer) : writer_(std::move(writer)) {}
+EventLog::EventLog(EventLog&& other) noexcept = default;
+EventLog::~EventLog() = default;
+
+void EventLog::append(std::string_view event, const nlohmann::json& fields) {
+  nlohmann::ordered_json object;
+  object["time"] = show_milliseconds(wall_now());
+  object["event"] = event;
+  if (fields.is_object())
+    for (const auto& [key, value] : fields.items()) object[key] = value;
+  writer_->post(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+std::uint64_t EventLog::lost() const { return writer_->lost(); }
 
 }  // namespace starling::node

@@ -1,12 +1,13 @@
-"""A-6, C-5, C-6: machines that are short of processor or memory, or whose clocks lie."""
+"""A-6, C-5, C-6, C-7: machines that are short of processor or memory, whose clocks lie, or whose disk hangs."""
 
 import contextlib
 import pathlib
+import subprocess
 import time
 
 from cases import case, watch
 from cases_silence import CALM_S, false_deaths, quarter_harmed
-from lab import Failure, throughput_percent
+from lab import Failure, longest_pause, throughput_percent
 
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
@@ -100,3 +101,66 @@ def little_memory(bench):
             status = contact.status()
             return {"ended": sum(not node.running() for node in lab.nodes), "most_mib": most / 2**20, "failures": failures,
                     "grown_mib": (contact.rss_bytes() - held) / 2**20, "neighbours": len(status["neighbours"]) if status else 0}
+
+
+@contextlib.contextmanager
+def disk_of_its_own(lab, node):
+    """The node's folder on a file system of its own. What only the test writes there, its log and its steps, lies elsewhere."""
+    image = lab.folder / f"disk-{node.number}"
+    with open(image, "wb") as file:
+        file.truncate(256 << 20)
+    node.folder.mkdir()
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    done = subprocess.run(["mount", "-o", "loop", image, node.folder], stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise Failure(f"no loop device on this machine: {done.stderr.strip()}")
+    try:
+        node.folder.chmod(0o700)
+        for name in ("log", "steps"):
+            (node.folder / name).symlink_to(lab.folder / f"{name}-{node.number}")
+        yield
+    finally:
+        if node.running():
+            node.kill()
+        subprocess.run(["umount", "--lazy", node.folder], check=False)
+
+
+@contextlib.contextmanager
+def frozen(folder):
+    """Whoever writes to the file system of this folder waits."""
+    subprocess.run(["fsfreeze", "--freeze", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", folder], check=True)
+
+
+@case("C-7", "the disk of a node takes nothing for 30 s, in which checkpoints and events are due",
+      {"victim_percent": ">= 98", "false_dead": "<= 0", "ended": "<= 0", "checkpoint_s": "<= 20", "throughput_percent": ">= 98"})
+def hung_disk(bench):
+    with bench.lab(bench.nodes) as lab:
+        victim, passer_by = lab.nodes[-1], lab.nodes[-2]
+        with disk_of_its_own(lab, victim):
+            nodes = lab.start_all(bench.nodes - 2) + [victim]
+            lab.start(victim, nodes[:1])
+            lab.wait_whole(nodes, 60)
+            watch(CALM_S)
+            before = watch(CALM_S)
+            since = time.time()
+            with frozen(victim.folder):
+                # Somebody comes and is killed, so that there is something to write down.
+                begin = time.monotonic()
+                lab.start(passer_by, nodes[:1])
+                lab.until(passer_by.status, 20, "the passer-by does not answer")
+                watch(bench.seconds / 2)
+                passer_by.kill()
+                watch(bench.seconds / 2)
+                during = (begin, time.monotonic())
+            thawed = time.time()
+            written = lab.until(lambda: any(file.stat().st_mtime > thawed for file in (victim.folder / "checkpoints").iterdir()), 60,
+                                "no checkpoint was written")
+            others = [node for node in nodes if node is not victim]
+            return {"victim_percent": throughput_percent([victim], before, during), "pause_s": longest_pause([victim], *during),
+                    "false_dead": false_deaths(nodes, nodes, since), "ended": sum(not node.running() for node in nodes), "checkpoint_s": written,
+                    "noticed": sum(event["event"] == "member" and event["id"] == passer_by.id for event in victim.events(since)),
+                    "throughput_percent": throughput_percent(others, before, during)}

@@ -5,6 +5,7 @@
 #include "tests/net/lab.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -46,9 +47,10 @@ int main(int argc, char** argv) {
   lab.step = std::chrono::milliseconds(step_ms);
   if (const char* file = std::getenv("LAB_STEPS")) lab.steps_file = file;
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
-  const Surroundings surroundings{process_environment(),
-                                  Terminal{std::cout, std::cerr, false, false},
-                                  VerbHooks{.run = &run_lab_node}};
+  const Surroundings surroundings{
+      process_environment(),
+      Terminal{std::cout, std::cerr, false, false, STDOUT_FILENO, STDERR_FILENO},
+      VerbHooks{.run = &run_lab_node}};
   const int code = run_command_line(words, surroundings);
   std::cout << std::flush;
   return code;

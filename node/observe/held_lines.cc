@@ -1,0 +1,81 @@
+#include "node/observe/held_lines.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace starling::node {
+
+namespace {
+
+bool has_room(int descriptor, Duration patience) {
+  const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count();
+  pollfd asked{.fd = descriptor, .events = POLLOUT, .revents = 0};
+  return ::poll(&asked, 1, static_cast<int>(wait)) == 1;
+}
+
+}  // namespace
+
+HeldLines::~HeldLines() {
+  const MutexLock lock(mutex_);
+  write_kept(kPatience);
+}
+
+void HeldLines::write(std::string_view line) {
+  const MutexLock lock(mutex_);
+  write_kept(Duration{0});
+  if (bytes_ + line.size() > kMost) {
+    ++dropped_;
+    return;
+  }
+  if (dropped_ > 0) {
+    kept_.push_back(notice_(dropped_));
+    bytes_ += kept_.back().size();
+    dropped_ = 0;
+  }
+  kept_.emplace_back(line);
+  bytes_ += line.size();
+  write_kept(Duration{0});
+}
+
+void HeldLines::write_kept(Duration patience) {
+  while (!kept_.empty() && has_room(descriptor_, patience)) {
+    // A pipe that has room at all takes so much at once (pipe(7)).
+    const std::string_view rest = std::string_view(kept_.front()).substr(first_sent_);
+    const auto sent =
+        ::write(descriptor_, rest.data(), std::min<std::size_t>(rest.size(), PIPE_BUF));
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno == EAGAIN) return;
+    // A full disk, a reader that is gone: there is nobody to tell.
+    first_sent_ += sent < 0 ? rest.size() : static_cast<std::size_t>(sent);
+    if (first_sent_ < kept_.front().size()) continue;
+    bytes_ -= kept_.front().size();
+    kept_.pop_front();
+    first_sent_ = 0;
+  }
+}
+
+int LineStream::overflow(int character) {
+  if (character == traits_type::eof()) return 0;
+  const char text = traits_type::to_char_type(character);
+  take({&text, 1});
+  return character;
+}
+
+std::streamsize LineStream::xsputn(const char* text, std::streamsize size) {
+  take({text, static_cast<std::size_t>(size)});
+  return size;
+}
+
+void LineStream::take(std::string_view text) {
+  line_ += text;
+  const auto end = line_.rfind('\n');
+  if (end == std::string::npos) return;
+  lines_.write(std::string_view(line_).substr(0, end + 1));
+  line_.erase(0, end + 1);
+}
+
+}  // namespace starling::node

@@ -1,0 +1,116 @@
+#include "node/observe/held_lines.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+
+using namespace starling;
+using namespace starling::node;
+
+namespace {
+
+std::string notice(std::uint64_t lines) { return "dropped " + std::to_string(lines) + "\n"; }
+
+// A pipe as small as one can be.
+class Pipe {
+ public:
+  Pipe() {
+    REQUIRE(::pipe2(ends_.data(), O_CLOEXEC) == 0);
+    REQUIRE(::fcntl(ends_[0], F_SETFL, O_NONBLOCK) == 0);
+    size_ = static_cast<std::size_t>(::fcntl(ends_[1], F_SETPIPE_SZ, 4'096));
+  }
+  ~Pipe() {
+    close_reader();
+    ::close(ends_[1]);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  [[nodiscard]] int writer() const { return ends_[1]; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  std::string read() {
+    std::string text;
+    std::array<char, 65'536> piece{};
+    for (ssize_t size = 0; (size = ::read(ends_[0], piece.data(), piece.size())) > 0;)
+      text.append(piece.data(), static_cast<std::size_t>(size));
+    return text;
+  }
+  void close_reader() {
+    if (ends_[0] >= 0) ::close(ends_[0]);
+    ends_[0] = -1;
+  }
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+  std::size_t size_ = 0;
+};
+
+}  // namespace
+
+TEST_SUITE("node/held_lines") {
+  TEST_CASE("lines go out at once, whole, from several streams") {
+    Pipe pipe;
+    HeldLines lines(pipe.writer(), notice);
+    LineStream first(lines);
+    LineStream second(lines);
+    first << "half ";
+    second << "a line " << 7 << '\n' << std::flush;
+    CHECK(pipe.read() == "a line 7\n");
+    first << "of one\nand two\n";
+    CHECK(pipe.read() == "half of one\nand two\n");
+  }
+
+  TEST_CASE("a reader that stopped keeps nobody waiting and misses nothing that is kept") {
+    Pipe pipe;
+    HeldLines lines(pipe.writer(), notice);
+    std::string sent;
+    // Were it waited for, this would not end.
+    for (int i = 0; sent.size() < 4 * pipe.size(); ++i) {
+      const auto line = std::to_string(i) + std::string(300, 'x') + '\n';
+      lines.write(line);
+      sent += line;
+    }
+    // It reads again: each line that comes takes along what has room.
+    std::string got;
+    for (int i = 0; i < 100 && got.size() < sent.size(); ++i) {
+      got += pipe.read();
+      lines.write("more\n");
+    }
+    got += pipe.read();
+    CHECK(got.starts_with(sent));
+  }
+
+  TEST_CASE("what is too much is dropped and counted") {
+    Pipe pipe;
+    std::string got;
+    {
+      HeldLines lines(pipe.writer(), notice);
+      const std::string line = std::string(999, 'x') + '\n';
+      const std::size_t count = (HeldLines::kMost + pipe.size()) / line.size() + 10;
+      for (std::size_t i = 0; i < count; ++i) lines.write(line);
+      for (std::size_t i = 0; i < 2 * count && !got.ends_with("end\n"); ++i) {
+        got += pipe.read();
+        lines.write(i < count ? "on\n" : "end\n");
+      }
+    }
+    const auto at = got.find("dropped ");
+    REQUIRE(at != std::string::npos);
+    CHECK(std::stoi(got.substr(at + 8)) >= 10);
+    CHECK(got.find("on\n") > at);
+  }
+
+  TEST_CASE("a reader that is gone costs nothing") {
+    Pipe pipe;
+    (void)::signal(SIGPIPE, SIG_IGN);  // as main() does
+    pipe.close_reader();
+    HeldLines lines(pipe.writer(), notice);
+    for (int i = 0; i < 1'000; ++i) lines.write("nobody reads this\n");
+    CHECK(pipe.read().empty());
+  }
+}
