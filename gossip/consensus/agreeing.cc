@@ -63,7 +63,7 @@ void FinalConsensus::reconsider_role() {
     considered_ = false;
     restate();
   } else if (phase_ == Phase::collecting && epoch_.value == 1 && role_ == Role::participant &&
-             standing_ == Role::follower) {
+             standing_ == Role::follower && !nobody_takes_part()) {
     follow("this node stopped being fit to contribute");
     restate();
   }

@@ -245,6 +245,25 @@ TEST_SUITE("gossip/consensus/final_consensus") {
     }
   }
 
+  TEST_CASE("where only newcomers are left, hearing of that again and again changes nothing") {
+    for (std::size_t nodes : {1U, 3U}) {
+      CAPTURE(nodes);
+      Swarm swarm({.nodes = nodes, .seed = 20});
+      swarm.connect_all();
+      // As Gossip does, which tells it whenever it looks at its progress.
+      for (Duration when{0}; when < 1min; when += 200ms)
+        swarm.at(when, [&] {
+          for (std::size_t k = 0; k < nodes; ++k) swarm.standing(k, Role::follower);
+        });
+      swarm.run(1s);
+
+      swarm.command(0);
+      swarm.run(1min);
+
+      check_result(swarm, all_of(swarm), all_of(swarm));
+    }
+  }
+
   TEST_CASE("a node that starts with a stored certificate serves it to a joiner") {
     Swarm swarm({.nodes = 3, .seed = 19});
     swarm.connect(0, 1);
