@@ -206,10 +206,11 @@ void FinalConsensus::accept(const CertificateMessage& message) {
 
 void FinalConsensus::advance_fetching() {
   if (fetch_.complete()) return finish();
-  if (now_ >= last_progress_ + following_limit())
-    end_failed({Errc::timed_out, Doing::transferring_state,
-                "nobody sends the " + std::to_string(fetch_.missing()) +
-                    " missing chunks of the certified model"});
+  if (now_ < last_progress_ + following_limit()) return;
+  if (trains_on()) return start_over();
+  end_failed({Errc::timed_out, Doing::transferring_state,
+              "nobody sends the " + std::to_string(fetch_.missing()) +
+                  " missing chunks of the certified model"});
 }
 
 // Nobody here has the certified model, and none of it came for long: those who had it are gone.
@@ -233,13 +234,26 @@ void FinalConsensus::advance_following() {
     }
   }
   if (now_ < last_progress_ + following_limit()) return;
-  if (frozen_ || !options_.contributes || options_.run.kind == RunKind::merge)
-    return end_failed({Errc::timed_out, Doing::agreeing, "no certificate came: " + why_});
-  // The others vanished before anything came of it, and this node still trains: as if it had never
-  // heard of them.
+  if (trains_on()) return start_over();
+  end_failed({Errc::timed_out, Doing::agreeing, "no certificate came: " + why_});
+}
+
+// Whether nothing of this node's replica went into the run: it has signed no hash either.
+bool FinalConsensus::trains_on() const {
+  return !frozen_ && options_.contributes && options_.run.kind == RunKind::finish;
+}
+
+// The others vanished before anything came of it, or with the model that they had certified, and
+// this node still trains: as if it had never heard of them. It takes their model all the same if
+// one of them comes back before this node has made one.
+void FinalConsensus::start_over() {
   phase_ = Phase::idle;
   epoch_ = {};
   ledger_ = Ledger{};
+  certificate_.reset();
+  certified_.clear();
+  fetch_.begin({});
+  shown_.clear();
   rule_ = options_.rule;
   role_ = standing_;
   revision_ = 0;

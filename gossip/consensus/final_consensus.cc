@@ -70,7 +70,7 @@ ConsensusEffects FinalConsensus::on_event(TimePoint now, Event&& event) {
 ConsensusEffects FinalConsensus::on_finish_command(TimePoint now) {
   return on_event(now, [&] {
     if (phase_ == Phase::idle) join(Epoch{1}, FinishReason::command, standing_);
-    if (phase_ == Phase::following) ordered_ = true;
+    if (phase_ == Phase::following || phase_ == Phase::fetching) ordered_ = true;
   });
 }
 

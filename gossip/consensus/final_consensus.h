@@ -25,8 +25,8 @@
 //   fetching    nobody has the model, nothing came     fetching    another certificate is taken,
 //               for stall_limit                                    the own one shown to nobody
 //   following   in epoch 1 all are followers           collecting  all take part (a short run)
-//   following   nothing heard for three minutes        idle        failed where already frozen,
-//                                                                  or without a replica; a command
+//   following,  nothing came for three minutes         idle        failed where already frozen,
+//   fetching                                                       or without a replica; a command
 //                                                                  of the meantime counts now
 //   lingering   all acknowledged, or the time is up    done        may_exit
 //   any         E would exceed max_epoch               failed      failed
@@ -278,6 +278,8 @@ class FinalConsensus {
   void advance_fetching();
   [[nodiscard]] bool is_stranded() const;
   void advance_following();
+  [[nodiscard]] bool trains_on() const;
+  void start_over();
   void finish();
   [[nodiscard]] Duration following_limit() const;
   [[nodiscard]] bool is_awaited(const NodeId& id) const;
@@ -311,7 +313,7 @@ class FinalConsensus {
   bool frozen_ = false;
   bool freeze_asked_ = false;
   bool withdrawn_ = false;   // the own replica is lost or unfit: follower in this run
-  bool ordered_ = false;     // by a command, while this node followed
+  bool ordered_ = false;     // by a command, while this node followed or fetched
   bool dialled_ = false;     // in this epoch
   bool considered_ = false;  // nothing changed since the set was last looked at
 

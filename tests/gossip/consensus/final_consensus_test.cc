@@ -264,6 +264,32 @@ TEST_SUITE("gossip/consensus/final_consensus") {
     }
   }
 
+  TEST_CASE("a node that trains on goes its own way once a certified model is gone for good") {
+    for (const bool ordered : {false, true}) {
+      CAPTURE(ordered);
+      Swarm swarm({.nodes = 2, .seed = 21});
+      swarm.command(0);
+      swarm.run(1min);
+      // Node 1 sees the certificate; its only holder dies before it sends any of the model.
+      swarm.on_deliver = [](std::size_t, std::size_t, const ConsensusMessage& message) {
+        return !std::holds_alternative<Chunk>(message);
+      };
+      swarm.connect(0, 1);
+      swarm.run(1s);
+      swarm.kill(0);
+      REQUIRE(swarm.node(1).consensus->state().phase == Phase::fetching);
+      if (ordered) swarm.command(1);
+      swarm.run(5min);
+
+      CHECK_FALSE(swarm.node(1).failed);
+      CHECK(swarm.node(1).finished.has_value() == ordered);
+      swarm.command(1);
+      swarm.run(1min);
+
+      check_result(swarm, {1}, {1});
+    }
+  }
+
   TEST_CASE("a node that starts with a stored certificate serves it to a joiner") {
     Swarm swarm({.nodes = 3, .seed = 19});
     swarm.connect(0, 1);
