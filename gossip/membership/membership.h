@@ -68,7 +68,8 @@ struct MembershipOptions {
   Duration belief_delay = std::chrono::milliseconds(700);
   // A neighbour that cannot be dialled, has no session with this node and signs nothing new for
   // this long is asked for among the others, and accused if none of three vouches for it; doubled
-  // each time, up to ten minutes. At least three intervals of progress reports.
+  // each time, up to ten minutes. At least three intervals of progress reports. The same for
+  // members that cannot be dialled where this node cannot either and nobody else is left.
   Duration missing = std::chrono::seconds(20);
   // A member that this node itself cannot reach and that refutes nothing for this long counts as
   // dead here even without a quorum (the other witnesses may be dead as well).
@@ -189,7 +190,8 @@ struct MemberView {
 // | a probe for another       | heartbeat over our session, or a dial that makes one             |
 // | dead, here or in the view | a silent session is closed, and the member dialled like any other |
 // | no use of a session       | said with heartbeats; closed once both sides say it              |
-// | undialable m is silent    | if its neighbour, and without session: three others probe        |
+// | undialable m is silent    | if its neighbour (or nobody can be one), and without session:    |
+// |                           | three others probe                                               |
 // | first suspect about m     | if witness of m on cycle 0 and without session: dial or probe m  |
 // | accused ourselves         | next incarnation, record pushed to all sessions                  |
 // | higher incarnation of m   | accusations of the old one are forgotten                         |

@@ -183,14 +183,16 @@ void Membership::accuse(TimePoint now, const NodeId& subject, AccusationKind kin
 }
 
 // Whoever can be dialled is missed when a dial fails, and whoever had a session when it breaks. A
-// member that only dials out may vanish with all whom it had dialled: its neighbours miss it.
+// member that only dials out may vanish with all whom it had dialled: its neighbours miss it. Where
+// nobody is left with whom a session is possible, those who can be no neighbours of one another do.
 void Membership::miss_neighbours(TimePoint now, MembershipEffects& effects) {
   if (now - looked_around_ > kLateLook) listening_since_ = now;
   looked_around_ = now;
   if (self_.state != RecordState::alive) return;
   const Duration shortest =
       std::max<Duration>(options_.missing, kReportsMissed * progress_.report_interval());
-  for (const auto& id : neighbours_) {
+  const auto missed = neighbours_.empty() ? topology_.neighbours_of(self_.id) : neighbours_;
+  for (const auto& id : missed) {
     auto* member = table_.find(id);
     if (member == nullptr || member->record.dialable()) continue;
     if (sessions_.contains(id)) {

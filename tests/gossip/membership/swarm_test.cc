@@ -370,6 +370,28 @@ TEST_SUITE("gossip/membership") {
     }
   }
 
+  TEST_CASE("where all that can be dialled are gone the others miss each other, and not before") {
+    TestSwarm swarm({.seed = 1170});
+    grow(swarm, 4);
+    for (int i = 0; i < 2; ++i) swarm.dial(swarm.start(TestSwarm::Reach::dials_only), 0);
+    REQUIRE(swarm.run_until([&] { return swarm.settled(); }, 8s).has_value());
+    for (const std::size_t node : {1U, 2U, 3U}) swarm.kill(node);
+    swarm.run(300s);
+    CHECK(swarm.settled());
+    CHECK(swarm.count(MemberState::suspect, {4, 5}) == 0);
+
+    // Whether one of the two still runs the other cannot know.
+    swarm.kill(0);
+    const auto missed = [&] {
+      return swarm.at(4).state_of(swarm.id(5)) == MemberState::dead &&
+             swarm.at(5).state_of(swarm.id(4)) == MemberState::dead;
+    };
+    CHECK(swarm.run_until(missed, 60s).has_value());
+
+    swarm.restart(0);
+    CHECK(swarm.run_until([&] { return swarm.settled(); }, 60s).has_value());
+  }
+
   TEST_CASE("an idle swarm sends under 100 bytes a second on a session") {
     TestSwarm swarm({.seed = 1200});
     grow(swarm, 16);
