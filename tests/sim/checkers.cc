@@ -284,7 +284,11 @@ void Checkers::check_mean(const Process& who, const consensus::Certificate& cert
     fewest = std::min(fewest, at->second.steps);
   }
   const double distance = problem_.distance(result.parameters);
-  if (census_.is_steady() && distance > Quadratic::bound_after(fewest))
+  const bool everybody = std::ranges::all_of(counters_, [&](const auto& counter) {
+    return counter.second == 0 ||
+           std::ranges::binary_search(certificate.participants, counter.first);
+  });
+  if (census_.is_steady() && everybody && distance > Quadratic::bound_after(fewest))
     report("convergence", who.name() + ": the certified model is " + std::to_string(distance) +
                               " from the optimum after at least " + std::to_string(fewest) +
                               " steps of everybody");
