@@ -13,7 +13,7 @@
 namespace starling::transport {
 namespace {
 
-constexpr std::size_t kMaxFile = 256;
+constexpr std::size_t kMaxAdminFile = 256;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ Result<AdminKey> AdminKey::create(const std::filesystem::path& path, const Swarm
 }
 
 Result<AdminKey> AdminKey::load(const std::filesystem::path& path) {
-  TRY(auto text, read_private_file(path, kMaxFile, Ownership::mounted));
+  TRY(auto text, read_private_file(path, kMaxAdminFile, Ownership::mounted));
   std::string_view rest = text;
   const bool known = take_line(rest, "starling-admin") == "1";
   const auto swarm = known ? take_hex_line<SwarmId>(rest, "swarm") : std::nullopt;

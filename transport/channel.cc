@@ -11,8 +11,6 @@
 namespace starling::transport {
 namespace {
 
-constexpr auto kDoing = Doing::writing_record;
-
 // The smoothing of goodput: one burst in four counts.
 constexpr double kGain = 0.25;
 
@@ -129,21 +127,22 @@ Result<void> Channel::send(Message message) {
   const auto attachment = message.attached().size();
   const auto largest = max_body_of(message.type);
   if (largest == 0)
-    return fail(Errc::bad_argument, kDoing,
+    return fail(Errc::bad_argument, Doing::writing_record,
                 "message type " + std::to_string(message.type) + " belongs to no room");
   if (message.body.size() > largest)
-    return fail(Errc::too_large, kDoing,
+    return fail(Errc::too_large, Doing::writing_record,
                 "a body of " + std::to_string(message.body.size()) + " bytes, at most " +
                     std::to_string(largest));
   if (attachment > limits::kMaxAttachment)
-    return fail(Errc::too_large, kDoing,
+    return fail(Errc::too_large, Doing::writing_record,
                 "an attachment of " + std::to_string(attachment) + " bytes");
-  if (bye_ || state_ == State::over) return fail(Errc::closed, kDoing, "the session is ending");
+  if (bye_ || state_ == State::over)
+    return fail(Errc::closed, Doing::writing_record, "the session is ending");
   if (control_bytes_ + limits::kMessageHead + message.body.size() > limits::kMaxQueuedControl)
-    return fail(Errc::too_many, kDoing,
+    return fail(Errc::too_many, Doing::writing_record,
                 std::to_string(control_bytes_) + " bytes of messages are queued already");
   if (attachment > 0 && outgoing_.size() == limits::kMaxTransfers)
-    return fail(Errc::too_many, kDoing,
+    return fail(Errc::too_many, Doing::writing_record,
                 std::to_string(outgoing_.size()) + " attachments are under way already");
 
   Outgoing outgoing;

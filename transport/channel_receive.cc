@@ -9,14 +9,14 @@
 namespace starling::transport {
 namespace {
 
-std::unexpected<Error> bad(std::string what) {
+std::unexpected<Error> bad_record(std::string what) {
   return fail(Errc::bad_message, Doing::reading_record, std::move(what));
 }
 
 Result<std::uint32_t> read_id(ByteView body) {
   ByteReader reader(body);
   const auto id = reader.read<std::uint32_t>();
-  if (!id || reader.left() != 0) return bad("a record of a transfer has the wrong size");
+  if (!id || reader.left() != 0) return bad_record("a record of a transfer has the wrong size");
   return *id;
 }
 
@@ -24,7 +24,7 @@ Result<std::uint32_t> read_id(ByteView body) {
 
 Result<void> Channel::on_record(TimePoint now, const OpenedRecord& record, Admitter& admitter,
                                 Events& events) {
-  if (state_ == State::over) return bad("a record after the goodbye");
+  if (state_ == State::over) return bad_record("a record after the goodbye");
   if (record.type == RecordType::bye) {
     TRY(auto why, decode_bye(record.body));
     state_ = State::over;
@@ -33,7 +33,7 @@ Result<void> Channel::on_record(TimePoint now, const OpenedRecord& record, Admit
   }
   if (state_ == State::want_welcome) {
     if (record.type != RecordType::welcome || !record.body.empty())
-      return bad("the peer spoke before its welcome");
+      return bad_record("the peer spoke before its welcome");
     state_ = State::open;
     events.emplace_back(Welcomed{});
     return {};
@@ -49,13 +49,13 @@ Result<void> Channel::on_record(TimePoint now, const OpenedRecord& record, Admit
 Result<void> Channel::on_open_record(TimePoint now, const OpenedRecord& record, Admitter& admitter,
                                      Events& events) {
   if (partial_ && record.type != RecordType::more && record.type != RecordType::bulk)
-    return bad("a record inside the body of a message");
+    return bad_record("a record inside the body of a message");
   switch (record.type) {
     case RecordType::ping:
     case RecordType::pong: {
       ByteReader reader(record.body);
       const auto token = reader.read<std::uint64_t>();
-      if (!token || reader.left() != 0) return bad("a ping or pong has the wrong size");
+      if (!token || reader.left() != 0) return bad_record("a ping or pong has the wrong size");
       if (record.type == RecordType::pong)
         events.emplace_back(Ponged{*token});
       else
@@ -65,7 +65,7 @@ Result<void> Channel::on_open_record(TimePoint now, const OpenedRecord& record, 
     case RecordType::message:
       return on_message_record(now, record.body, admitter, events);
     case RecordType::more:
-      if (!partial_ || record.body.empty()) return bad("a continuation of nothing");
+      if (!partial_ || record.body.empty()) return bad_record("a continuation of nothing");
       return on_body_bytes(now, record.body, admitter, events);
     case RecordType::bulk:
       return on_bulk(now, record.body, events);
@@ -76,7 +76,7 @@ Result<void> Channel::on_open_record(TimePoint now, const OpenedRecord& record, 
     case RecordType::abandon:
       return on_abandon(record.body);
     case RecordType::welcome:
-      return bad("a second welcome");
+      return bad_record("a second welcome");
     case RecordType::bye:
       break;
   }
@@ -92,17 +92,19 @@ Result<void> Channel::on_message_record(TimePoint now, ByteView body, Admitter& 
   const auto transfer = reader.read<std::uint32_t>();
   const auto body_size = reader.read<std::uint32_t>();
   const auto attachment_size = reader.read<std::uint32_t>();
-  if (reader.failed()) return bad("a message without its head");
+  if (reader.failed()) return bad_record("a message without its head");
   const auto largest = max_body_of(*type);
-  if (largest == 0) return bad("message type " + std::to_string(*type) + " belongs to no room");
+  if (largest == 0)
+    return bad_record("message type " + std::to_string(*type) + " belongs to no room");
   if (*body_size > largest || *attachment_size > limits::kMaxAttachment)
     return fail(Errc::too_large, Doing::reading_record,
                 "message type " + std::to_string(*type) + " with a body of " +
                     std::to_string(*body_size) + " bytes and an attachment of " +
                     std::to_string(*attachment_size));
-  if ((*transfer == 0) != (*attachment_size == 0)) return bad("a transfer without attachment");
+  if ((*transfer == 0) != (*attachment_size == 0))
+    return bad_record("a transfer without attachment");
   if (*transfer != 0) {
-    if (*transfer != last_incoming_ + 1) return bad("a transfer id out of order");
+    if (*transfer != last_incoming_ + 1) return bad_record("a transfer id out of order");
     if (incoming_.size() == limits::kMaxTransfers)
       return fail(Errc::too_many, Doing::reading_record, "too many attachments under way");
     last_incoming_ = *transfer;
@@ -119,7 +121,8 @@ Result<void> Channel::on_message_record(TimePoint now, ByteView body, Admitter& 
 Result<void> Channel::on_body_bytes(TimePoint now, ByteView bytes, Admitter& admitter,
                                     Events& events) {
   auto& body = partial_->body;
-  if (bytes.size() > partial_->body_size - body.size()) return bad("a body longer than announced");
+  if (bytes.size() > partial_->body_size - body.size())
+    return bad_record("a body longer than announced");
   body.insert(body.end(), bytes.begin(), bytes.end());
   if (body.size() < partial_->body_size) return {};
   auto message = std::move(*partial_);
@@ -170,11 +173,11 @@ Result<void> Channel::on_bulk(TimePoint now, ByteView body, Events& events) {
   ByteReader reader(body);
   const auto id = reader.read<std::uint32_t>();
   const auto found = id ? incoming_.find(*id) : incoming_.end();
-  if (found == incoming_.end()) return bad("bulk of no transfer");
+  if (found == incoming_.end()) return bad_record("bulk of no transfer");
   auto& transfer = found->second;
   const auto bytes = body.subspan(limits::kTransferId);
   if (bytes.empty() || bytes.size() > transfer.limit - transfer.received)
-    return bad("bulk beyond its credit");
+    return bad_record("bulk beyond its credit");
   transfer.received += bytes.size();
   if (transfer.refused) return {};
   transfer.progress = now;
@@ -201,17 +204,17 @@ Result<void> Channel::on_grant(TimePoint now, ByteView body) {
   const auto id = reader.read<std::uint32_t>();
   const auto received = reader.read<std::uint32_t>();
   const auto limit = reader.read<std::uint32_t>();
-  if (!limit || reader.left() != 0) return bad("a grant has the wrong size");
+  if (!limit || reader.left() != 0) return bad_record("a grant has the wrong size");
   const auto found = outgoing_.find(*id);
   if (found == outgoing_.end()) {
     // After our goodbye dropped the transfers, grants for them are still on their way.
     if (bye_ && *id <= last_outgoing_) return {};
-    return bad("a grant for no transfer");
+    return bad_record("a grant for no transfer");
   }
   auto& transfer = found->second;
   if (*received > transfer.sent || *received < transfer.confirmed || *limit < transfer.limit ||
       *limit > transfer.attachment->size() || !transfer.announced)
-    return bad("a grant that takes back or exceeds");
+    return bad_record("a grant that takes back or exceeds");
   learn_goodput(now, *received - transfer.confirmed);
   transfer.confirmed = *received;
   transfer.limit = *limit;
@@ -224,10 +227,10 @@ Result<void> Channel::on_refuse(ByteView body, Events& events) {
   const auto found = outgoing_.find(id);
   if (found == outgoing_.end()) {
     if (bye_ && id <= last_outgoing_) return {};
-    return bad("a refusal of no transfer");
+    return bad_record("a refusal of no transfer");
   }
   auto& transfer = found->second;
-  if (!transfer.announced) return bad("a refusal of a transfer that was not announced");
+  if (!transfer.announced) return bad_record("a refusal of a transfer that was not announced");
   unconfirmed_ -= transfer.sent - transfer.confirmed;
   events.emplace_back(Refused{transfer.type, std::move(transfer.body)});
   outgoing_.erase(found);
@@ -238,7 +241,8 @@ Result<void> Channel::on_refuse(ByteView body, Events& events) {
 Result<void> Channel::on_abandon(ByteView body) {
   TRY(const auto id, read_id(body));
   const auto found = incoming_.find(id);
-  if (found == incoming_.end() || !found->second.refused) return bad("an abandon nobody asked for");
+  if (found == incoming_.end() || !found->second.refused)
+    return bad_record("an abandon nobody asked for");
   incoming_.erase(found);
   return {};
 }

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kMaxHost = 253;
 
-std::unexpected<Error> bad(std::string_view text, std::string_view why) {
+std::unexpected<Error> bad_endpoint(std::string_view text, std::string_view why) {
   return fail(Errc::bad_argument, Doing::reading_config,
               "'" + std::string(text.substr(0, 80)) + "' is no address: " + std::string(why));
 }
@@ -44,21 +44,23 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::optional<std::uint16
   std::optional<std::string_view> port_text;
   if (text.starts_with('[')) {
     const auto end = text.find(']');
-    if (end == std::string_view::npos) return bad(text, "']' is missing");
+    if (end == std::string_view::npos) return bad_endpoint(text, "']' is missing");
     host = text.substr(1, end - 1);
     const auto rest = text.substr(end + 1);
-    if (host.find(':') == std::string_view::npos) return bad(text, "brackets are for IPv6");
-    if (!rest.empty() && rest.front() != ':') return bad(text, "':port' must follow ']'");
+    if (host.find(':') == std::string_view::npos)
+      return bad_endpoint(text, "brackets are for IPv6");
+    if (!rest.empty() && rest.front() != ':') return bad_endpoint(text, "':port' must follow ']'");
     if (!rest.empty()) port_text = rest.substr(1);
   } else if (const auto colon = text.find(':'); colon != std::string_view::npos) {
     if (text.find(':', colon + 1) != std::string_view::npos)
-      return bad(text, "an IPv6 address needs brackets, [2001:db8::1]:port");
+      return bad_endpoint(text, "an IPv6 address needs brackets, [2001:db8::1]:port");
     host = text.substr(0, colon);
     port_text = text.substr(colon + 1);
   }
-  if (!valid_host(host)) return bad(text, "the host is empty, too long or has odd characters");
+  if (!valid_host(host))
+    return bad_endpoint(text, "the host is empty, too long or has odd characters");
   const auto port = port_text ? parse_port(*port_text) : default_port;
-  if (!port) return bad(text, "the port must be a number from 0 to 65535");
+  if (!port) return bad_endpoint(text, "the port must be a number from 0 to 65535");
   return Endpoint{std::string(host), *port};
 }
 
@@ -69,11 +71,12 @@ Result<DialTarget> parse_dial_target(std::string_view text,
   if (const auto at = text.find('@'); at != std::string_view::npos) {
     const auto raw = from_hex(text.substr(0, at));
     target.pin = raw ? NodeId::from(*raw) : std::nullopt;
-    if (!target.pin) return bad(text, "before '@' stands a node id of 64 hexadecimal digits");
+    if (!target.pin)
+      return bad_endpoint(text, "before '@' stands a node id of 64 hexadecimal digits");
     address = text.substr(at + 1);
   }
   TRY(target.endpoint, parse_endpoint(address, default_port));
-  if (target.endpoint.port == 0) return bad(text, "port 0 cannot be dialled");
+  if (target.endpoint.port == 0) return bad_endpoint(text, "port 0 cannot be dialled");
   return target;
 }
 

@@ -9,7 +9,6 @@
 namespace starling::transport {
 namespace {
 
-constexpr auto kDoing = Doing::handshaking;
 constexpr std::string_view kMagic = "STL1";
 constexpr std::string_view kIdentityDomain = "starling/id/1";
 
@@ -46,20 +45,20 @@ std::array<std::byte, limits::kPreamble> encode_preamble(const Preamble& preambl
 
 Result<Preamble> decode_preamble(std::span<const std::byte, limits::kPreamble> bytes) {
   if (!std::ranges::equal(bytes.first(kMagic.size()), as_bytes(kMagic)))
-    return fail(Errc::bad_message, kDoing, "the first bytes are no preamble");
+    return fail(Errc::bad_message, Doing::handshaking, "the first bytes are no preamble");
   Preamble preamble;
   preamble.version = std::to_integer<std::uint8_t>(bytes[4]);
   if (preamble.version != kWireVersion)
-    return fail(Errc::version_mismatch, kDoing,
+    return fail(Errc::version_mismatch, Doing::handshaking,
                 "the peer speaks wire version " + std::to_string(preamble.version) + ", we speak " +
                     std::to_string(kWireVersion));
   if (bytes[5] > static_cast<std::byte>(Mode::invite) || bytes[6] != std::byte{0} ||
       bytes[7] != std::byte{0})
-    return fail(Errc::bad_message, kDoing, "the preamble has an unknown mode");
+    return fail(Errc::bad_message, Doing::handshaking, "the preamble has an unknown mode");
   preamble.mode = static_cast<Mode>(bytes[5]);
   std::copy_n(bytes.begin() + 8, preamble.key.size(), preamble.key.begin());
   if (preamble.mode == Mode::open && preamble.key != KeyId{})
-    return fail(Errc::bad_message, kDoing, "the preamble of an open swarm names a key");
+    return fail(Errc::bad_message, Doing::handshaking, "the preamble of an open swarm names a key");
   return preamble;
 }
 
@@ -133,20 +132,20 @@ Result<std::optional<noise::Key>> Handshake::find_psk(const Preamble& preamble) 
   const bool newcomer = own_mode == Mode::invite && role_ == noise::Role::responder;
   const bool invited = preamble.mode == Mode::invite && own_mode == Mode::secret;
   if (newcomer || (preamble.mode != own_mode && !invited))
-    return fail(Errc::wrong_swarm, kDoing,
+    return fail(Errc::wrong_swarm, Doing::handshaking,
                 "the peer's swarm is of mode " + std::string(name_of(preamble.mode)) +
                     ", ours of mode " + std::string(name_of(own_mode)));
   if (preamble.mode == Mode::open) return std::nullopt;
   if (invited) {
     auto key = context_.find_invite ? context_.find_invite(preamble.key) : std::nullopt;
     if (!key)
-      return fail(Errc::wrong_swarm, kDoing,
+      return fail(Errc::wrong_swarm, Doing::handshaking,
                   "the peer names an invite that is not open here, key id " + to_hex(preamble.key));
     return key;
   }
   const auto* key = context_.swarm.find(preamble.key);
   if (key == nullptr)
-    return fail(Errc::wrong_swarm, kDoing,
+    return fail(Errc::wrong_swarm, Doing::handshaking,
                 "the peer names a secret that we do not have, key id " + to_hex(preamble.key));
   noise::Key psk;
   std::ranges::copy(key->psk.view(), psk.begin());
@@ -176,13 +175,13 @@ Result<void> Handshake::feed(TimePoint now, ByteView bytes) {
     const auto part = bytes.first(std::min(bytes.size(), needed() - input_.size()));
     if (step_ == Step::redeeming) {
       step_ = Step::failed;
-      return fail(Errc::bad_message, kDoing, "bytes before message 2 was sent");
+      return fail(Errc::bad_message, Doing::handshaking, "bytes before message 2 was sent");
     }
     input_.insert(input_.end(), part.begin(), part.end());
     bytes = bytes.subspan(part.size());
     if (needed() > limits::kMaxHandshakeMessage + 2) {
       step_ = Step::failed;
-      return fail(Errc::too_large, kDoing,
+      return fail(Errc::too_large, Doing::handshaking,
                   "a handshake message of " + std::to_string(needed() - 2) + " bytes");
     }
     if (input_.size() < needed()) continue;
@@ -228,8 +227,8 @@ Result<void> Handshake::on_message1(TimePoint now, ByteView message) {
   if (!read)
     // Under a secret the key id was right and yet the bytes do not decrypt: somebody guessed.
     return fail(context_.swarm.mode() == Mode::secret ? Errc::wrong_swarm : Errc::bad_message,
-                kDoing, "message 1: " + read.error().detail);
-  if (!read->empty()) return fail(Errc::bad_message, kDoing, "message 1 has a payload");
+                Doing::handshaking, "message 1: " + read.error().detail);
+  if (!read->empty()) return fail(Errc::bad_message, Doing::handshaking, "message 1 has a payload");
   if (context_.swarm.mode() == Mode::secret) {
     noise::Key ephemeral;
     std::copy_n(message.begin(), ephemeral.size(), ephemeral.begin());
@@ -251,7 +250,8 @@ Result<void> Handshake::on_redeemed(bool counted) {
   STARLING_CHECK(step_ == Step::redeeming);
   if (counted) return answer();
   step_ = Step::failed;
-  return fail(Errc::refused, kDoing, "the invite is used, or its use could not be counted");
+  return fail(Errc::refused, Doing::handshaking,
+              "the invite is used, or its use could not be counted");
 }
 
 Result<void> Handshake::answer() {
@@ -265,12 +265,13 @@ Result<void> Handshake::on_message2(ByteView message) {
   TRY(const auto payload, noise_->read_message(message));
   TRY(auto peer, check_hello(payload));
   if (peer.identity == context_.own.identity && peer.instance == context_.own.instance)
-    return fail(Errc::already_exists, kDoing, "this is our own address: we dialled ourselves");
+    return fail(Errc::already_exists, Doing::handshaking,
+                "this is our own address: we dialled ourselves");
   if (peer.identity == context_.own.identity)
-    return fail(Errc::duplicate_identity, kDoing,
+    return fail(Errc::duplicate_identity, Doing::handshaking,
                 "another process runs with our identity: two nodes share one key file");
   if (pin_ && peer.identity != *pin_)
-    return fail(Errc::wrong_identity, kDoing,
+    return fail(Errc::wrong_identity, Doing::handshaking,
                 "dialled " + short_form(*pin_) + ", found " + short_form(peer.identity));
   if (context_.check_peer) TRY_VOID(context_.check_peer(peer));
   TRY_VOID(write_hello());
@@ -299,14 +300,14 @@ Result<void> Handshake::write_hello() {
 Result<Hello> Handshake::check_hello(ByteView payload) const {
   TRY(auto hello, decode_hello(payload));
   if (hello.swarm != context_.own.swarm)
-    return fail(Errc::wrong_swarm, kDoing,
+    return fail(Errc::wrong_swarm, Doing::handshaking,
                 "the peer belongs to swarm " + short_form(hello.swarm) + ", we to " +
                     short_form(context_.own.swarm));
   const auto transcript = signed_transcript(other(role_), hello.swarm, *noise_->remote_static(),
                                             noise_->hash_before_payload());
   if (Ed25519Verifier{}.verify(hello.identity, kIdentityDomain, transcript, hello.signature) !=
       Verdict::valid)
-    return fail(Errc::bad_signature, kDoing,
+    return fail(Errc::bad_signature, Doing::handshaking,
                 "the peer did not prove that it is " + short_form(hello.identity));
   return hello;
 }
@@ -326,12 +327,12 @@ void Handshake::finish(Hello peer) {
 Error Handshake::on_end_of_stream() const {
   const bool silence = role_ == noise::Role::initiator && step_ == Step::message2 && input_.empty();
   if (silence && context_.swarm.mode() == Mode::invite)
-    return {Errc::wrong_swarm, kDoing,
+    return {Errc::wrong_swarm, Doing::handshaking,
             "closed without a reply: the invite was used, has expired, or is another node's"};
   if (silence)
-    return {Errc::wrong_swarm, kDoing,
+    return {Errc::wrong_swarm, Doing::handshaking,
             "closed without a reply: wrong secret, another swarm, or busy"};
-  return {Errc::closed, kDoing, "the connection ended inside the handshake"};
+  return {Errc::closed, Doing::handshaking, "the connection ended inside the handshake"};
 }
 
 HandshakeOutcome Handshake::take_outcome() {

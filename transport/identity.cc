@@ -13,8 +13,8 @@ namespace starling::transport {
 namespace {
 
 constexpr std::string_view kContext = "starling/sig/1";
-constexpr std::string_view kFirstLine = "starling-identity 1\n";
-constexpr std::size_t kMaxFile = 256;
+constexpr std::string_view kIdentityLine = "starling-identity 1\n";
+constexpr std::size_t kMaxIdentityFile = 256;
 
 unsigned char* raw(std::span<std::byte> bytes) {
   return reinterpret_cast<unsigned char*>(bytes.data());
@@ -62,11 +62,11 @@ Identity Identity::generate() {
 Identity Identity::from_seed(std::span<const std::byte, 32> seed) { return Identity(seed); }
 
 Result<Identity> Identity::load(const std::filesystem::path& path) {
-  TRY(auto text, read_private_file(path, kMaxFile, Ownership::own));
+  TRY(auto text, read_private_file(path, kMaxIdentityFile, Ownership::own));
   std::string_view rest = text;
   SecureBytes<32> seed;
-  const bool known = rest.starts_with(kFirstLine);
-  if (known) rest.remove_prefix(kFirstLine.size());
+  const bool known = rest.starts_with(kIdentityLine);
+  if (known) rest.remove_prefix(kIdentityLine.size());
   const bool decoded = known && decode_base64(rest, seed.span());
   wipe(std::as_writable_bytes(std::span(text)));
   if (!decoded)
@@ -77,7 +77,7 @@ Result<Identity> Identity::load(const std::filesystem::path& path) {
 Result<Identity> Identity::create(const std::filesystem::path& path) {
   SecureBytes<32> seed;
   randombytes_buf(seed.span().data(), seed.span().size());
-  auto text = std::string(kFirstLine) + encode_base64(seed.view()) + "\n";
+  auto text = std::string(kIdentityLine) + encode_base64(seed.view()) + "\n";
   const auto created = create_private_file(path, text);
   wipe(std::as_writable_bytes(std::span(text)));
   if (!created) return fail(created.error());

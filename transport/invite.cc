@@ -13,11 +13,11 @@
 namespace starling::transport {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kInviteVersion = 1;
 constexpr std::size_t kChecksum = 4;
 constexpr std::string_view kDigits = "abcdefghijklmnopqrstuvwxyz234567";
 
-std::unexpected<Error> bad(std::string_view what, Errc code = Errc::bad_argument) {
+std::unexpected<Error> bad_invite(std::string_view what, Errc code = Errc::bad_argument) {
   return fail(code, Doing::parsing_arguments,
               "the invite " + std::string(what) +
                   "; ask for it again: it is one string from "
@@ -68,17 +68,18 @@ std::optional<Bytes> decode_base32(std::string_view text) {
 Result<std::vector<Endpoint>> read_addresses(ByteReader& reader) {
   const auto count = reader.read<std::uint8_t>();
   if (!count || *count == 0 || *count > limits::kMaxAdvertised)
-    return bad("has no address, or too many");
+    return bad_invite("has no address, or too many");
   std::vector<Endpoint> addresses;
   for (unsigned i = 0; i < *count; ++i) {
     const auto size = reader.read<std::uint8_t>();
     const auto host = size ? reader.take(*size) : std::nullopt;
     const auto port = reader.read<std::uint16_t>();
-    if (!port || host->size() > limits::kMaxAdvertisedHost) return bad("has a broken address");
+    if (!port || host->size() > limits::kMaxAdvertisedHost)
+      return bad_invite("has a broken address");
     // The same rules as for what a person types.
     Endpoint endpoint{std::string(as_text(*host)), *port};
     const auto parsed = parse_endpoint(to_string(endpoint));
-    if (!parsed || *parsed != endpoint) return bad("has a broken address");
+    if (!parsed || *parsed != endpoint) return bad_invite("has a broken address");
     addresses.push_back(std::move(endpoint));
   }
   return addresses;
@@ -96,7 +97,7 @@ std::string print_invite(const Invite& invite) {
   STARLING_CHECK(!invite.issuer.empty() && invite.issuer.size() <= limits::kMaxAdvertised);
   Bytes bytes;
   ByteWriter writer(bytes);
-  writer.write(kVersion);
+  writer.write(kInviteVersion);
   writer.append(invite.swarm.view());
   writer.append(invite.key);
   writer.write(invite.expires_s);
@@ -117,28 +118,29 @@ Result<Invite> parse_invite(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
   if (const auto last = text.find_last_not_of(kBlanks); last != std::string_view::npos)
     text = text.substr(0, last + 1);
-  if (!text.starts_with(kInvitePrefix)) return bad("does not begin with starling1:");
-  if (text.size() > kMaxInviteText) return bad("is too long");
+  if (!text.starts_with(kInvitePrefix)) return bad_invite("does not begin with starling1:");
+  if (text.size() > kMaxInviteText) return bad_invite("is too long");
   const auto bytes = decode_base32(text.substr(kInvitePrefix.size()));
-  if (!bytes) return bad("has a letter that no invite has, or its end is missing");
-  if (bytes->size() < kChecksum) return bad("is too short");
+  if (!bytes) return bad_invite("has a letter that no invite has, or its end is missing");
+  if (bytes->size() < kChecksum) return bad_invite("is too short");
   const auto body = ByteView(*bytes).first(bytes->size() - kChecksum);
   if (!std::ranges::equal(checksum(body), ByteView(*bytes).last(kChecksum)))
-    return bad("has a letter wrong or missing");
+    return bad_invite("has a letter wrong or missing");
   ByteReader reader(body);
   const auto version = reader.read<std::uint8_t>();
-  if (!version) return bad("is too short");
-  if (*version != kVersion) return bad("is of another version of starling", Errc::version_mismatch);
+  if (!version) return bad_invite("is too short");
+  if (*version != kInviteVersion)
+    return bad_invite("is of another version of starling", Errc::version_mismatch);
   const auto swarm = reader.take(32);
   const auto key = reader.take(noise::Key{}.size());
   const auto expires = reader.read<std::uint64_t>();
-  if (!expires) return bad("is too short");
+  if (!expires) return bad_invite("is too short");
   Invite invite;
   invite.swarm = *SwarmId::from(*swarm);
   std::ranges::copy(*key, invite.key.begin());
   invite.expires_s = *expires;
   TRY(invite.issuer, read_addresses(reader));
-  if (reader.left() != 0) return bad("has bytes behind its end");
+  if (reader.left() != 0) return bad_invite("has bytes behind its end");
   return invite;
 }
 

@@ -13,10 +13,10 @@ namespace starling::transport {
 namespace {
 
 constexpr std::string_view kDomain = "starling/member-cert/1";
-constexpr std::string_view kFirstLine = "starling-member";
-constexpr std::uint8_t kVersion = 1;
+constexpr std::string_view kMemberLine = "starling-member";
+constexpr std::uint8_t kCertificateVersion = 1;
 
-std::unexpected<Error> bad(std::string_view what) {
+std::unexpected<Error> bad_certificate(std::string_view what) {
   return fail(Errc::bad_message, Doing::handshaking, "a certificate " + std::string(what));
 }
 
@@ -33,7 +33,8 @@ void write_facts(ByteWriter& writer, const MemberCertificate& certificate) {
 Result<MemberCertificate> read_certificate(ByteReader& reader, const NodeId* node) {
   MemberCertificate certificate;
   const auto role = reader.read<std::uint8_t>();
-  if (!role || *role > static_cast<std::uint8_t>(MemberRole::inviter)) return bad("has no role");
+  if (!role || *role > static_cast<std::uint8_t>(MemberRole::inviter))
+    return bad_certificate("has no role");
   certificate.role = static_cast<MemberRole>(*role);
   if (node != nullptr) {
     certificate.node = *node;
@@ -43,18 +44,18 @@ Result<MemberCertificate> read_certificate(ByteReader& reader, const NodeId* nod
   const auto serial = reader.read<std::uint64_t>();
   const auto from = reader.read<std::uint32_t>();
   const auto until = reader.read<std::uint32_t>();
-  if (!until) return bad("is too short");
+  if (!until) return bad_certificate("is too short");
   certificate.serial = *serial;
   certificate.from_s = *from;
   certificate.until_s = *until;
   if (certificate.role == MemberRole::inviter) {
     const auto first = reader.read<std::uint64_t>();
     const auto count = reader.read<std::uint32_t>();
-    if (!count) return bad("is too short");
+    if (!count) return bad_certificate("is too short");
     certificate.issues = {*first, *count};
   }
   const auto signature = reader.take(64);
-  if (!signature) return bad("is too short");
+  if (!signature) return bad_certificate("is too short");
   certificate.signature = *Signature::from(*signature);
   return certificate;
 }
@@ -118,7 +119,7 @@ Bytes encode_chain(const CertificateChain& chain) {
     write_facts(writer, certificate);
     writer.append(certificate.signature.view());
   };
-  writer.write(kVersion);
+  writer.write(kCertificateVersion);
   write(chain.own, false);
   if (chain.issuer) write(*chain.issuer, true);
   STARLING_CHECK_OP(bytes.size(), <=, limits::kMaxCertificate);
@@ -131,15 +132,17 @@ Result<CertificateChain> decode_chain(const NodeId& shown_by, ByteView bytes) {
                 "a certificate of " + std::to_string(bytes.size()) + " bytes");
   ByteReader reader(bytes);
   const auto version = reader.read<std::uint8_t>();
-  if (!version || *version != kVersion) return bad("has a version other than 1");
+  if (!version || *version != kCertificateVersion)
+    return bad_certificate("has a version other than 1");
   CertificateChain chain;
   TRY(chain.own, read_certificate(reader, &shown_by));
   if (reader.left() > 0) {
     TRY(chain.issuer, read_certificate(reader, nullptr));
   }
-  if (reader.left() > 0) return bad("has bytes behind its end");
+  if (reader.left() > 0) return bad_certificate("has bytes behind its end");
   // Two inviters' would not fit their bound, and no such chain is valid.
-  if (chain.issuer && chain.own.role != MemberRole::member) return bad("has two inviters");
+  if (chain.issuer && chain.own.role != MemberRole::member)
+    return bad_certificate("has two inviters");
   return chain;
 }
 
@@ -153,7 +156,7 @@ std::optional<std::string> fault_in(const CertificateChain& chain, const NodeId&
 }
 
 std::string print_membership(const Membership& membership) {
-  return std::string(kFirstLine) + " 1\nswarm " + to_hex(membership.swarm.view()) + "\nadmin " +
+  return std::string(kMemberLine) + " 1\nswarm " + to_hex(membership.swarm.view()) + "\nadmin " +
          to_hex(membership.admin.view()) + "\nnode " + to_hex(membership.chain.own.node.view()) +
          "\ncertificate " + encode_base64(encode_chain(membership.chain)) + "\n";
 }
@@ -164,7 +167,7 @@ Result<Membership> parse_membership(std::string_view text) {
   };
   if (text.size() > limits::kMaxMembershipText)
     return fail(Errc::too_large, Doing::reading_file, "the certificate is too long");
-  if (take_line(text, kFirstLine) != "1") return bad_text("has no line 'starling-member 1'");
+  if (take_line(text, kMemberLine) != "1") return bad_text("has no line 'starling-member 1'");
   const auto swarm = take_hex_line<SwarmId>(text, "swarm");
   const auto admin = swarm ? take_hex_line<NodeId>(text, "admin") : std::nullopt;
   const auto node = admin ? take_hex_line<NodeId>(text, "node") : std::nullopt;

@@ -12,7 +12,6 @@
 namespace starling::transport::noise {
 namespace {
 
-constexpr auto kDoing = Doing::handshaking;
 constexpr std::size_t kBlockSize = 128;  // BLOCKLEN of BLAKE2b
 constexpr std::uint64_t kLastNonce = std::numeric_limits<std::uint64_t>::max();
 
@@ -105,7 +104,7 @@ KeyPair::~KeyPair() { wipe(secret_); }
 Result<Key> KeyPair::shared_with(const Key& other) const {
   Key shared;
   if (crypto_scalarmult_curve25519(raw(shared.data()), raw(secret_.data()), raw(other.data())) != 0)
-    return fail(Errc::bad_message, kDoing, "a public key is a low-order point");
+    return fail(Errc::bad_message, Doing::handshaking, "a public key is a low-order point");
   return shared;
 }
 
@@ -132,19 +131,20 @@ void CipherState::encrypt(ByteView ad, ByteView plain, std::span<std::byte> out)
 
 Result<void> CipherState::decrypt(ByteView ad, ByteView cipher, std::span<std::byte> out) {
   if (cipher.size() < overhead())
-    return fail(Errc::bad_message, kDoing,
+    return fail(Errc::bad_message, Doing::handshaking,
                 std::to_string(cipher.size()) + " bytes are less than a tag");
   STARLING_CHECK_OP(out.size() + overhead(), ==, cipher.size());
   if (!has_key_) {
     std::ranges::copy(cipher, out.begin());
     return {};
   }
-  if (nonce_ == kLastNonce) return fail(Errc::bad_message, kDoing, "the nonce is used up");
+  if (nonce_ == kLastNonce)
+    return fail(Errc::bad_message, Doing::handshaking, "the nonce is used up");
   const auto nonce = nonce_of(nonce_);
   if (crypto_aead_chacha20poly1305_ietf_decrypt(raw(out.data()), nullptr, nullptr,
                                                 raw(cipher.data()), cipher.size(), raw(ad.data()),
                                                 ad.size(), nonce.data(), raw(key_.data())) != 0)
-    return fail(Errc::bad_message, kDoing, "bytes do not decrypt");
+    return fail(Errc::bad_message, Doing::handshaking, "bytes do not decrypt");
   ++nonce_;
   return {};
 }
@@ -198,7 +198,7 @@ void SymmetricState::encrypt_and_hash(ByteView plain, Bytes& out) {
 
 Result<Bytes> SymmetricState::decrypt_and_hash(ByteView cipher) {
   if (cipher.size() < overhead())
-    return fail(Errc::bad_message, kDoing, "a handshake message is too short");
+    return fail(Errc::bad_message, Doing::handshaking, "a handshake message is too short");
   Bytes plain(cipher.size() - overhead());
   TRY_VOID(cipher_.decrypt(hash_, cipher, plain));
   mix_hash(cipher);
@@ -238,7 +238,7 @@ Result<HandshakeState> HandshakeState::make(HandshakeSetup setup) {
   std::string_view name = setup.protocol;
   if (!name.starts_with(kPrefix) || !name.ends_with(kSuite) ||
       name.size() <= kPrefix.size() + kSuite.size())
-    return fail(Errc::unsupported, kDoing, setup.protocol);
+    return fail(Errc::unsupported, Doing::handshaking, setup.protocol);
   name.remove_prefix(kPrefix.size());
   name.remove_suffix(kSuite.size());
   TRY(auto pattern, Pattern::parse(name));
@@ -249,11 +249,13 @@ Result<HandshakeState> HandshakeState::make(HandshakeSetup setup) {
   for (std::size_t i = initiator ? 0 : 1; i < pattern.messages.size(); i += 2)
     sends_static = sends_static || std::ranges::count(pattern.messages[i], Token::s) > 0;
   if (sends_static && !setup.own_static)
-    return fail(Errc::bad_argument, kDoing, "the pattern needs our static key");
+    return fail(Errc::bad_argument, Doing::handshaking, "the pattern needs our static key");
   if (remote_known != setup.remote_static.has_value())
-    return fail(Errc::bad_argument, kDoing, "the pattern and the remote static key disagree");
+    return fail(Errc::bad_argument, Doing::handshaking,
+                "the pattern and the remote static key disagree");
   if (setup.psks.size() != pattern.psks)
-    return fail(Errc::bad_argument, kDoing, "the pattern and the number of psks disagree");
+    return fail(Errc::bad_argument, Doing::handshaking,
+                "the pattern and the number of psks disagree");
   return HandshakeState(std::move(setup), std::move(pattern));
 }
 
@@ -325,7 +327,7 @@ Result<Bytes> HandshakeState::write_message(ByteView payload) {
 Result<void> HandshakeState::read_tokens(ByteView& rest) {
   const auto take = [&rest](std::size_t size) -> Result<ByteView> {
     if (rest.size() < size)
-      return fail(Errc::bad_message, kDoing, "a handshake message is too short");
+      return fail(Errc::bad_message, Doing::handshaking, "a handshake message is too short");
     const auto taken = rest.first(size);
     rest = rest.subspan(size);
     return taken;
@@ -365,7 +367,7 @@ Result<Bytes> HandshakeState::read_message(ByteView message) {
   STARLING_CHECK(!our_turn() && !done() && !failed_);
   failed_ = true;  // until everything fits
   if (message.size() > kMaxMessage)
-    return fail(Errc::too_large, kDoing, "a handshake message is too long");
+    return fail(Errc::too_large, Doing::handshaking, "a handshake message is too long");
   ByteView rest = message;
   TRY_VOID(read_tokens(rest));
   before_payload_ = symmetric_.hash();

@@ -7,11 +7,7 @@
 #include <string>
 
 namespace starling::transport {
-namespace {
-
-constexpr auto kDoing = Doing::reading_record;
-
-}  // namespace
+namespace {}  // namespace
 
 void RecordSealer::seal(const Record& record, Bytes& out) {
   STARLING_CHECK_OP(record.body_size(), <=, limits::kMaxRecordBody);
@@ -63,7 +59,8 @@ Result<std::optional<OpenedRecord>> RecordOpener::next() {
       (std::to_integer<std::size_t>(rest[0]) << 8) | std::to_integer<std::size_t>(rest[1]);
   failed_ = true;  // until the record proves valid
   if (size < limits::kMinCiphertext)
-    return fail(Errc::bad_message, kDoing, "a record of " + std::to_string(size) + " bytes");
+    return fail(Errc::bad_message, Doing::reading_record,
+                "a record of " + std::to_string(size) + " bytes");
   if (rest.size() < limits::kLengthPrefix + size) {
     failed_ = false;
     return std::nullopt;
@@ -71,12 +68,12 @@ Result<std::optional<OpenedRecord>> RecordOpener::next() {
   const auto cipher = rest.subspan(limits::kLengthPrefix, size);
   const auto plain = cipher.first(size - limits::kTag);
   if (records_ == limits::kMaxRecords || !cipher_.decrypt({}, cipher, plain))
-    return fail(Errc::bad_message, kDoing,
+    return fail(Errc::bad_message, Doing::reading_record,
                 "record " + std::to_string(records_) +
                     " does not decrypt: changed, lost, repeated or out of order");
   if (++records_ % limits::kRekeyRecords == 0) cipher_.rekey();
   if (plain[0] > std::byte{kLastRecordType} || plain[1] != std::byte{0})
-    return fail(Errc::bad_message, kDoing,
+    return fail(Errc::bad_message, Doing::reading_record,
                 "record type " + std::to_string(std::to_integer<int>(plain[0])) + " with flags " +
                     std::to_string(std::to_integer<int>(plain[1])) + " is unknown");
   failed_ = false;

@@ -10,9 +10,9 @@ namespace starling::transport {
 namespace {
 
 constexpr std::string_view kFirstWord = "starling-revoked ";
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kRevocationVersion = 1;
 
-std::unexpected<Error> bad(std::string_view what) {
+std::unexpected<Error> bad_list(std::string_view what) {
   return fail(Errc::bad_message, Doing::reading_message,
               "a list of revocations " + std::string(what));
 }
@@ -20,7 +20,7 @@ std::unexpected<Error> bad(std::string_view what) {
 Bytes encode_unsigned(const Revocations& list) {
   Bytes bytes;
   ByteWriter writer(bytes);
-  writer.write(kVersion);
+  writer.write(kRevocationVersion);
   writer.write(list.number);
   writer.write(static_cast<std::uint32_t>(list.serials.size()));
   writer.write(static_cast<std::uint32_t>(list.nodes.size()));
@@ -82,24 +82,25 @@ Result<Revocations> decode_revocations(ByteView bytes) {
                 "a list of revocations of " + std::to_string(bytes.size()) + " bytes");
   ByteReader reader(bytes);
   const auto version = reader.read<std::uint8_t>();
-  if (!version || *version != kVersion) return bad("has a version other than 1");
+  if (!version || *version != kRevocationVersion) return bad_list("has a version other than 1");
   Revocations list;
   const auto number = reader.read<std::uint64_t>();
   const auto serials = reader.read<std::uint32_t>();
   const auto nodes = reader.read<std::uint32_t>();
-  if (!nodes) return bad("is too short");
-  if (*number == 0) return bad("has no number");
+  if (!nodes) return bad_list("is too short");
+  if (*number == 0) return bad_list("has no number");
   list.number = *number;
   if (std::uint64_t{*serials} * 8 + std::uint64_t{*nodes} * 32 + 64 != reader.left())
-    return bad("has another length than it says");
+    return bad_list("has another length than it says");
   for (std::uint32_t i = 0; i < *serials; ++i) {
     const auto serial = *reader.read<std::uint64_t>();
-    if (!list.serials.empty() && serial <= *list.serials.rbegin()) return bad("is not in order");
+    if (!list.serials.empty() && serial <= *list.serials.rbegin())
+      return bad_list("is not in order");
     list.serials.insert(list.serials.end(), serial);
   }
   for (std::uint32_t i = 0; i < *nodes; ++i) {
     const auto node = *NodeId::from(*reader.take(32));
-    if (!list.nodes.empty() && node <= *list.nodes.rbegin()) return bad("is not in order");
+    if (!list.nodes.empty() && node <= *list.nodes.rbegin()) return bad_list("is not in order");
     list.nodes.insert(list.nodes.end(), node);
   }
   list.signature = *Signature::from(*reader.take(64));

@@ -18,7 +18,7 @@
 namespace starling::transport {
 namespace {
 
-constexpr std::string_view kFirstLine = "starling-secret 1";
+constexpr std::string_view kSecretLine = "starling-secret 1";
 constexpr std::string_view kSwarmDomain = "starling/swarm/1";
 constexpr std::string_view kOpenDomain = "starling/open/1";
 constexpr std::string_view kOrderDomain = "starling/rotate/1";
@@ -141,7 +141,7 @@ Result<SwarmSecret> SwarmSecret::parse(std::string_view text) {
     return fail(Errc::corrupt, Doing::reading_file, "the swarm secret " + std::string(what));
   };
   // Locked memory is dear: it is asked for when everything else fits.
-  if (!text.starts_with(kFirstLine)) {
+  if (!text.starts_with(kSecretLine)) {
     constexpr std::string_view kNeither = "is neither a secret file nor the base64 of 32 bytes";
     if (text.size() > kMaxBareText) return bad(kNeither);
     SwarmSecret secret;
@@ -176,7 +176,7 @@ Result<SwarmSecret> SwarmSecret::parse(std::string_view text) {
 }
 
 std::string SwarmSecret::print() const {
-  return std::string(kFirstLine) + "\nswarm " + to_hex(swarm_.view()) + "\nepoch " +
+  return std::string(kSecretLine) + "\nswarm " + to_hex(swarm_.view()) + "\nepoch " +
          std::to_string(epoch_) + "\nsecret " + encode_base64(bytes()) + "\n" +
          (order_ ? "revocations " + std::to_string(order_->revocations) + "\norder " +
                        encode_base64(order_->signature.view()) + "\n"

@@ -13,22 +13,22 @@
 namespace starling::transport {
 namespace {
 
-std::unexpected<Error> bad(std::string what) {
+std::unexpected<Error> bad_payload(std::string what) {
   return fail(Errc::bad_message, Doing::handshaking, std::move(what));
 }
 
 Result<std::vector<Endpoint>> copy_addresses(::capnp::List<wire::Address>::Reader list) {
-  if (list.size() > limits::kMaxAdvertised) return bad("too many addresses in a hello");
+  if (list.size() > limits::kMaxAdvertised) return bad_payload("too many addresses in a hello");
   std::vector<Endpoint> addresses;
   for (const auto address : list) {
     const auto host = address.getHost();
     if (host.size() == 0 || host.size() > limits::kMaxAdvertisedHost)
-      return bad("an address in a hello is empty or too long");
+      return bad_payload("an address in a hello is empty or too long");
     // What a peer advertises is dialled and shown later, so it obeys the same rules as what a
     // person types.
     Endpoint endpoint{std::string(host.begin(), host.size()), address.getPort()};
     const auto parsed = parse_endpoint(to_string(endpoint));
-    if (!parsed || *parsed != endpoint) return bad("an address in a hello is malformed");
+    if (!parsed || *parsed != endpoint) return bad_payload("an address in a hello is malformed");
     addresses.push_back(std::move(endpoint));
   }
   return addresses;
@@ -39,18 +39,19 @@ Result<Hello> copy_hello(wire::Hello::Reader reader) {
   const auto identity = NodeId::from(view_of(reader.getIdentity()));
   const auto signature = Signature::from(view_of(reader.getSignature()));
   const auto swarm = SwarmId::from(view_of(reader.getSwarm()));
-  if (!identity || !signature || !swarm) return bad("a key in a hello has the wrong length");
+  if (!identity || !signature || !swarm)
+    return bad_payload("a key in a hello has the wrong length");
   hello.identity = *identity;
   hello.signature = *signature;
   hello.swarm = *swarm;
   hello.instance = {reader.getInstance()};
   if (reader.getPurpose() > static_cast<std::uint8_t>(Purpose::renew))
-    return bad("purpose " + std::to_string(reader.getPurpose()) + " in a hello is unknown");
+    return bad_payload("purpose " + std::to_string(reader.getPurpose()) + " in a hello is unknown");
   hello.purpose = static_cast<Purpose>(reader.getPurpose());
   hello.incarnation = {reader.getIncarnation()};
   hello.capabilities = reader.getCapabilities();
   const auto name = reader.getName();
-  if (name.size() > limits::kMaxName) return bad("the name in a hello is too long");
+  if (name.size() > limits::kMaxName) return bad_payload("the name in a hello is too long");
   hello.name.assign(name.begin(), name.size());
   TRY(hello.addresses, copy_addresses(reader.getAddresses()));
   if (const auto certificate = view_of(reader.getCertificate()); !certificate.empty()) {
@@ -61,7 +62,7 @@ Result<Hello> copy_hello(wire::Hello::Reader reader) {
 
 Result<Error> copy_bye(wire::Bye::Reader reader) {
   const auto detail = reader.getDetail();
-  if (detail.size() > limits::kMaxByeText) return bad("the text of a bye is too long");
+  if (detail.size() > limits::kMaxByeText) return bad_payload("the text of a bye is too long");
   Error why;
   why.doing = Doing::reading_record;
   why.detail.assign(detail.begin(), detail.size());

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr TimePoint kNow{std::chrono::seconds(10)};
+constexpr TimePoint kAdmissionNow{std::chrono::seconds(10)};
 
 asio::ip::address v4(std::uint32_t number) {
   return asio::ip::make_address_v4(0x0a000000U + number);
@@ -20,9 +20,10 @@ TEST_SUITE("transport/admission") {
   TEST_CASE("one address has eight places, its neighbour has eight more") {
     Admission admission(1e6);
     for (int i = 0; i < 8; ++i)
-      CHECK(admission.admit(kNow, v4(1), false).refusal == AdmissionRefusal::none);
-    CHECK(admission.admit(kNow, v4(1), false).refusal == AdmissionRefusal::address_crowded);
-    const auto other = admission.admit(kNow, v4(2), false);
+      CHECK(admission.admit(kAdmissionNow, v4(1), false).refusal == AdmissionRefusal::none);
+    CHECK(admission.admit(kAdmissionNow, v4(1), false).refusal ==
+          AdmissionRefusal::address_crowded);
+    const auto other = admission.admit(kAdmissionNow, v4(2), false);
     CHECK(other.refusal == AdmissionRefusal::none);
     admission.end(other.ticket);
     admission.end(other.ticket);  // a second time is harmless
@@ -39,35 +40,35 @@ TEST_SUITE("transport/admission") {
 
   TEST_CASE("a full house clears the oldest of the most crowded address") {
     Admission admission(1e6);
-    const auto first_crowded = admission.admit(kNow, v4(500), false).ticket;
-    (void)admission.admit(kNow, v4(500), false);
+    const auto first_crowded = admission.admit(kAdmissionNow, v4(500), false).ticket;
+    (void)admission.admit(kAdmissionNow, v4(500), false);
     for (std::uint32_t i = 0; i < 94; ++i) {
-      const auto at = kNow + i * 10ms;
+      const auto at = kAdmissionNow + i * 10ms;
       REQUIRE(admission.admit(at, v4(i), false).refusal == AdmissionRefusal::none);
     }
     CHECK(admission.size() == limits::kMaxUnauthenticated - limits::kUnauthenticatedReserve);
-    const auto verdict = admission.admit(kNow + 2s, v4(600), false);
+    const auto verdict = admission.admit(kAdmissionNow + 2s, v4(600), false);
     CHECK(verdict.refusal == AdmissionRefusal::none);
     CHECK(verdict.evict == first_crowded);
-    CHECK(admission.admit(kNow + 2s, v4(601), false).refusal == AdmissionRefusal::full);
-    CHECK(admission.admit(kNow + 2s, v4(602), true).refusal == AdmissionRefusal::none);
+    CHECK(admission.admit(kAdmissionNow + 2s, v4(601), false).refusal == AdmissionRefusal::full);
+    CHECK(admission.admit(kAdmissionNow + 2s, v4(602), true).refusal == AdmissionRefusal::none);
   }
 
   TEST_CASE("an address that starts too many handshakes waits, loopback does not") {
     Admission admission(20);
     int admitted = 0;
     for (int i = 0; i < 100; ++i) {
-      const auto verdict = admission.admit(kNow, v4(1), false);
+      const auto verdict = admission.admit(kAdmissionNow, v4(1), false);
       if (verdict.refusal == AdmissionRefusal::none) {
         ++admitted;
         admission.end(verdict.ticket);
       }
     }
     CHECK(admitted == 40);
-    const auto later = admission.admit(kNow + 100ms, v4(1), false);
+    const auto later = admission.admit(kAdmissionNow + 100ms, v4(1), false);
     CHECK(later.refusal == AdmissionRefusal::none);
     for (int i = 0; i < 1000; ++i) {
-      const auto verdict = admission.admit(kNow, asio::ip::address_v4::loopback(), false);
+      const auto verdict = admission.admit(kAdmissionNow, asio::ip::address_v4::loopback(), false);
       REQUIRE(verdict.refusal == AdmissionRefusal::none);
       admission.end(verdict.ticket);
     }
@@ -77,7 +78,7 @@ TEST_SUITE("transport/admission") {
     Admission admission(1e6);
     std::size_t admitted = 0;
     for (std::uint32_t i = 0; i < 20'000; ++i) {
-      const auto verdict = admission.admit(kNow, v4(i), false);
+      const auto verdict = admission.admit(kAdmissionNow, v4(i), false);
       if (verdict.refusal != AdmissionRefusal::none) continue;
       ++admitted;
       admission.end(verdict.ticket);
@@ -90,13 +91,13 @@ TEST_SUITE("transport/rate") {
   TEST_CASE("a bucket gives its burst at once and its rate over time") {
     TokenBucket bucket(10, 5);
     int taken = 0;
-    while (bucket.try_take(kNow)) ++taken;
+    while (bucket.try_take(kAdmissionNow)) ++taken;
     CHECK(taken == 5);
-    CHECK_FALSE(bucket.try_take(kNow + 50ms));
-    CHECK(bucket.try_take(kNow + 100ms));
-    CHECK_FALSE(bucket.try_take(kNow));  // a clock that steps back adds nothing
-    CHECK_FALSE(bucket.full(kNow + 200ms));
-    CHECK(bucket.full(kNow + 10s));
+    CHECK_FALSE(bucket.try_take(kAdmissionNow + 50ms));
+    CHECK(bucket.try_take(kAdmissionNow + 100ms));
+    CHECK_FALSE(bucket.try_take(kAdmissionNow));  // a clock that steps back adds nothing
+    CHECK_FALSE(bucket.full(kAdmissionNow + 200ms));
+    CHECK(bucket.full(kAdmissionNow + 10s));
   }
 }
 

@@ -14,7 +14,7 @@
 namespace starling::transport {
 namespace {
 
-constexpr std::uint64_t kNow = 1'800'000'000;
+constexpr std::uint64_t kToday = 1'800'000'000;
 
 bool contains(const std::optional<std::string>& text, std::string_view part) {
   return text && text->find(part) != std::string::npos;
@@ -285,15 +285,15 @@ TEST_SUITE("transport/peer_rules") {
       return refused ? refused->detail : std::string();
     };
     CHECK(why({}).find("no certificate") != std::string::npos);
-    CHECK(why({.certificate = &chain, .now_s = kNow}).empty());
-    CHECK(why({.certificate = &chain, .now_s = kNow * 2}).find("expired") != std::string::npos);
-    CHECK(why({.invited = true, .now_s = kNow}).empty());
+    CHECK(why({.certificate = &chain, .now_s = kToday}).empty());
+    CHECK(why({.certificate = &chain, .now_s = kToday * 2}).find("expired") != std::string::npos);
+    CHECK(why({.invited = true, .now_s = kToday}).empty());
     rules.allowed.emplace().insert(identity_of(3).id());
     CHECK_FALSE(rules.refusal(identity_of(3).id()));
-    CHECK(why({.certificate = &chain, .now_s = kNow}).empty());
+    CHECK(why({.certificate = &chain, .now_s = kToday}).empty());
     CHECK_FALSE(why({}).empty());
     rules.denied.insert(node);
-    CHECK(why({.certificate = &chain, .now_s = kNow}).find("denied") != std::string::npos);
+    CHECK(why({.certificate = &chain, .now_s = kToday}).find("denied") != std::string::npos);
   }
 
   TEST_CASE("who was revoked is out, listed or invited or not") {
@@ -301,13 +301,13 @@ TEST_SUITE("transport/peer_rules") {
     const auto node = identity_of(2).id();
     const auto chain = admin.member(node, 5);
     auto rules = rules_of(admin, admin.revoke(1, {node}));
-    CHECK(rules.refusal(node, {.certificate = &chain, .now_s = kNow}));
-    CHECK(rules.refusal(node, {.invited = true, .now_s = kNow}));
+    CHECK(rules.refusal(node, {.certificate = &chain, .now_s = kToday}));
+    CHECK(rules.refusal(node, {.invited = true, .now_s = kToday}));
     rules.allowed.emplace().insert(node);
-    CHECK(rules.refusal(node, {.now_s = kNow})->detail.find("revoked") != std::string::npos);
+    CHECK(rules.refusal(node, {.now_s = kToday})->detail.find("revoked") != std::string::npos);
     rules.admin->revoked = admin.revoke(2, {}, {5});
-    CHECK_FALSE(rules.refusal(node, {.now_s = kNow}));
-    CHECK(rules.refusal(node, {.certificate = &chain, .now_s = kNow}));
+    CHECK_FALSE(rules.refusal(node, {.now_s = kToday}));
+    CHECK(rules.refusal(node, {.certificate = &chain, .now_s = kToday}));
   }
 }
 

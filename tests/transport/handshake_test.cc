@@ -16,7 +16,7 @@
 namespace starling::transport {
 namespace {
 
-constexpr TimePoint kNow{std::chrono::seconds(1000)};
+constexpr TimePoint kHandshakeNow{std::chrono::seconds(1000)};
 
 const SwarmSecret& shared_secret() {
   static const auto secret = SwarmSecret::generate();
@@ -50,7 +50,7 @@ struct Side {
 struct Invited {
   Invited() {
     issuer.invite = key;
-    REQUIRE(responder.feed(kNow, initiator.take_output()));
+    REQUIRE(responder.feed(kHandshakeNow, initiator.take_output()));
   }
 
   noise::Key key{std::byte{3}};
@@ -76,7 +76,7 @@ std::optional<Error> feed_pieces(Handshake& to, const Bytes& bytes, Rng& rng) {
   ByteView rest = bytes;
   while (!rest.empty()) {
     const auto size = std::min<std::size_t>(rest.size(), 1 + rng.below(60));
-    if (auto fed = to.feed(kNow, rest.first(size)); !fed) return fed.error();
+    if (auto fed = to.feed(kHandshakeNow, rest.first(size)); !fed) return fed.error();
     rest = rest.subspan(size);
   }
   return std::nullopt;
@@ -140,7 +140,7 @@ TEST_SUITE("transport/handshake") {
     std::size_t sealed = 0;
     const std::size_t sessions = count_from("STARLING_SESSIONS", 1'000);
     for (std::size_t session = 0; session < sessions; ++session) {
-      const TimePoint now = kNow + std::chrono::seconds(session);
+      const TimePoint now = kHandshakeNow + std::chrono::seconds(session);
       auto initiator = Handshake::initiate(left.context(), {});
       auto responder = Handshake::respond(right.context());
       REQUIRE(responder.feed(now, initiator.take_output()));
@@ -186,7 +186,7 @@ TEST_SUITE("transport/handshake") {
       if (rng.chance(0.1)) bytes.resize(at);
       if (bytes == good) continue;
       auto responder = Handshake::respond(node.context());
-      (void)responder.feed(kNow, bytes);
+      (void)responder.feed(kHandshakeNow, bytes);
       answered += responder.take_output().empty() ? 0U : 1U;
       believed += responder.done() ? 1U : 0U;
     }
@@ -199,11 +199,11 @@ TEST_SUITE("transport/handshake") {
     Side right(SwarmKey::of(shared_secret()), 2);
     auto initiator = Handshake::initiate(left.context(), {});
     auto responder = Handshake::respond(right.context());
-    REQUIRE(responder.feed(kNow, initiator.take_output()));
-    REQUIRE(initiator.feed(kNow, responder.take_output()));
+    REQUIRE(responder.feed(kHandshakeNow, initiator.take_output()));
+    REQUIRE(initiator.feed(kHandshakeNow, responder.take_output()));
     auto last = initiator.take_output();
     last.push_back(std::byte{42});
-    REQUIRE(responder.feed(kNow, last));
+    REQUIRE(responder.feed(kHandshakeNow, last));
     CHECK(responder.take_outcome().rest == Bytes{std::byte{42}});
   }
 
@@ -238,7 +238,7 @@ TEST_SUITE("transport/handshake") {
     Side right(SwarmKey::of(shared_secret()), 2);
     auto initiator = Handshake::initiate(left.context(), {});
     auto responder = Handshake::respond(right.context());
-    const auto fed = responder.feed(kNow, initiator.take_output());
+    const auto fed = responder.feed(kHandshakeNow, initiator.take_output());
     REQUIRE_FALSE(fed);
     CHECK(fed.error().code == Errc::wrong_swarm);
     CHECK(responder.take_output().empty());
@@ -253,9 +253,9 @@ TEST_SUITE("transport/handshake") {
     Side right(SwarmKey::of(shared_secret()), 2);
     const auto recording = Handshake::initiate(left.context(), {}).take_output();
     auto first = Handshake::respond(right.context());
-    REQUIRE(first.feed(kNow, recording));
+    REQUIRE(first.feed(kHandshakeNow, recording));
     auto second = Handshake::respond(right.context());
-    const auto fed = second.feed(kNow + std::chrono::seconds(119), recording);
+    const auto fed = second.feed(kHandshakeNow + std::chrono::seconds(119), recording);
     REQUIRE_FALSE(fed);
     CHECK(fed.error().code == Errc::already_exists);
     CHECK(second.take_output().empty());
@@ -264,15 +264,15 @@ TEST_SUITE("transport/handshake") {
   TEST_CASE("the memory of message 1 is bounded in time and number") {
     ReplayMemory memory;
     noise::Key key{};
-    CHECK(memory.remember(kNow, key));
-    CHECK_FALSE(memory.remember(kNow, key));
-    CHECK(memory.remember(kNow + std::chrono::seconds(121), key));
+    CHECK(memory.remember(kHandshakeNow, key));
+    CHECK_FALSE(memory.remember(kHandshakeNow, key));
+    CHECK(memory.remember(kHandshakeNow + std::chrono::seconds(121), key));
     CHECK(memory.size() == 1);
     for (int i = 0; i < 10'000; ++i) {
       key[0] = static_cast<std::byte>(i & 0xff);
       key[1] = static_cast<std::byte>(i >> 8);
       key[2] = std::byte{1};
-      CHECK(memory.remember(kNow + std::chrono::seconds(122), key));
+      CHECK(memory.remember(kHandshakeNow + std::chrono::seconds(122), key));
     }
     CHECK(memory.size() == limits::kReplayEntries);
   }
@@ -313,7 +313,7 @@ TEST_SUITE("transport/handshake") {
     Bytes bytes(clear.begin(), clear.end());
     bytes.push_back(std::byte{0x08});
     bytes.push_back(std::byte{0x01});
-    const auto fed = responder.feed(kNow, bytes);
+    const auto fed = responder.feed(kHandshakeNow, bytes);
     REQUIRE_FALSE(fed);
     CHECK(fed.error().code == Errc::too_large);
   }
@@ -327,8 +327,8 @@ TEST_SUITE("transport/handshake") {
     REQUIRE(pair.responder.on_redeemed(true));
 
     CHECK_FALSE(pair.responder.redeeming());
-    REQUIRE(pair.initiator.feed(kNow, pair.responder.take_output()));
-    REQUIRE(pair.responder.feed(kNow, pair.initiator.take_output()));
+    REQUIRE(pair.initiator.feed(kHandshakeNow, pair.responder.take_output()));
+    REQUIRE(pair.responder.feed(kHandshakeNow, pair.initiator.take_output()));
     REQUIRE(pair.responder.done());
     CHECK(pair.initiator.take_outcome().invited);
     const auto outcome = pair.responder.take_outcome();
@@ -346,7 +346,7 @@ TEST_SUITE("transport/handshake") {
 
   TEST_CASE("bytes that come while the use of an invite is counted end the handshake") {
     Invited pair;
-    CHECK(pair.responder.feed(kNow, Bytes(1)).error().code == Errc::bad_message);
+    CHECK(pair.responder.feed(kHandshakeNow, Bytes(1)).error().code == Errc::bad_message);
     CHECK_FALSE(pair.responder.redeeming());
   }
 
@@ -366,7 +366,7 @@ TEST_SUITE("transport/handshake") {
     other_newcomer.invite = key;
     for (auto* side : {&unknown, &open, &other_newcomer}) {
       auto responder = Handshake::respond(side->context());
-      CHECK(responder.feed(kNow, bytes).error().code == Errc::wrong_swarm);
+      CHECK(responder.feed(kHandshakeNow, bytes).error().code == Errc::wrong_swarm);
       CHECK(responder.take_output().empty());
     }
     // The right key id with the wrong key behind it: somebody saw a preamble.
@@ -376,7 +376,7 @@ TEST_SUITE("transport/handshake") {
     Side issuer(SwarmKey::of(shared_secret()), 2);
     issuer.invite = key;
     auto responder = Handshake::respond(issuer.context());
-    CHECK(responder.feed(kNow, guess).error().code == Errc::wrong_swarm);
+    CHECK(responder.feed(kHandshakeNow, guess).error().code == Errc::wrong_swarm);
     CHECK_FALSE(responder.redeeming());
   }
 

@@ -8,7 +8,7 @@ namespace {
 using namespace std::chrono_literals;
 using Probe = Candidate::Probe;
 
-constexpr TimePoint kNow{std::chrono::seconds(100)};
+constexpr TimePoint kTableNow{std::chrono::seconds(100)};
 
 NodeId id_of(int number) {
   NodeId id;
@@ -35,87 +35,87 @@ Candidate candidate_of(int peer, std::uint64_t instance, Probe probe = Probe::no
 TEST_SUITE("transport/session_table") {
   TEST_CASE("the first connection is accepted") {
     const SessionTable table(id_of(5));
-    CHECK(table.decide(kNow, candidate_of(9, 1)).decision == Decision::accept);
+    CHECK(table.decide(kTableNow, candidate_of(9, 1)).decision == Decision::accept);
   }
 
   TEST_CASE("of two dials within five seconds the smaller id's stays") {
     SessionTable table(id_of(5));
-    table.insert(id_of(9), entry_of(1, Direction::dialled, kNow - 1s));
-    table.insert(id_of(2), entry_of(1, Direction::dialled, kNow - 1s));
-    const auto larger = table.decide(kNow, candidate_of(9, 1));
+    table.insert(id_of(9), entry_of(1, Direction::dialled, kTableNow - 1s));
+    table.insert(id_of(2), entry_of(1, Direction::dialled, kTableNow - 1s));
+    const auto larger = table.decide(kTableNow, candidate_of(9, 1));
     CHECK(larger.decision == Decision::refuse);
     CHECK(larger.why.code == Errc::already_exists);
-    CHECK(table.decide(kNow, candidate_of(2, 1)).decision == Decision::replace);
-    CHECK(table.decide(kNow + 5s, candidate_of(2, 1)).decision == Decision::probe);
+    CHECK(table.decide(kTableNow, candidate_of(2, 1)).decision == Decision::replace);
+    CHECK(table.decide(kTableNow + 5s, candidate_of(2, 1)).decision == Decision::probe);
   }
 
   TEST_CASE("a dial of ours that waits for its welcome counts as a session") {
     SessionTable table(id_of(5));
     table.begin_dial(id_of(9));
     table.begin_dial(id_of(2));
-    CHECK(table.decide(kNow, candidate_of(9, 1)).decision == Decision::refuse);
-    CHECK(table.decide(kNow, candidate_of(2, 1)).decision == Decision::accept);
+    CHECK(table.decide(kTableNow, candidate_of(9, 1)).decision == Decision::refuse);
+    CHECK(table.decide(kTableNow, candidate_of(2, 1)).decision == Decision::accept);
     table.end_dial(id_of(9));
-    CHECK(table.decide(kNow, candidate_of(9, 1)).decision == Decision::accept);
+    CHECK(table.decide(kTableNow, candidate_of(9, 1)).decision == Decision::accept);
   }
 
   TEST_CASE("a session that says goodbye is in nobody's way") {
     SessionTable table(id_of(5));
-    table.insert(id_of(9), entry_of(1, Direction::dialled, kNow - 1s));
-    table.insert(id_of(2), entry_of(1, Direction::accepted, kNow - 60s));
-    CHECK(table.decide(kNow, candidate_of(9, 1, Probe::ending)).decision == Decision::replace);
-    CHECK(table.decide(kNow, candidate_of(2, 1, Probe::ending)).decision == Decision::replace);
-    CHECK(table.decide(kNow, candidate_of(2, 7, Probe::ending)).decision == Decision::replace);
+    table.insert(id_of(9), entry_of(1, Direction::dialled, kTableNow - 1s));
+    table.insert(id_of(2), entry_of(1, Direction::accepted, kTableNow - 60s));
+    CHECK(table.decide(kTableNow, candidate_of(9, 1, Probe::ending)).decision == Decision::replace);
+    CHECK(table.decide(kTableNow, candidate_of(2, 1, Probe::ending)).decision == Decision::replace);
+    CHECK(table.decide(kTableNow, candidate_of(2, 7, Probe::ending)).decision == Decision::replace);
   }
 
   TEST_CASE("a second connection asks the first for a sign of life") {
     SessionTable table(id_of(5));
-    table.insert(id_of(9), entry_of(1, Direction::accepted, kNow - 60s));
-    CHECK(table.decide(kNow, candidate_of(9, 1)).decision == Decision::probe);
-    const auto alive = table.decide(kNow, candidate_of(9, 1, Probe::answered));
+    table.insert(id_of(9), entry_of(1, Direction::accepted, kTableNow - 60s));
+    CHECK(table.decide(kTableNow, candidate_of(9, 1)).decision == Decision::probe);
+    const auto alive = table.decide(kTableNow, candidate_of(9, 1, Probe::answered));
     CHECK(alive.decision == Decision::refuse);
     CHECK(alive.why.code == Errc::already_exists);
-    CHECK(table.decide(kNow, candidate_of(9, 1, Probe::silent)).decision == Decision::replace);
+    CHECK(table.decide(kTableNow, candidate_of(9, 1, Probe::silent)).decision == Decision::replace);
   }
 
   TEST_CASE("the same identity in another process is refused while the first lives") {
     SessionTable table(id_of(5));
-    table.insert(id_of(9), entry_of(1, Direction::dialled, kNow - 1s));
-    CHECK(table.decide(kNow, candidate_of(9, 2)).decision == Decision::probe);
-    const auto alive = table.decide(kNow, candidate_of(9, 2, Probe::answered));
+    table.insert(id_of(9), entry_of(1, Direction::dialled, kTableNow - 1s));
+    CHECK(table.decide(kTableNow, candidate_of(9, 2)).decision == Decision::probe);
+    const auto alive = table.decide(kTableNow, candidate_of(9, 2, Probe::answered));
     CHECK(alive.decision == Decision::refuse);
     CHECK(alive.why.code == Errc::duplicate_identity);
-    CHECK(table.decide(kNow, candidate_of(9, 2, Probe::silent)).decision == Decision::replace);
+    CHECK(table.decide(kTableNow, candidate_of(9, 2, Probe::silent)).decision == Decision::replace);
   }
 
   TEST_CASE("a renewal by the same process takes over, by another one it does not") {
     SessionTable table(id_of(5));
-    table.insert(id_of(9), entry_of(1, Direction::accepted, kNow - 900s));
+    table.insert(id_of(9), entry_of(1, Direction::accepted, kTableNow - 900s));
     auto renewal = candidate_of(9, 1);
     renewal.purpose = Purpose::renew;
-    CHECK(table.decide(kNow, renewal).decision == Decision::replace);
+    CHECK(table.decide(kTableNow, renewal).decision == Decision::replace);
     renewal.instance = {2};
-    CHECK(table.decide(kNow, renewal).decision == Decision::probe);
+    CHECK(table.decide(kTableNow, renewal).decision == Decision::probe);
   }
 
   TEST_CASE("bans end, and the table of them is bounded") {
     SessionTable table(id_of(5));
-    table.ban(id_of(9), kNow + 10s);
-    table.ban(id_of(9), kNow + 5s);  // a shorter one does not shorten
-    CHECK(table.decide(kNow + 9s, candidate_of(9, 1)).why.code == Errc::refused);
-    CHECK_FALSE(table.banned(kNow + 10s, id_of(9)));
+    table.ban(id_of(9), kTableNow + 10s);
+    table.ban(id_of(9), kTableNow + 5s);  // a shorter one does not shorten
+    CHECK(table.decide(kTableNow + 9s, candidate_of(9, 1)).why.code == Errc::refused);
+    CHECK_FALSE(table.banned(kTableNow + 10s, id_of(9)));
     for (int i = 0; i < 5000; ++i) {
       NodeId id = id_of(1);
       id.bytes[1] = static_cast<std::byte>(i & 0xff);
       id.bytes[2] = static_cast<std::byte>(i >> 8);
-      table.ban(id, kNow + 20s);
+      table.ban(id, kTableNow + 20s);
     }
-    CHECK_FALSE(table.banned(kNow, id_of(9)));  // the one that ends first made room
+    CHECK_FALSE(table.banned(kTableNow, id_of(9)));  // the one that ends first made room
   }
 
   TEST_CASE("only the session that is in the table can be erased from it") {
     SessionTable table(id_of(5));
-    auto entry = entry_of(1, Direction::dialled, kNow);
+    auto entry = entry_of(1, Direction::dialled, kTableNow);
     table.insert(id_of(9), entry);
     CHECK(table.size() == 1);
     const auto* other = reinterpret_cast<const Session*>(&entry);
