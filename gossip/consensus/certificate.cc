@@ -8,7 +8,7 @@
 namespace starling::gossip::consensus {
 namespace {
 
-std::unexpected<Error> refuse(Errc code, std::string detail) {
+std::unexpected<Error> refuse_certificate(Errc code, std::string detail) {
   return fail(code, Doing::certifying, std::move(detail));
 }
 
@@ -35,20 +35,20 @@ Hash claim_of(const Certificate& certificate) {
 Result<void> verify(const Certificate& certificate, const Hash& fingerprint,
                     const Verifier& verifier) {
   if (certificate.fingerprint != fingerprint)
-    return refuse(Errc::settings_mismatch, "a certificate for settings " +
-                                               short_form(certificate.fingerprint) + ", ours are " +
-                                               short_form(fingerprint));
+    return refuse_certificate(Errc::settings_mismatch, "a certificate for settings " +
+                                                           short_form(certificate.fingerprint) +
+                                                           ", ours are " + short_form(fingerprint));
   const auto count = certificate.participants.size();
   if (count == 0 || count > kMaxParticipants || certificate.signatures.size() != count)
-    return refuse(Errc::bad_message, std::to_string(count) + " participants with " +
-                                         std::to_string(certificate.signatures.size()) +
-                                         " signatures");
+    return refuse_certificate(Errc::bad_message, std::to_string(count) + " participants with " +
+                                                     std::to_string(certificate.signatures.size()) +
+                                                     " signatures");
   if (certificate.epoch.value < 1 || certificate.epoch.value > kMaxEpoch ||
       certificate.model.size() > kMaxModelName)
-    return refuse(Errc::bad_message, "an epoch or a model name that cannot be");
+    return refuse_certificate(Errc::bad_message, "an epoch or a model name that cannot be");
   for (std::size_t k = 1; k < count; ++k)
     if (!(certificate.participants[k - 1] < certificate.participants[k]))
-      return refuse(Errc::bad_message, "the participants are not in ascending order");
+      return refuse_certificate(Errc::bad_message, "the participants are not in ascending order");
   HashSignature statement;
   statement.round = {{}, certificate.epoch};
   statement.claim = claim_of(certificate);
@@ -57,8 +57,8 @@ Result<void> verify(const Certificate& certificate, const Hash& fingerprint,
     statement.signer = certificate.participants[k];
     statement.signature = certificate.signatures[k];
     if (check(statement, statement.signer, verifier, fingerprint) != Verdict::valid)
-      return refuse(Errc::bad_signature,
-                    "the signature of " + short_form(statement.signer) + " is wrong");
+      return refuse_certificate(Errc::bad_signature,
+                                "the signature of " + short_form(statement.signer) + " is wrong");
   }
   return {};
 }
@@ -66,7 +66,8 @@ Result<void> verify(const Certificate& certificate, const Hash& fingerprint,
 Result<void> verify(const CertificateMessage& message, const Hash& fingerprint,
                     const Verifier& verifier) {
   if (model_hash(message.manifest, message.chunks) != message.certificate.hash)
-    return refuse(Errc::bad_message, "the chunk hashes are not those of the certificate");
+    return refuse_certificate(Errc::bad_message,
+                              "the chunk hashes are not those of the certificate");
   return verify(message.certificate, fingerprint, verifier);
 }
 

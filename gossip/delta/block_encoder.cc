@@ -1,5 +1,6 @@
 #include "gossip/delta/block_encoder.h"
 
+#include "gossip/delta/bits.h"
 #include "gossip/delta/centroids.h"
 #include "gossip/delta/sparse_stream.h"
 
@@ -12,11 +13,8 @@ namespace starling::gossip {
 
 namespace {
 
-constexpr std::uint32_t kAbs = 0x7fffffffU;
 // Bins of the histogram: exponent and three bits of mantissa.
 constexpr std::uint32_t kBinShift = 20;
-
-std::uint32_t abs_bits(float value) { return std::bit_cast<std::uint32_t>(value) & kAbs; }
 
 void put_u16(std::uint8_t* out, std::uint16_t value) { std::memcpy(out, &value, sizeof(value)); }
 

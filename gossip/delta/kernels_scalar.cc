@@ -1,4 +1,5 @@
 // The reference: plain loops that say what each kernel means. The other paths must equal it.
+#include "gossip/delta/bits.h"
 #include "gossip/delta/format.h"
 #include "gossip/delta/kernels.h"
 #include "node/base/check.h"
@@ -12,10 +13,7 @@ namespace starling::gossip {
 
 namespace {
 
-constexpr std::uint32_t kAbs = 0x7fffffffU;
 constexpr std::uint32_t kSign = 0x80000000U;
-
-std::uint32_t abs_bits(float value) { return std::bit_cast<std::uint32_t>(value) & kAbs; }
 
 // Sum of squares in eight lanes.
 class Energy {
@@ -120,8 +118,6 @@ std::uint32_t quantize8(const float* d, std::size_t n, float scale, std::uint8_t
   }
   return squares;
 }
-
-bool bit_of(const std::uint8_t* bits, std::size_t i) { return (bits[i / 8] >> (i % 8) & 1) != 0; }
 
 void expand_signs(const std::uint8_t* signs, std::size_t n, float value, float* q) {
   for (std::size_t i = 0; i < n; ++i) q[i] = bit_of(signs, i) ? -value : value;

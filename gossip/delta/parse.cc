@@ -1,5 +1,6 @@
 // From bytes to values: parse_delta() looks at everything once, decode_block() then trusts what it
 // reads.
+#include "gossip/delta/bits.h"
 #include "gossip/delta/block_encoder.h"
 #include "gossip/delta/codec.h"
 #include "gossip/delta/kernels.h"
@@ -26,8 +27,6 @@ std::uint16_t u16_at(ByteView bytes, std::size_t at) {
   std::memcpy(&value, bytes.data() + at, sizeof(value));
   return value;
 }
-
-bool bit_of(const std::uint8_t* bits, std::size_t i) { return (bits[i / 8] >> i % 8 & 1) != 0; }
 
 // How the dense groups of a block are written.
 struct Groups {

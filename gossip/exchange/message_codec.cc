@@ -13,10 +13,8 @@
 namespace starling::gossip {
 namespace {
 
-constexpr auto kDoing = Doing::reading_message;
-
 std::unexpected<Error> bad(std::string detail) {
-  return fail(Errc::bad_message, kDoing, std::move(detail));
+  return fail(Errc::bad_message, Doing::reading_message, std::move(detail));
 }
 
 // One of the enumerators 0 to `last`.
@@ -80,7 +78,8 @@ Result<EdgeOpen> read(exchange_wire::EdgeOpen::Reader in, const SharedBytes& att
   TRY(open.age, age_from(in.getAge()));
   const auto record = transport::view_of(in.getRecord());
   if (record.size() > exchange_limits::kMaxRecord)
-    return fail(Errc::too_large, kDoing, "a record of " + std::to_string(record.size()) + " bytes");
+    return fail(Errc::too_large, Doing::reading_message,
+                "a record of " + std::to_string(record.size()) + " bytes");
   open.record = to_bytes(record);
   const bool attached = attachment && !attachment->empty();
   if (attached != (open.mode == OpenMode::snapshot))
@@ -166,7 +165,7 @@ Result<ExchangeMessage> read_as(const transport::Message& message, Bulk bulk) {
   if (bulk == Bulk::none && message.attachment && !message.attachment->empty())
     return bad("an attachment where none belongs");
   if (message.attached().size() > exchange_limits::kMaxAttachment)
-    return fail(Errc::too_large, kDoing, "an attachment above the maximum");
+    return fail(Errc::too_large, Doing::reading_message, "an attachment above the maximum");
   auto copied = transport::read_capnp<Schema, Value>(
       message.body, exchange_limits::kMaxBody,
       [&](typename Schema::Reader in) { return read(in, message.attachment); });

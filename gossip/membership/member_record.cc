@@ -32,7 +32,7 @@ Bytes signed_part(const SwarmId& swarm, const Bytes& statement) {
   return message;
 }
 
-std::unexpected<Error> bad(std::string detail) {
+std::unexpected<Error> bad_record(std::string detail) {
   return fail(Errc::bad_message, Doing::reading_message, std::move(detail));
 }
 
@@ -180,27 +180,28 @@ Result<MemberRecord> parse_record(ByteView bytes) {
                 "a member record of " + std::to_string(bytes.size()) + " bytes");
   ByteReader reader(bytes);
   MemberRecord record;
-  if (reader.read<std::uint8_t>() != kRecordVersion) return bad("a record of unknown version");
-  if (!read_id(reader, record.id)) return bad("a record without id");
+  if (reader.read<std::uint8_t>() != kRecordVersion)
+    return bad_record("a record of unknown version");
+  if (!read_id(reader, record.id)) return bad_record("a record without id");
   const auto incarnation = reader.read<std::uint64_t>();
   const auto instance = reader.read<std::uint64_t>();
   const auto state = reader.read<std::uint8_t>();
   const auto roles = reader.read<std::uint32_t>();
   const auto capabilities = reader.read<std::uint32_t>();
   if (!capabilities || !read_id(reader, record.data_set) || !read_id(reader, record.settings))
-    return bad("a record that ends early");
+    return bad_record("a record that ends early");
   record.incarnation = {*incarnation};
   record.instance = {*instance};
   record.roles = *roles;
   record.capabilities = *capabilities;
-  if (!plausible(record.incarnation)) return bad("a record with an impossible incarnation");
-  if (*state < 1 || *state > 3) return bad("a record with state " + std::to_string(*state));
+  if (!plausible(record.incarnation)) return bad_record("a record with an impossible incarnation");
+  if (*state < 1 || *state > 3) return bad_record("a record with state " + std::to_string(*state));
   record.state = static_cast<RecordState>(*state);
   auto name = read_text(reader, kMaxNameBytes);
-  if (!name || !printable_utf8(*name)) return bad("a record with an unprintable name");
+  if (!name || !printable_utf8(*name)) return bad_record("a record with an unprintable name");
   record.name = std::move(*name);
-  if (!read_addresses(reader, record.addresses)) return bad("a record with wrong addresses");
-  if (!read_signature(reader, record.signature)) return bad("a record of a wrong length");
+  if (!read_addresses(reader, record.addresses)) return bad_record("a record with wrong addresses");
+  if (!read_signature(reader, record.signature)) return bad_record("a record of a wrong length");
   return record;
 }
 
@@ -208,17 +209,18 @@ Result<Accusation> parse_accusation(ByteView bytes) {
   ByteReader reader(bytes);
   Accusation accusation;
   if (bytes.size() != kAccusationBytes || !read_id(reader, accusation.subject))
-    return bad("an accusation of " + std::to_string(bytes.size()) + " bytes");
+    return bad_record("an accusation of " + std::to_string(bytes.size()) + " bytes");
   accusation.incarnation = {reader.read<std::uint64_t>().value_or(0)};
   const bool has_accuser = read_id(reader, accusation.accuser);
   const auto kind = reader.read<std::uint8_t>().value_or(0);
   const auto evidence = reader.read<std::uint8_t>().value_or(0);
   if (!has_accuser || !plausible(accusation.incarnation) || kind < 1 || kind > 2 || evidence < 1 ||
       evidence > 5)
-    return bad("an accusation with values out of range");
+    return bad_record("an accusation with values out of range");
   accusation.kind = static_cast<AccusationKind>(kind);
   accusation.evidence = static_cast<Evidence>(evidence);
-  if (!read_signature(reader, accusation.signature)) return bad("an accusation without signature");
+  if (!read_signature(reader, accusation.signature))
+    return bad_record("an accusation without signature");
   return accusation;
 }
 
@@ -226,13 +228,13 @@ Result<ProgressReport> parse_report(ByteView bytes) {
   ByteReader reader(bytes);
   ProgressReport report;
   if (bytes.size() != kProgressReportBytes || !read_id(reader, report.id))
-    return bad("a progress report of " + std::to_string(bytes.size()) + " bytes");
+    return bad_record("a progress report of " + std::to_string(bytes.size()) + " bytes");
   report.incarnation = {reader.read<std::uint64_t>().value_or(0)};
   report.samples = reader.read<std::uint64_t>().value_or(0);
   report.rate_millisamples = reader.read<std::uint64_t>().value_or(0);
   report.run_age_ms = reader.read<std::uint64_t>().value_or(0);
   if (!read_signature(reader, report.signature) || !plausible(report.incarnation))
-    return bad("a progress report with values out of range");
+    return bad_record("a progress report with values out of range");
   return report;
 }
 

@@ -23,13 +23,13 @@ using transport::write_capnp;
 constexpr unsigned kMaxStatements = 256;
 constexpr unsigned kMaxNames = kMaxMembershipBody / kFactNameBytes;
 
-std::unexpected<Error> bad(std::string detail) {
+std::unexpected<Error> bad_message(std::string detail) {
   return fail(Errc::bad_message, Doing::reading_message, std::move(detail));
 }
 
 Result<NodeId> read_id(::capnp::Data::Reader data) {
   const auto id = NodeId::from(view_of(data));
-  if (!id) return bad("an id of " + std::to_string(data.size()) + " bytes");
+  if (!id) return bad_message("an id of " + std::to_string(data.size()) + " bytes");
   return *id;
 }
 
@@ -132,7 +132,7 @@ Result<MembershipMessage> read_probe_reply(wire::ProbeReply::Reader in) {
   TRY(const auto subject, read_id(in.getSubject()));
   const auto verdict = in.getVerdict();
   if (verdict < 1 || verdict > 3)
-    return bad("a probe reply with verdict " + std::to_string(verdict));
+    return bad_message("a probe reply with verdict " + std::to_string(verdict));
   return ProbeReply{in.getNonce(), subject, static_cast<ProbeVerdict>(verdict)};
 }
 
@@ -178,7 +178,7 @@ Result<MembershipMessage> read_facts(wire::Facts::Reader in) {
 Result<MembershipMessage> read_digest(wire::Digest::Reader in) {
   const auto buckets = in.getBuckets();
   if (buckets.size() != kBuckets)
-    return bad("a digest of " + std::to_string(buckets.size()) + " buckets");
+    return bad_message("a digest of " + std::to_string(buckets.size()) + " buckets");
   Digest digest;
   for (unsigned i = 0; i < kBuckets; ++i) digest.buckets[i] = buckets[i];
   digest.wants_reply = in.getWantsReply();
@@ -188,9 +188,9 @@ Result<MembershipMessage> read_digest(wire::Digest::Reader in) {
 Result<MembershipMessage> read_bucket_request(wire::BucketRequest::Reader in) {
   BucketRequest request;
   request.nonce = in.getNonce();
-  if (request.nonce == 0) return bad("a bucket request without nonce");
+  if (request.nonce == 0) return bad_message("a bucket request without nonce");
   const auto bits = view_of(in.getBuckets());
-  if (bits.size() != kBuckets / 8) return bad("a bucket request without its buckets");
+  if (bits.size() != kBuckets / 8) return bad_message("a bucket request without its buckets");
   for (std::size_t i = 0; i < kBuckets; ++i)
     request.buckets[i] = (bits[i / 8] & (std::byte{1} << (i % 8))) != std::byte{0};
   TRY(request.after, read_id(in.getAfter()));
@@ -204,7 +204,7 @@ transport::Message encode(const MembershipMessage& message) {
 }
 
 Result<MembershipMessage> decode_membership(const transport::Message& message) {
-  if (message.attachment) return bad("a membership message with an attachment");
+  if (message.attachment) return bad_message("a membership message with an attachment");
   const auto read = [&]<class Schema>(auto copy) {
     return read_capnp<Schema, MembershipMessage>(message.body, kMaxMembershipBody, copy);
   };
@@ -228,7 +228,7 @@ Result<MembershipMessage> decode_membership(const transport::Message& message) {
     case MembershipType::bucket_request:
       return read.template operator()<wire::BucketRequest>(read_bucket_request);
   }
-  return bad("membership message of unknown type " + std::to_string(message.type));
+  return bad_message("membership message of unknown type " + std::to_string(message.type));
 }
 
 }  // namespace starling::gossip

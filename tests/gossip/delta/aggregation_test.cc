@@ -16,7 +16,7 @@ using testing::make_layout;
 
 namespace {
 
-NodeId node(std::size_t number) {
+NodeId member_id(std::size_t number) {
   NodeId id;
   id.bytes[0] = static_cast<std::byte>(number + 1);
   return id;
@@ -51,14 +51,14 @@ struct Star {
     members.push_back(std::make_unique<Member>(layout, aggregator));
     for (std::size_t k = 1; k <= neighbours; ++k) {
       members.push_back(std::make_unique<Member>(layout, Aggregator::mean));
-      const EdgeEnds edge = EdgeEnds::of(node(0), node(k));
+      const EdgeEnds edge = EdgeEnds::of(member_id(0), member_id(k));
       REQUIRE(members[0]->replica.run(GenesisJob{edge}).result);
       REQUIRE(members[k]->replica.run(GenesisJob{edge}).result);
     }
   }
   // Neighbour k offers what it holds, node 0 answers.
   void exchange(std::size_t k, Statistics statistics = Statistics::without) {
-    const EdgeEnds edge = EdgeEnds::of(node(0), node(k));
+    const EdgeEnds edge = EdgeEnds::of(member_id(0), member_id(k));
     const auto offered = members[k]->replica.run(OfferJob{edge, Level::l6, statistics, 0});
     const auto& offer = std::get<OfferDone>(offered.result.value());
     const ExchangeTerms terms{
@@ -153,7 +153,7 @@ TEST_SUITE("gossip/delta/aggregation") {
     star.members[0]->fill(star.layout, 1);
     for (std::size_t k = 1; k <= 3; ++k) star.members[k]->fill(star.layout, 1.1F);
     star.exchange(1);
-    (void)star.members[0]->replica.run(DropJob{EdgeEnds::of(node(0), node(1))});
+    (void)star.members[0]->replica.run(DropJob{EdgeEnds::of(member_id(0), member_id(1))});
     star.exchange(2);
     CHECK(star.value() == 1);
     star.exchange(3);

@@ -14,6 +14,7 @@ namespace starling::gossip {
 using testing::energy;
 using testing::kLevels;
 using testing::make_layout;
+using testing::same_bits;
 using testing::Shape;
 using testing::uneven_layout;
 using testing::values;
@@ -61,10 +62,6 @@ std::vector<float> decoded(const Layout& layout, Level level, const Bytes& bytes
   for (std::size_t block = 0; block < layout.blocks(); ++block)
     decode_block(view, block, std::span(q).subspan(block * kBlock, kBlock), Isa::scalar);
   return q;
-}
-
-bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
 }  // namespace

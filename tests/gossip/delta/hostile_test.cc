@@ -16,6 +16,7 @@ namespace starling::gossip {
 
 using testing::kLevels;
 using testing::make_layout;
+using testing::node;
 
 namespace {
 
@@ -93,12 +94,6 @@ Bytes poisoned(Bytes bytes, Poison poison, Level level, Rng& rng) {
       break;
   }
   return bytes;
-}
-
-NodeId node(unsigned char first) {
-  NodeId id;
-  id.bytes[0] = static_cast<std::byte>(first);
-  return id;
 }
 
 }  // namespace

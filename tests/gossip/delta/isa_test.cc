@@ -14,15 +14,12 @@ namespace starling::gossip {
 
 using testing::kLevels;
 using testing::kShapes;
+using testing::same_bits;
 using testing::Shape;
 using testing::uneven_layout;
 using testing::values;
 
 namespace {
-
-bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
 
 // The paths that this machine can compare with the scalar one.
 std::vector<Isa> other_paths() {

@@ -3,10 +3,12 @@
 
 #include "gossip/delta/layout.h"
 #include "node/base/check.h"
+#include "node/base/ids.h"
 #include "node/base/random.h"
 
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <string>
@@ -150,6 +152,16 @@ inline double energy(std::span<const float> values) {
   double sum = 0;
   for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
   return sum;
+}
+
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+inline NodeId node(unsigned char first) {
+  NodeId id;
+  id.bytes[0] = static_cast<std::byte>(first);
+  return id;
 }
 
 inline constexpr Level kLevels[] = {Level::l0, Level::l1, Level::l2, Level::l3,

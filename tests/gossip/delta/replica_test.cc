@@ -15,16 +15,12 @@ namespace starling::gossip {
 using testing::energy;
 using testing::kLevels;
 using testing::make_layout;
+using testing::node;
+using testing::same_bits;
 using testing::Shape;
 using testing::values;
 
 namespace {
-
-NodeId node(unsigned char first) {
-  NodeId id;
-  id.bytes[0] = static_cast<std::byte>(first);
-  return id;
-}
 
 Layout small_model() {
   return make_layout({{{"w", {37, 5, 3, 3}}, {"v", {70, 50}}, {"b", {100}}}, 9});
@@ -89,10 +85,6 @@ class Node : public MasterPort {
 };
 
 const EdgeEnds kEdge = EdgeEnds::of(node(1), node(2));
-
-bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
 
 // Two nodes with an open edge at genesis.
 struct Pair {

@@ -11,8 +11,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::unexpected<Error> failed(Errc code) { return fail(code, Doing::reading_delta, "made up"); }
-
 TEST_CASE("norms are clipped after eight exchanges, those of a leave push are not") {
   Pair pair;
   pair.open();
@@ -84,7 +82,7 @@ TEST_CASE("the third payload that does not decode drops its sender, each time fo
   const auto offend = [&] {
     REQUIRE(pair.high.edge.state() == EdgeState::open);
     pair.high.receive(offer_from(pair.low));
-    pair.high.finish_job(failed(Errc::bad_message));
+    pair.high.finish_job(failed_job(Errc::bad_message));
     return pair.high.last<PayloadRefused>()->offences;
   };
   CHECK(offend() == 1);
@@ -125,7 +123,7 @@ TEST_CASE("an offence is forgotten after an hour") {
   for (int i = 0; i < 4; ++i) {
     REQUIRE(pair.high.edge.state() == EdgeState::open);
     pair.high.receive(offer_from(pair.low));
-    pair.high.finish_job(failed(Errc::bad_message));
+    pair.high.finish_job(failed_job(Errc::bad_message));
     pair.run();
     pair.low.now += 31min;
     pair.high.now += 31min;

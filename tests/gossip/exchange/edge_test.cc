@@ -11,8 +11,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::unexpected<Error> failed(Errc code) { return fail(code, Doing::reading_delta, "made up"); }
-
 // --- opening ------------------------------------------------------------------------------------
 
 TEST_CASE("an edge between young replicas opens at the genesis without bytes") {
@@ -139,7 +137,7 @@ TEST_CASE("a snapshot that does not decode ends the opening and is counted") {
   pair.low.finish_job();
   pair.high.receive(*pair.low.take<EdgeOpen>());
 
-  pair.high.finish_job(failed(Errc::corrupt));
+  pair.high.finish_job(failed_job(Errc::corrupt));
 
   CHECK(pair.high.edge.state() == EdgeState::closed);
   CHECK(pair.high.count<PayloadRefused>() == 1);
@@ -386,7 +384,7 @@ TEST_CASE("a spot that differs and a payload that does not decode reset the edge
     pair.open();
     pair.high.receive(offer_from(pair.low));
 
-    pair.high.finish_job(failed(code));
+    pair.high.finish_job(failed_job(code));
 
     CHECK(pair.high.take<EdgeReset>()->reason == reason);
     CHECK(pair.high.edge.seq() == Seq{0});

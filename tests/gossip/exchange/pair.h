@@ -20,6 +20,11 @@ inline NodeId node_named(std::uint8_t number) {
   return id;
 }
 
+// What a codec job that came to nothing returns.
+inline std::unexpected<Error> failed_job(Errc code) {
+  return fail(code, Doing::reading_delta, "made up");
+}
+
 inline SharedBytes some_bytes(std::string_view text) { return share(to_bytes(as_bytes(text))); }
 
 // One end: the edge, what it returned and has not been carried out, and its codec.

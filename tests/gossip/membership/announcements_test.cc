@@ -11,8 +11,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const TimePoint kStart = TimePoint{} + 5h;
-
 FactName report(std::uint64_t subject, std::uint64_t samples) {
   return {subject, FactName::Kind::report, samples};
 }

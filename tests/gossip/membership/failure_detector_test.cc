@@ -1,5 +1,7 @@
 #include "gossip/membership/failure_detector.h"
 
+#include "tests/gossip/membership/test_swarm.h"
+
 #include <doctest/doctest.h>
 
 #include <array>
@@ -7,11 +9,8 @@
 
 using namespace starling;
 using namespace starling::gossip;
+using namespace starling::gossip::testing;
 using namespace std::chrono_literals;
-
-namespace {
-const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
-}
 
 TEST_SUITE("gossip/failure_detector") {
   TEST_CASE("a deadline follows the measured round trip between its floor and its ceiling") {

@@ -12,7 +12,7 @@ using namespace starling::gossip::testing;
 
 namespace {
 
-MemberRecord record_of(std::uint64_t number) {
+MemberRecord named_record(std::uint64_t number) {
   MemberRecord record;
   record.id = test_id(number);
   record.name = "a node with a name";
@@ -23,7 +23,7 @@ MemberRecord record_of(std::uint64_t number) {
 
 std::vector<MembershipMessage> examples() {
   Facts facts;
-  facts.records.push_back({record_of(1), 17});
+  facts.records.push_back({named_record(1), 17});
   Accusation accusation;
   accusation.incarnation = {3};
   facts.accusations.push_back(accusation);
@@ -71,7 +71,7 @@ TEST_SUITE("gossip/membership_codec") {
   TEST_CASE("facts of any number are split into messages within 16 KiB, and none is lost") {
     Facts facts;
     for (std::uint64_t i = 0; i < 500; ++i) {
-      facts.records.push_back({record_of(i), 1});
+      facts.records.push_back({named_record(i), 1});
       Accusation accusation;
       accusation.incarnation = {i + 1};
       facts.accusations.push_back(accusation);

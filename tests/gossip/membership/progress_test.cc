@@ -11,8 +11,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
-
 ProgressReport report_of(std::uint64_t node, std::uint64_t samples, std::uint64_t rate,
                          Duration age = 0s) {
   ProgressReport report;

@@ -10,8 +10,6 @@
 
 namespace starling::gossip::testing {
 
-inline const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
-
 // One real membership; every other node is played by the test.
 struct Stage {
   TestSigner signer{test_id(0)};

@@ -22,6 +22,9 @@ namespace starling::gossip::testing {
 
 using std::chrono::milliseconds;
 
+// When a test begins: no clock of a real machine is at zero.
+inline const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
+
 [[nodiscard]] inline NodeId test_id(std::uint64_t number) {
   Hasher hasher;
   hasher.add("test node").add(number);
