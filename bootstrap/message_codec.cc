@@ -24,7 +24,7 @@ using transport::write_capnp;
 constexpr std::size_t kCounterBytes = 40;
 constexpr std::size_t kIdBytes = 32;
 
-std::unexpected<Error> bad(std::string detail) {
+std::unexpected<Error> bad_message(std::string detail) {
   return fail(Errc::bad_message, Doing::reading_message, std::move(detail));
 }
 
@@ -147,7 +147,7 @@ transport::Message write(const DialBackReply& m) {
 
 Result<Hash> read_hash(::capnp::Data::Reader data) {
   const auto hash = Hash::from(view_of(data));
-  if (!hash) return bad("a hash of " + std::to_string(data.size()) + " bytes");
+  if (!hash) return bad_message("a hash of " + std::to_string(data.size()) + " bytes");
   return *hash;
 }
 
@@ -155,14 +155,14 @@ Result<Hash> read_hash(::capnp::Data::Reader data) {
 Result<Hash> read_optional_hash(::capnp::Data::Reader data) {
   if (data.size() == 0) return Hash{};
   TRY(const auto hash, read_hash(data));
-  if (hash.is_zero()) return bad("a hash of zeros");
+  if (hash.is_zero()) return bad_message("a hash of zeros");
   return hash;
 }
 
 Result<std::vector<NodeId>> read_ids(::capnp::Data::Reader data) {
   const auto bytes = view_of(data);
   if (bytes.size() % kIdBytes != 0 || bytes.size() > kMaxRedirects * kIdBytes)
-    return bad("a list of ids of " + std::to_string(bytes.size()) + " bytes");
+    return bad_message("a list of ids of " + std::to_string(bytes.size()) + " bytes");
   std::vector<NodeId> ids;
   for (std::size_t at = 0; at < bytes.size(); at += kIdBytes)
     ids.push_back(*NodeId::from(bytes.subspan(at, kIdBytes)));
@@ -171,7 +171,7 @@ Result<std::vector<NodeId>> read_ids(::capnp::Data::Reader data) {
 
 Result<std::string> read_plain(::capnp::Data::Reader data) {
   const auto text = as_text(view_of(data));
-  if (plain(text) != text) return bad("a text that cannot be shown");
+  if (plain(text) != text) return bad_message("a text that cannot be shown");
   return std::string(text);
 }
 
@@ -179,16 +179,16 @@ Result<BootstrapMessage> read_hello(wire::Hello::Reader in) {
   Hello hello;
   TRY(hello.settings, Settings::parse(as_text(view_of(in.getSettings()))));
   const auto forced = in.getForced();
-  if (forced.size() > Settings::kMaxKeys) return bad("too many forced keys");
+  if (forced.size() > Settings::kMaxKeys) return bad_message("too many forced keys");
   for (const auto key : forced) hello.forced.emplace(as_text(view_of(key)));
   if (hello.forced.size() != forced.size() || !valid_keys(hello.forced))
-    return bad("forced keys that are none");
+    return bad_message("forced keys that are none");
   hello.alive = in.getAlive();
   hello.samples = in.getSamples();
   hello.age = in.getAge();
-  if (!std::isfinite(hello.age) || hello.age < 0) return bad("a replica without an age");
+  if (!std::isfinite(hello.age) || hello.age < 0) return bad_message("a replica without an age");
   if (in.getPhase() < 1 || in.getPhase() > 5)
-    return bad("a node in phase " + std::to_string(in.getPhase()));
+    return bad_message("a node in phase " + std::to_string(in.getPhase()));
   hello.phase = static_cast<RunPhase>(in.getPhase());
   hello.load = in.getLoad();
   TRY(hello.certificate, read_optional_hash(in.getCertificate()));
@@ -204,7 +204,7 @@ Result<BootstrapMessage> read_request(wire::StateRequest::Reader in) {
 
 Result<std::vector<gossip::SavedCounter>> read_counters(ByteView bytes) {
   if (bytes.size() % kCounterBytes != 0 || bytes.size() / kCounterBytes > kMaxSavedCounters)
-    return bad("counters in " + std::to_string(bytes.size()) + " bytes");
+    return bad_message("counters in " + std::to_string(bytes.size()) + " bytes");
   std::vector<gossip::SavedCounter> counters;
   counters.reserve(bytes.size() / kCounterBytes);
   ByteReader reader(bytes);
@@ -213,7 +213,7 @@ Result<std::vector<gossip::SavedCounter>> read_counters(ByteView bytes) {
     counter.id = *NodeId::from(*reader.take(kIdBytes));
     counter.samples = *reader.read<std::uint64_t>();
     if (!counters.empty() && !(counters.back().id < counter.id))
-      return bad("counters out of order");
+      return bad_message("counters out of order");
     counters.push_back(counter);
   }
   return counters;
@@ -228,7 +228,7 @@ Result<BootstrapMessage> read_manifest(wire::StateManifest::Reader in, ByteView 
   manifest.total_bytes = in.getTotalBytes();
   const auto hashes = view_of(in.getChunkHashes());
   if (hashes.size() % kIdBytes != 0 || hashes.size() > kMaxChunks * kIdBytes)
-    return bad("chunk hashes of " + std::to_string(hashes.size()) + " bytes");
+    return bad_message("chunk hashes of " + std::to_string(hashes.size()) + " bytes");
   for (std::size_t at = 0; at < hashes.size(); at += kIdBytes)
     manifest.chunk_hashes.push_back(*Hash::from(hashes.subspan(at, kIdBytes)));
   TRY_VOID(check_manifest(manifest));
@@ -242,7 +242,7 @@ Result<BootstrapMessage> read_refused(wire::StateRefused::Reader in) {
   StateRefused refused;
   TRY(refused.snapshot, read_optional_hash(in.getSnapshot()));
   if (in.getReason() < 1 || in.getReason() > 5)
-    return bad("a refusal for reason " + std::to_string(in.getReason()));
+    return bad_message("a refusal for reason " + std::to_string(in.getReason()));
   refused.reason = static_cast<RefusalReason>(in.getReason());
   TRY(refused.redirect, read_ids(in.getRedirect()));
   return refused;
@@ -314,7 +314,7 @@ Result<BootstrapMessage> decode_bootstrap(const transport::Message& message) {
     case BootstrapType::dial_back_reply:
       return read.template operator()<wire::DialBackReply>(read_reply);
   }
-  return bad("bootstrap message of unknown type " + std::to_string(message.type));
+  return bad_message("bootstrap message of unknown type " + std::to_string(message.type));
 }
 
 }  // namespace starling::bootstrap

@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kDns = "dns:";
 constexpr std::size_t kShown = 80;
 
-std::unexpected<Error> bad(std::string_view text, const std::string& remedy) {
+std::unexpected<Error> bad_seed(std::string_view text, const std::string& remedy) {
   return fail(Errc::bad_config, Doing::reading_config,
               "peer '" + std::string(text.substr(0, kShown)) + "': " + remedy);
 }
@@ -42,24 +42,24 @@ Result<void> add(std::vector<Seed>& seeds, Seed seed) {
 }
 
 Result<void> add_one(std::vector<Seed>& seeds, std::string_view text, std::uint16_t default_port) {
-  if (text.empty()) return bad(text, "an address is missing; give host:port");
+  if (text.empty()) return bad_seed(text, "an address is missing; give host:port");
   Seed seed;
   seed.origin = std::string(text);
   if (text.starts_with(kDns)) {
     seed.kind = SeedKind::all_of_name;
     auto endpoint = transport::parse_endpoint(text.substr(kDns.size()), default_port);
     if (!endpoint || endpoint->port == 0)
-      return bad(text, "after 'dns:' stands NAME:PORT, as in dns:starling-headless:7700");
+      return bad_seed(text, "after 'dns:' stands NAME:PORT, as in dns:starling-headless:7700");
     seed.endpoint = std::move(*endpoint);
     return add(seeds, std::move(seed));
   }
   if (text.starts_with("srv:"))
-    return bad(text,
-               "SRV records are not supported; use dns:NAME:PORT for all addresses of a name");
+    return bad_seed(text,
+                    "SRV records are not supported; use dns:NAME:PORT for all addresses of a name");
   auto target = transport::parse_dial_target(text, default_port);
   if (!target)
-    return bad(text, target.error().detail +
-                         "; give host:port, [v6]:port, id@host:port, dns:NAME:PORT or @file");
+    return bad_seed(text, target.error().detail +
+                              "; give host:port, [v6]:port, id@host:port, dns:NAME:PORT or @file");
   seed.endpoint = std::move(target->endpoint);
   seed.pin = target->pin;
   return add(seeds, std::move(seed));
@@ -67,7 +67,7 @@ Result<void> add_one(std::vector<Seed>& seeds, std::string_view text, std::uint1
 
 Result<void> add_file(std::vector<Seed>& seeds, std::string_view path, const ReadSeedFile& read,
                       std::uint16_t default_port) {
-  if (path.empty()) return bad("@", "after '@' stands the name of a file with addresses");
+  if (path.empty()) return bad_seed("@", "after '@' stands the name of a file with addresses");
   TRY(const auto content, read(std::string(path)));
   if (content.size() > kMaxSeedFileBytes)
     return fail(Errc::too_large, Doing::reading_config,
@@ -78,7 +78,7 @@ Result<void> add_file(std::vector<Seed>& seeds, std::string_view path, const Rea
     line = trimmed(line.substr(0, line.find('#')));
     if (line.empty()) return {};
     return for_parts(line, ',', [&](std::string_view part) -> Result<void> {
-      if (part.starts_with('@')) return bad(part, "a peer file cannot name another file");
+      if (part.starts_with('@')) return bad_seed(part, "a peer file cannot name another file");
       return add_one(seeds, part, default_port);
     });
   });

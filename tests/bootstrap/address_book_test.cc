@@ -2,15 +2,16 @@
 
 #include "node/base/hash.h"
 #include "node/base/random.h"
+#include "tests/bootstrap/numbered.h"
 
 #include <doctest/doctest.h>
 
 using namespace starling;
 using namespace starling::bootstrap;
+using namespace starling::bootstrap::testing;
 
 namespace {
 
-NodeId id_of(std::uint64_t number) { return *NodeId::from(Hasher().add(number).finish().view()); }
 transport::Endpoint endpoint_of(std::uint64_t number) {
   return {"10.0.0." + std::to_string(number % 256), static_cast<std::uint16_t>(1 + number / 256)};
 }

@@ -1,16 +1,17 @@
 #include "bootstrap/dialler.h"
 
 #include "node/base/hash.h"
+#include "tests/bootstrap/numbered.h"
 
 #include <doctest/doctest.h>
 
 using namespace starling;
 using namespace starling::bootstrap;
+using namespace starling::bootstrap::testing;
 using namespace std::chrono_literals;
 
 namespace {
 
-const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
 const NodeId kPeer = *NodeId::from(hash_of(as_bytes("peer")).view());
 const transport::Endpoint kHere{"10.0.0.1", 7700};
 

@@ -2,6 +2,7 @@
 
 #include "node/base/hash.h"
 #include "node/base/random.h"
+#include "tests/bootstrap/numbered.h"
 
 #include <doctest/doctest.h>
 
@@ -9,11 +10,11 @@
 
 using namespace starling;
 using namespace starling::bootstrap;
+using namespace starling::bootstrap::testing;
 
 namespace {
 
 Hash hash_number(std::uint64_t number) { return Hasher().add(number).finish(); }
-NodeId id_of(std::uint64_t number) { return *NodeId::from(hash_number(number).view()); }
 
 std::vector<BootstrapMessage> examples() {
   Hello hello;

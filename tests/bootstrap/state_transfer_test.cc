@@ -2,6 +2,7 @@
 
 #include "node/base/hash.h"
 #include "node/base/random.h"
+#include "tests/bootstrap/numbered.h"
 
 #include <doctest/doctest.h>
 
@@ -10,13 +11,11 @@
 
 using namespace starling;
 using namespace starling::bootstrap;
+using namespace starling::bootstrap::testing;
 using namespace std::chrono_literals;
 
 namespace {
 
-const TimePoint kStart = TimePoint{} + std::chrono::hours(5);
-
-NodeId id_of(std::uint64_t number) { return *NodeId::from(Hasher().add(number).finish().view()); }
 const NodeId kJoiner = id_of(100);
 const Hash kFingerprint = hash_of(as_bytes("settings"));
 
