@@ -34,7 +34,7 @@ constexpr int kSchema = 1;
 // The progress map names every node of the swarm: 16,384 x 100 bytes.
 constexpr std::uint64_t kMaxState = std::uint64_t{4} << 20;
 
-std::unexpected<Error> corrupt(std::string what) {
+std::unexpected<Error> corrupt_checkpoint(std::string what) {
   return fail(Errc::corrupt, Doing::loading_checkpoint, std::move(what));
 }
 
@@ -172,7 +172,8 @@ Result<T> field(const Json& json, const char* key) {
     if constexpr (std::is_unsigned_v<T>) return found->is_number_unsigned();
     return found->is_number_integer();
   }();
-  if (!right) return corrupt(std::string("state.json: ") + key + " is missing or of another type");
+  if (!right)
+    return corrupt_checkpoint(std::string("state.json: ") + key + " is missing or of another type");
   return found->template get<T>();
 }
 
@@ -180,7 +181,7 @@ Result<Hash> hash_field(const Json& json, const char* key) {
   TRY(const std::string text, field<std::string>(json, key));
   const auto bytes = from_hex(text);
   const auto hash = bytes ? Hash::from(*bytes) : std::nullopt;
-  if (!hash) return corrupt(std::string("state.json: ") + key + " is no hash");
+  if (!hash) return corrupt_checkpoint(std::string("state.json: ") + key + " is no hash");
   return *hash;
 }
 
@@ -198,7 +199,8 @@ Result<SafetensorsFile> read_hashed(const fs::path& path, const Model& model,
                                     const Hash& expected) {
   const std::uint64_t most = kMaxSafetensorsHeader + 8 * model.layout.size();
   TRY(SafetensorsFile file, SafetensorsFile::read(path, most));
-  if (file.hash() != expected) return corrupt(path.string() + ": its hash is another than written");
+  if (file.hash() != expected)
+    return corrupt_checkpoint(path.string() + ": its hash is another than written");
   return file;
 }
 
@@ -224,9 +226,9 @@ std::string format_state(const StateFile& file) {
 }
 
 Result<StateFile> parse_state(std::string_view text) {
-  if (text.size() > kMaxState) return corrupt("state.json: too long");
+  if (text.size() > kMaxState) return corrupt_checkpoint("state.json: too long");
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return corrupt("state.json: not a JSON object");
+  if (!json.is_object()) return corrupt_checkpoint("state.json: not a JSON object");
   TRY(const auto schema, field<std::int64_t>(json, "schema"));
   if (schema != kSchema) {
     return fail(Errc::version_mismatch, Doing::loading_checkpoint,
@@ -235,7 +237,8 @@ Result<StateFile> parse_state(std::string_view text) {
   }
   TRY(const auto check, field<std::string>(json, "check"));
   json.erase("check");
-  if (check != check_of(json)) return corrupt("state.json: its check is another than written");
+  if (check != check_of(json))
+    return corrupt_checkpoint("state.json: its check is another than written");
 
   StateFile file;
   TRY(file.state.step, field<std::int64_t>(json, "step"));
@@ -249,7 +252,7 @@ Result<StateFile> parse_state(std::string_view text) {
   TRY(file.model_hash, hash_field(json, "model_hash"));
   TRY(file.optimizer_hash, hash_field(json, "optimizer_hash"));
   if (file.state.step < 0 || file.state.steps_since_adoption < 0) {
-    return corrupt("state.json: a count of steps below zero");
+    return corrupt_checkpoint("state.json: a count of steps below zero");
   }
   return file;
 }

@@ -25,7 +25,7 @@ std::uint64_t max_file_bytes(const Model& model) {
          8 * model.norms.size();
 }
 
-std::unexpected<Error> corrupt(std::string what) {
+std::unexpected<Error> corrupt_model(std::string what) {
   return fail(Errc::corrupt, Doing::reading_file, std::move(what));
 }
 
@@ -60,10 +60,10 @@ Result<void> read_floats(const SafetensorsFile& file, const TensorEntry& entry,
         value = half_to_float(reader.read<std::uint16_t>().value_or(0x7c00));
         break;
       default:
-        return corrupt("tensor " + entry.name + " is " + std::string(name_of(entry.dtype)) +
-                       ", expected F32, F16 or BF16");
+        return corrupt_model("tensor " + entry.name + " is " + std::string(name_of(entry.dtype)) +
+                             ", expected F32, F16 or BF16");
     }
-    if (!std::isfinite(value)) return corrupt("tensor " + entry.name + " is not finite");
+    if (!std::isfinite(value)) return corrupt_model("tensor " + entry.name + " is not finite");
   }
   return {};
 }
@@ -72,10 +72,10 @@ Result<void> read_floats(const SafetensorsFile& file, const TensorEntry& entry,
 Result<const TensorEntry*> require(const SafetensorsFile& file, const std::string& name,
                                    std::span<const std::int64_t> shape) {
   const TensorEntry* entry = file.find(name);
-  if (entry == nullptr) return corrupt("tensor " + name + " is missing");
+  if (entry == nullptr) return corrupt_model("tensor " + name + " is missing");
   if (!std::ranges::equal(entry->shape, shape)) {
-    return corrupt("tensor " + name + " has shape " + shape_text(entry->shape) + ", expected " +
-                   shape_text(shape));
+    return corrupt_model("tensor " + name + " has shape " + shape_text(entry->shape) +
+                         ", expected " + shape_text(shape));
   }
   return entry;
 }
@@ -104,12 +104,12 @@ Result<void> read_statistics(const SafetensorsFile& file, const Model& model, Re
     TRY(const TensorEntry* variance, require(file, norm.name + std::string(kVariance), shape));
     TRY_VOID(read_floats(file, *variance, variances));
     if (std::ranges::any_of(variances, [](float value) { return value < 0; })) {
-      return corrupt("tensor " + variance->name + " has a negative variance");
+      return corrupt_model("tensor " + variance->name + " has a negative variance");
     }
     TRY(const TensorEntry* tracked, require(file, norm.name + std::string(kTracked), {}));
     const auto batches = ByteReader(file.data(*tracked)).read<std::int64_t>();
     if (tracked->dtype != DType::i64 || !batches || *batches < 0) {
-      return corrupt("tensor " + tracked->name + " is no count in I64");
+      return corrupt_model("tensor " + tracked->name + " is no count in I64");
     }
     replica.batches_tracked = std::max(replica.batches_tracked, *batches);
   }
@@ -124,10 +124,10 @@ Result<void> refuse_unknown(const SafetensorsFile& file, std::size_t expected, c
     return std::ranges::binary_search(model.norms, layer, {}, &NormSpec::name);
   };
   for (const TensorEntry& entry : file.tensors()) {
-    if (!known(entry.name)) return corrupt("tensor " + entry.name + " is unknown");
+    if (!known(entry.name)) return corrupt_model("tensor " + entry.name + " is unknown");
   }
-  return corrupt("the file has " + std::to_string(file.tensors().size()) + " tensors, expected " +
-                 std::to_string(expected));
+  return corrupt_model("the file has " + std::to_string(file.tensors().size()) +
+                       " tensors, expected " + std::to_string(expected));
 }
 
 std::vector<TensorEntry> parameter_entries(const Model& model) {
@@ -222,7 +222,7 @@ Result<Replica> parse_model(const SafetensorsFile& file, const Model& model) {
 Result<Replica> read_model(const std::filesystem::path& path, const Model& model) {
   TRY(const SafetensorsFile file, SafetensorsFile::read(path, max_file_bytes(model)));
   auto replica = parse_model(file, model);
-  if (!replica) return corrupt(path.string() + ": " + replica.error().detail);
+  if (!replica) return corrupt_model(path.string() + ": " + replica.error().detail);
   return replica;
 }
 
@@ -263,7 +263,7 @@ Result<std::vector<float>> parse_vector(const SafetensorsFile& file, const Model
 Result<std::vector<float>> read_vector(const std::filesystem::path& path, const Model& model) {
   TRY(const SafetensorsFile file, SafetensorsFile::read(path, max_file_bytes(model)));
   auto values = parse_vector(file, model);
-  if (!values) return corrupt(path.string() + ": " + values.error().detail);
+  if (!values) return corrupt_model(path.string() + ": " + values.error().detail);
   return values;
 }
 

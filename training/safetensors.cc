@@ -35,7 +35,7 @@ static_assert([] {
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::size_t kMaxMetadataText = 65'536;
 
-std::unexpected<Error> corrupt(std::string what) {
+std::unexpected<Error> corrupt_tensors(std::string what) {
   return fail(Errc::corrupt, Doing::reading_file, "safetensors: " + std::move(what));
 }
 
@@ -55,8 +55,8 @@ class HeaderScanner {
 
   [[nodiscard]] Result<void> expect(char wanted) {
     if (take(wanted)) return {};
-    return corrupt(std::string("expected '") + wanted + "' at byte " + std::to_string(at_) +
-                   " of the header");
+    return corrupt_tensors(std::string("expected '") + wanted + "' at byte " + std::to_string(at_) +
+                           " of the header");
   }
 
   [[nodiscard]] Result<std::string> text(std::size_t max) {
@@ -71,9 +71,9 @@ class HeaderScanner {
       } else {
         TRY_VOID(escape(out));
       }
-      if (out.size() > max) return corrupt("a text is longer than " + std::to_string(max));
+      if (out.size() > max) return corrupt_tensors("a text is longer than " + std::to_string(max));
     }
-    return corrupt("a text does not end");
+    return corrupt_tensors("a text does not end");
   }
 
   // A whole number without sign, leading zero or exponent.
@@ -83,10 +83,10 @@ class HeaderScanner {
     std::uint64_t value = 0;
     const auto [end, problem] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
     if (problem != std::errc{}) {
-      return corrupt("no whole number at byte " + std::to_string(at_) + " of the header");
+      return corrupt_tensors("no whole number at byte " + std::to_string(at_) + " of the header");
     }
     const auto length = static_cast<std::size_t>(end - rest.data());
-    if (length > 1 && rest.front() == '0') return corrupt("a number with a leading zero");
+    if (length > 1 && rest.front() == '0') return corrupt_tensors("a number with a leading zero");
     at_ += length;
     return value;
   }
@@ -96,7 +96,7 @@ class HeaderScanner {
     std::vector<std::uint64_t> out;
     if (take(']')) return out;
     do {
-      if (out.size() == max) return corrupt("an array of more than " + std::to_string(max));
+      if (out.size() == max) return corrupt_tensors("an array of more than " + std::to_string(max));
       TRY(const std::uint64_t value, number());
       out.push_back(value);
     } while (take(','));
@@ -118,7 +118,7 @@ class HeaderScanner {
   }
 
   [[nodiscard]] Result<void> escape(std::string& out) {
-    if (at_ >= text_.size()) return corrupt("an escape does not end");
+    if (at_ >= text_.size()) return corrupt_tensors("an escape does not end");
     const char c = text_[at_++];
     constexpr std::string_view kShort = "\"\\/bfnrt";
     constexpr std::string_view kMeaning = "\"\\/\b\f\n\r\t";
@@ -126,13 +126,14 @@ class HeaderScanner {
       out.push_back(kMeaning[index]);
       return {};
     }
-    if (c != 'u' || text_.size() - at_ < 4) return corrupt("an escape that JSON does not know");
+    if (c != 'u' || text_.size() - at_ < 4)
+      return corrupt_tensors("an escape that JSON does not know");
     std::uint32_t code = 0;
     const char* const begin = text_.data() + at_;
     const auto [end, problem] = std::from_chars(begin, begin + 4, code, 16);
     // Pairs of surrogates would name characters beyond 16 bits: nobody names a tensor so.
     if (problem != std::errc{} || end != begin + 4 || (code >= 0xd800 && code <= 0xdfff)) {
-      return corrupt("an escape \\u that is no character");
+      return corrupt_tensors("an escape \\u that is no character");
     }
     at_ += 4;
     append_utf8(out, code);
@@ -178,7 +179,7 @@ Result<std::map<std::string, std::string>> scan_metadata(HeaderScanner& scan) {
     TRY_VOID(scan.expect(':'));
     TRY(std::string value, scan.text(kMaxMetadataText));
     if (!metadata.emplace(std::move(key), std::move(value)).second) {
-      return corrupt("a metadata key appears twice");
+      return corrupt_tensors("a metadata key appears twice");
     }
   } while (scan.take(','));
   TRY_VOID(scan.expect('}'));
@@ -198,7 +199,7 @@ Result<void> scan_tensor_key(HeaderScanner& scan, TensorEntry& entry, SeenKeys& 
   if (key == "dtype" && !std::exchange(seen.dtype, true)) {
     TRY(const std::string name, scan.text(kMaxSafetensorsName));
     const auto* row = std::ranges::find(kDTypes, name, &DTypeRow::name);
-    if (row == kDTypes.end()) return corrupt("tensor " + entry.name + " has dtype " + name);
+    if (row == kDTypes.end()) return corrupt_tensors("tensor " + entry.name + " has dtype " + name);
     entry.dtype = row->dtype;
     return {};
   }
@@ -206,7 +207,7 @@ Result<void> scan_tensor_key(HeaderScanner& scan, TensorEntry& entry, SeenKeys& 
     TRY(const auto sizes, scan.numbers(kMaxSafetensorsRank));
     for (const std::uint64_t size : sizes) {
       if (size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-        return corrupt("tensor " + entry.name + " has a size beyond 63 bits");
+        return corrupt_tensors("tensor " + entry.name + " has a size beyond 63 bits");
       }
       entry.shape.push_back(static_cast<std::int64_t>(size));
     }
@@ -214,12 +215,13 @@ Result<void> scan_tensor_key(HeaderScanner& scan, TensorEntry& entry, SeenKeys& 
   }
   if (key == "data_offsets" && !std::exchange(seen.offsets, true)) {
     TRY(const auto offsets, scan.numbers(2));
-    if (offsets.size() != 2) return corrupt("tensor " + entry.name + " has no two data_offsets");
+    if (offsets.size() != 2)
+      return corrupt_tensors("tensor " + entry.name + " has no two data_offsets");
     entry.begin = offsets[0];
     entry.end = offsets[1];
     return {};
   }
-  return corrupt("tensor " + entry.name + " has the key " + key + " twice or without need");
+  return corrupt_tensors("tensor " + entry.name + " has the key " + key + " twice or without need");
 }
 
 Result<TensorEntry> scan_tensor(HeaderScanner& scan, std::string name) {
@@ -232,11 +234,11 @@ Result<TensorEntry> scan_tensor(HeaderScanner& scan, std::string name) {
   } while (scan.take(','));
   TRY_VOID(scan.expect('}'));
   if (!seen.dtype || !seen.shape || !seen.offsets) {
-    return corrupt("tensor " + entry.name + " lacks dtype, shape or data_offsets");
+    return corrupt_tensors("tensor " + entry.name + " lacks dtype, shape or data_offsets");
   }
   const auto bytes = size_in_bytes(entry.dtype, entry.shape);
   if (entry.begin > entry.end || !bytes || *bytes != entry.end - entry.begin) {
-    return corrupt("tensor " + entry.name + " has another size than its shape");
+    return corrupt_tensors("tensor " + entry.name + " has another size than its shape");
   }
   return entry;
 }
@@ -249,14 +251,15 @@ Result<void> check_tiling(std::vector<TensorEntry>& tensors, std::uint64_t data_
   std::uint64_t at = 0;
   for (const TensorEntry& tensor : tensors) {
     if (tensor.begin != at) {
-      return corrupt("tensor " + tensor.name + " starts at " + std::to_string(tensor.begin) +
-                     ", expected " + std::to_string(at) + " (a hole or an overlap)");
+      return corrupt_tensors("tensor " + tensor.name + " starts at " +
+                             std::to_string(tensor.begin) + ", expected " + std::to_string(at) +
+                             " (a hole or an overlap)");
     }
     at = tensor.end;
   }
   if (at != data_bytes) {
-    return corrupt("the tensors end at " + std::to_string(at) + " but the file holds " +
-                   std::to_string(data_bytes) + " bytes of data");
+    return corrupt_tensors("the tensors end at " + std::to_string(at) + " but the file holds " +
+                           std::to_string(data_bytes) + " bytes of data");
   }
   return {};
 }
@@ -267,7 +270,8 @@ Result<void> check_names(const std::vector<TensorEntry>& tensors) {
   for (const TensorEntry& tensor : tensors) names.push_back(tensor.name);
   std::ranges::sort(names);
   const auto twice = std::ranges::adjacent_find(names);
-  if (twice != names.end()) return corrupt("tensor " + std::string(*twice) + " appears twice");
+  if (twice != names.end())
+    return corrupt_tensors("tensor " + std::string(*twice) + " appears twice");
   return {};
 }
 
@@ -326,13 +330,13 @@ std::uint64_t bytes_of(DType dtype) { return kDTypes[static_cast<std::size_t>(dt
 Result<SafetensorsHeader> parse_safetensors_header(ByteView prefix, std::uint64_t file_bytes) {
   ByteReader reader(prefix);
   const auto length = reader.read<std::uint64_t>();
-  if (!length || file_bytes < kLengthBytes) return corrupt("shorter than its length field");
+  if (!length || file_bytes < kLengthBytes) return corrupt_tensors("shorter than its length field");
   if (*length > kMaxSafetensorsHeader || *length > file_bytes - kLengthBytes) {
-    return corrupt("a header of " + std::to_string(*length) + " bytes in a file of " +
-                   std::to_string(file_bytes));
+    return corrupt_tensors("a header of " + std::to_string(*length) + " bytes in a file of " +
+                           std::to_string(file_bytes));
   }
   const auto text = reader.take(static_cast<std::size_t>(*length));
-  if (!text) return corrupt("the header is cut off");
+  if (!text) return corrupt_tensors("the header is cut off");
 
   SafetensorsHeader header;
   header.data_start = kLengthBytes + *length;
@@ -344,17 +348,19 @@ Result<SafetensorsHeader> parse_safetensors_header(ByteView prefix, std::uint64_
       TRY(std::string name, scan.text(kMaxSafetensorsName));
       TRY_VOID(scan.expect(':'));
       if (name == "__metadata__") {
-        if (std::exchange(metadata_seen, true)) return corrupt("__metadata__ appears twice");
+        if (std::exchange(metadata_seen, true))
+          return corrupt_tensors("__metadata__ appears twice");
         TRY(header.metadata, scan_metadata(scan));
         continue;
       }
-      if (header.tensors.size() == kMaxSafetensorsTensors) return corrupt("too many tensors");
+      if (header.tensors.size() == kMaxSafetensorsTensors)
+        return corrupt_tensors("too many tensors");
       TRY(TensorEntry entry, scan_tensor(scan, std::move(name)));
       header.tensors.push_back(std::move(entry));
     } while (scan.take(','));
     TRY_VOID(scan.expect('}'));
   }
-  if (!scan.at_end()) return corrupt("something follows the header's object");
+  if (!scan.at_end()) return corrupt_tensors("something follows the header's object");
   TRY_VOID(check_names(header.tensors));
   TRY_VOID(check_tiling(header.tensors, file_bytes - header.data_start));
   return header;
@@ -363,7 +369,7 @@ Result<SafetensorsHeader> parse_safetensors_header(ByteView prefix, std::uint64_
 Result<SafetensorsHeader> read_safetensors_header(const std::filesystem::path& path) {
   TRY(const FilePrefix prefix, read_prefix(path, kLengthBytes + kMaxSafetensorsHeader));
   auto header = parse_safetensors_header(prefix.bytes, prefix.file_bytes);
-  if (!header) return corrupt(path.string() + ": " + header.error().detail);
+  if (!header) return corrupt_tensors(path.string() + ": " + header.error().detail);
   return header;
 }
 
@@ -378,7 +384,7 @@ Result<SafetensorsFile> SafetensorsFile::read(const std::filesystem::path& path,
                                               std::uint64_t max_bytes) {
   TRY(Bytes bytes, read_whole_file(path, max_bytes));
   auto file = parse(std::move(bytes));
-  if (!file) return corrupt(path.string() + ": " + file.error().detail);
+  if (!file) return corrupt_tensors(path.string() + ": " + file.error().detail);
   return file;
 }
 

@@ -3,6 +3,7 @@
 #include "node/base/fault.h"
 #include "node/base/random.h"
 #include "tests/support/temp_folder.h"
+#include "tests/training/small_model.h"
 #include "training/checkpoint.h"
 #include "training/file_io.h"
 #include "training/genesis.h"
@@ -19,17 +20,12 @@
 
 using namespace starling;
 using namespace starling::training;
+using testing::small_model;
 namespace fs = std::filesystem;
 
 namespace {
 
-Model tiny_model() {
-  auto model = make_model({"small", 10, 1, 28});
-  REQUIRE(model.has_value());
-  return *std::move(model);
-}
-
-Checkpoint checkpoint_at(const Model& model, std::int64_t step, std::uint64_t seed) {
+Checkpoint seeded_checkpoint(const Model& model, std::int64_t step, std::uint64_t seed) {
   Checkpoint checkpoint;
   checkpoint.replica = make_genesis(model, seed).replica;
   checkpoint.momenta = make_genesis(model, 99).replica.parameters;
@@ -126,7 +122,7 @@ std::uint64_t mutations() {
 TEST_SUITE("training/checkpoint_faults") {
 #ifdef STARLING_FAULTS
   TEST_CASE("whenever a process dies saving, the newest checkpoint or the one before loads") {
-    const Model model = tiny_model();
+    const Model model = small_model();
     NullLog log;
     std::size_t deaths = 0;
     for (const auto& point : fault::kPoints) {
@@ -141,8 +137,8 @@ TEST_SUITE("training/checkpoint_faults") {
           CAPTURE(passing);
           const TempFolder folder;
           const CheckpointOptions options{folder.path() / "checkpoints", 1};
-          const Checkpoint before = checkpoint_at(model, 1, 11);
-          const Checkpoint after = checkpoint_at(model, step, 22);
+          const Checkpoint before = seeded_checkpoint(model, 1, 11);
+          const Checkpoint after = seeded_checkpoint(model, step, 22);
           REQUIRE(save_checkpoint(options, model, before).has_value());
 
           died = dies_saving(options, model, after, point, passing);
@@ -163,7 +159,7 @@ TEST_SUITE("training/checkpoint_faults") {
   }
 
   TEST_CASE("a checkpoint that fails anywhere is not counted as written and the one before stays") {
-    const Model model = tiny_model();
+    const Model model = small_model();
     NullLog log;
     for (const auto& point : fault::kPoints) {
       if (!is_of_checkpoints(point.name) || point.kind == fault::Kind::dies) continue;
@@ -172,8 +168,8 @@ TEST_SUITE("training/checkpoint_faults") {
         CAPTURE(step);
         const TempFolder folder;
         const CheckpointOptions options{folder.path() / "checkpoints", 2};
-        const Checkpoint before = checkpoint_at(model, 1, 11);
-        const Checkpoint after = checkpoint_at(model, step, 22);
+        const Checkpoint before = seeded_checkpoint(model, 1, 11);
+        const Checkpoint after = seeded_checkpoint(model, step, 22);
         REQUIRE(save_checkpoint(options, model, before).has_value());
         bool failed = true;
         for (std::uint64_t passing = 0; failed && passing < 8; ++passing) {
@@ -197,11 +193,11 @@ TEST_SUITE("training/checkpoint_faults") {
 #endif
 
   TEST_CASE("a damaged checkpoint is refused or equal in content, and the one before loads") {
-    const Model model = tiny_model();
+    const Model model = small_model();
     const TempFolder folder;
     const CheckpointOptions options{folder.path() / "checkpoints", 2};
-    const Checkpoint first = checkpoint_at(model, 1, 11);
-    const Checkpoint second = checkpoint_at(model, 2, 22);
+    const Checkpoint first = seeded_checkpoint(model, 1, 11);
+    const Checkpoint second = seeded_checkpoint(model, 2, 22);
     REQUIRE(save_checkpoint(options, model, first).has_value());
     const auto newest = save_checkpoint(options, model, second);
     REQUIRE(newest.has_value());

@@ -1,6 +1,7 @@
 #include "training/checkpoint.h"
 
 #include "tests/support/temp_folder.h"
+#include "tests/training/small_model.h"
 #include "training/file_io.h"
 #include "training/genesis.h"
 
@@ -11,15 +12,10 @@
 
 using namespace starling;
 using namespace starling::training;
+using testing::small_model;
 namespace fs = std::filesystem;
 
 namespace {
-
-Model small_model() {
-  auto model = make_model({"small", 10, 1, 28});
-  REQUIRE(model.has_value());
-  return *std::move(model);
-}
 
 Checkpoint checkpoint_at(const Model& model, std::int64_t step) {
   Checkpoint checkpoint;

@@ -1,5 +1,7 @@
 #include "training/genesis.h"
 
+#include "tests/training/small_model.h"
+
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -8,14 +10,9 @@
 
 using namespace starling;
 using namespace starling::training;
+using testing::small_model;
 
 namespace {
-
-Model small_model() {
-  auto model = make_model({"small", 10, 1, 28});
-  REQUIRE(model.has_value());
-  return *std::move(model);
-}
 
 std::span<const float> values_of(const Model& model, const Replica& replica,
                                  const std::string& name) {

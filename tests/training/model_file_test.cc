@@ -17,7 +17,7 @@ namespace {
 
 const ModelSpec kSpec{"small", 10, 3, 32};
 
-Model small_model() {
+Model colour_model() {
   auto model = make_model(kSpec);
   REQUIRE(model.has_value());
   return *std::move(model);
@@ -67,7 +67,7 @@ std::size_t index_of(const Tensors& tensors, std::string_view name) {
 TEST_SUITE("training/model_file") {
   TEST_CASE("a replica comes back from its file bit for bit") {
     const TempFolder folder;
-    const Model model = small_model();
+    const Model model = colour_model();
     const Replica replica = some_replica(model);
 
     REQUIRE(write_model(folder.path() / "m", model, replica, {}).has_value());
@@ -79,7 +79,7 @@ TEST_SUITE("training/model_file") {
 
   TEST_CASE("files hold torchvision's names, O,I,H,W weights and counts as I64") {
     const TempFolder folder;
-    const Model model = small_model();
+    const Model model = colour_model();
     const Replica replica = some_replica(model);
     REQUIRE(write_model(folder.path() / "m", model, replica, {}).has_value());
     const auto file = SafetensorsFile::read(folder.path() / "m", 1 << 24);
@@ -103,7 +103,7 @@ TEST_SUITE("training/model_file") {
 
   TEST_CASE("the model of a file is found from the file alone") {
     const TempFolder folder;
-    const Model model = small_model();
+    const Model model = colour_model();
     REQUIRE(write_model(folder.path() / "m", model, some_replica(model), {}).has_value());
 
     const auto spec = model_of_file(folder.path() / "m");
@@ -114,7 +114,7 @@ TEST_SUITE("training/model_file") {
 
   TEST_CASE("a file with a tensor missing, added, reshaped or not finite is refused by name") {
     const TempFolder folder;
-    const Model model = small_model();
+    const Model model = colour_model();
     const auto path = folder.path() / "m";
     REQUIRE(write_model(path, model, some_replica(model), {}).has_value());
     const Tensors good = tensors_of(path);
@@ -157,7 +157,7 @@ TEST_SUITE("training/model_file") {
 
   TEST_CASE("weights in F16 and BF16 are read as the numbers they are") {
     const TempFolder folder;
-    const Model model = small_model();
+    const Model model = colour_model();
     const auto path = folder.path() / "m";
     REQUIRE(write_model(path, model, some_replica(model), {}).has_value());
     Tensors tensors = tensors_of(path);

@@ -13,7 +13,6 @@ namespace starling::training::cuda {
 
 namespace {
 
-constexpr Doing kDoing = Doing::training;
 constexpr int kWarmUps = 30;
 constexpr int kTurns = 20;
 constexpr std::uint64_t kSeed = 20'260'102;
@@ -24,7 +23,7 @@ class Stopwatch {
   [[nodiscard]] static Result<Stopwatch> make() {
     Stopwatch watch;
     for (cudaEvent_t* event : {&watch.begin_, &watch.end_})
-      TRY_VOID(checked(cudaEventCreate(event), kDoing));
+      TRY_VOID(checked(cudaEventCreate(event), Doing::training));
     return watch;
   }
   Stopwatch(Stopwatch&& other) noexcept
@@ -38,12 +37,12 @@ class Stopwatch {
   // Milliseconds of one turn: the mean of kTurns.
   [[nodiscard]] Result<double> measure(cudaStream_t stream,
                                        const std::function<Result<void>()>& turn) {
-    TRY_VOID(checked(cudaEventRecord(begin_, stream), kDoing));
+    TRY_VOID(checked(cudaEventRecord(begin_, stream), Doing::training));
     for (int i = 0; i < kTurns; ++i) TRY_VOID(turn());
-    TRY_VOID(checked(cudaEventRecord(end_, stream), kDoing));
-    TRY_VOID(checked(cudaEventSynchronize(end_), kDoing));
+    TRY_VOID(checked(cudaEventRecord(end_, stream), Doing::training));
+    TRY_VOID(checked(cudaEventSynchronize(end_), Doing::training));
     float all = 0;
-    TRY_VOID(checked(cudaEventElapsedTime(&all, begin_, end_), kDoing));
+    TRY_VOID(checked(cudaEventElapsedTime(&all, begin_, end_), Doing::training));
     return static_cast<double>(all) / kTurns;
   }
   [[nodiscard]] Result<std::vector<double>> repeat(cudaStream_t stream, int repeats,
@@ -68,9 +67,9 @@ template <class T>
 Result<DeviceArray<T>> random_array(std::size_t n, Rng& rng, double spread) {
   std::vector<T> host(n);
   for (T& value : host) narrow(static_cast<float>((rng.unit() - 0.5) * spread), value);
-  TRY(DeviceArray<T> array, DeviceArray<T>::make(n, kDoing));
-  TRY_VOID(
-      checked(cudaMemcpy(array.get(), host.data(), n * sizeof(T), cudaMemcpyHostToDevice), kDoing));
+  TRY(DeviceArray<T> array, DeviceArray<T>::make(n, Doing::training));
+  TRY_VOID(checked(cudaMemcpy(array.get(), host.data(), n * sizeof(T), cudaMemcpyHostToDevice),
+                   Doing::training));
   return array;
 }
 
@@ -82,11 +81,12 @@ Result<std::vector<double>> measure_pass(std::size_t n, int repeats, Stopwatch& 
   TRY(const auto v, random_array<float>(n, rng, 1));
   TRY(const auto w, random_array<T>(n, rng, 1));
   TRY(const auto rate, random_array<float>(1, rng, 1e-3));
-  TRY(const auto refused, DeviceArray<std::uint32_t>::make(1, kDoing));
-  TRY_VOID(checked(cudaMemset(refused.get(), 0, sizeof(std::uint32_t)), kDoing));
+  TRY(const auto refused, DeviceArray<std::uint32_t>::make(1, Doing::training));
+  TRY_VOID(checked(cudaMemset(refused.get(), 0, sizeof(std::uint32_t)), Doing::training));
   const SgdArgs<T> args{x.get(),    g.get(),       v.get(), w.get(), n,
                         rate.get(), refused.get(), 0.9F,    5e-5F};
-  return watch.repeat(nullptr, repeats, [&] { return checked(launch_sgd(args, nullptr), kDoing); });
+  return watch.repeat(nullptr, repeats,
+                      [&] { return checked(launch_sgd(args, nullptr), Doing::training); });
 }
 
 // Whole pieces of random values, as many as there is room for.
@@ -96,23 +96,24 @@ constexpr std::size_t kCopyBytes = 8'000'000'000 / kPieceBytes * kPieceBytes;
 Result<CopyFigures> measure_copy(int repeats, Stopwatch& watch) {
   std::size_t free_bytes = 0;
   std::size_t all_bytes = 0;
-  TRY_VOID(checked(cudaMemGetInfo(&free_bytes, &all_bytes), kDoing));
+  TRY_VOID(checked(cudaMemGetInfo(&free_bytes, &all_bytes), Doing::training));
   CopyFigures figures;
   figures.bytes = std::min(kCopyBytes, free_bytes / 4 / kPieceBytes * kPieceBytes);
   if (figures.bytes == 0)
-    return fail(Errc::no_memory, kDoing,
+    return fail(Errc::no_memory, Doing::training,
                 "the GPU has " + std::to_string(free_bytes) + " bytes free, too few for a copy");
   Rng rng(kSeed);
   TRY(const auto pattern, random_array<float>(kPieceBytes / sizeof(float), rng, 1));
-  TRY(const auto from, DeviceArray<std::uint8_t>::make(figures.bytes, kDoing));
-  TRY(const auto to, DeviceArray<std::uint8_t>::make(figures.bytes, kDoing));
+  TRY(const auto from, DeviceArray<std::uint8_t>::make(figures.bytes, Doing::training));
+  TRY(const auto to, DeviceArray<std::uint8_t>::make(figures.bytes, Doing::training));
   for (std::size_t at = 0; at < figures.bytes; at += kPieceBytes)
-    TRY_VOID(checked(
-        cudaMemcpy(from.get() + at, pattern.get(), kPieceBytes, cudaMemcpyDeviceToDevice), kDoing));
+    TRY_VOID(
+        checked(cudaMemcpy(from.get() + at, pattern.get(), kPieceBytes, cudaMemcpyDeviceToDevice),
+                Doing::training));
   TRY(figures.gb_per_s, watch.repeat(nullptr, repeats, [&] {
     return checked(
         cudaMemcpyAsync(to.get(), from.get(), figures.bytes, cudaMemcpyDeviceToDevice, nullptr),
-        kDoing);
+        Doing::training);
   }));
   for (double& figure : figures.gb_per_s)
     figure = 2.0 * static_cast<double>(figures.bytes) / (1e6 * figure);
@@ -125,18 +126,18 @@ Result<DeviceNames> describe_device(int device) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
   if (device >= devices)
-    return fail(Errc::unsupported, kDoing,
+    return fail(Errc::unsupported, Doing::training,
                 "this machine has " + std::to_string(devices) +
                     " CUDA devices that this process can use, cuda:" + std::to_string(device) +
                     " is none of them: see nvidia-smi, or leave out --device");
-  TRY_VOID(checked(cudaSetDevice(device), kDoing));
+  TRY_VOID(checked(cudaSetDevice(device), Doing::training));
   cudaDeviceProp found{};
   int clock = 0;
   int memory_clock = 0;
-  TRY_VOID(checked(cudaGetDeviceProperties(&found, device), kDoing));
-  TRY_VOID(checked(cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, device), kDoing));
-  TRY_VOID(
-      checked(cudaDeviceGetAttribute(&memory_clock, cudaDevAttrMemoryClockRate, device), kDoing));
+  TRY_VOID(checked(cudaGetDeviceProperties(&found, device), Doing::training));
+  TRY_VOID(checked(cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, device), Doing::training));
+  TRY_VOID(checked(cudaDeviceGetAttribute(&memory_clock, cudaDevAttrMemoryClockRate, device),
+                   Doing::training));
   return DeviceNames{found.name, "SM " + std::to_string(clock / 1'000) + " MHz, memory " +
                                      std::to_string(memory_clock / 1'000) + " MHz at most"};
 }
@@ -165,7 +166,7 @@ Result<DeviceCodecFigures> bench_codec(const gossip::Layout& layout, gossip::Lev
   Rng rng(kSeed);
   TRY(const auto x, random_array<float>(layout.size(), rng, 1e-3));
   TRY(const auto fresh, random_array<float>(layout.size(), rng, 1e-3));
-  TRY(const auto r, DeviceArray<float>::make(layout.size(), kDoing));
+  TRY(const auto r, DeviceArray<float>::make(layout.size(), Doing::training));
   const SteadyClock clock;
   DeviceCodecFigures figures;
   gossip::Carry carry;

@@ -12,8 +12,6 @@ namespace starling::training::cuda {
 
 namespace {
 
-constexpr Doing kDoing = Doing::exchanging;
-
 class DeviceReference final : public gossip::Reference {
  public:
   DeviceReference(const gossip::Layout& layout, DeviceCodec& codec, int device,
@@ -21,13 +19,13 @@ class DeviceReference final : public gossip::Reference {
       : layout_(layout), codec_(codec), device_(device), values_(std::move(values)) {}
 
   Result<void> fill(const Fill& with) override {
-    TRY_VOID(checked(cudaSetDevice(device_), kDoing));
+    TRY_VOID(checked(cudaSetDevice(device_), Doing::exchanging));
     std::vector<float> host(layout_.size());
     with(host);
     return codec_.write(host, values_.get());
   }
   Result<void> install(const gossip::DeltaView& snapshot) override {
-    TRY_VOID(checked(cudaSetDevice(device_), kDoing));
+    TRY_VOID(checked(cudaSetDevice(device_), Doing::exchanging));
     return codec_.install(snapshot, values_.get());
   }
   Result<Hash> hash() const override { return hash_from(0, layout_.size()); }
@@ -39,7 +37,7 @@ class DeviceReference final : public gossip::Reference {
 
  private:
   [[nodiscard]] Result<Hash> hash_from(std::size_t first, std::size_t count) const {
-    TRY_VOID(checked(cudaSetDevice(device_), kDoing));
+    TRY_VOID(checked(cudaSetDevice(device_), Doing::exchanging));
     std::vector<float> host(count);
     TRY_VOID(codec_.read(values_.get() + first, host));
     return hash_of(std::as_bytes(std::span(host)));
@@ -71,7 +69,7 @@ class DeviceMaster final : public gossip::LentMaster {
   }
   Result<void> edit(const std::function<void(std::span<float>)>& change) override {
     std::vector<float> host(layout_.size());
-    TRY_VOID(checked(cudaStreamWaitEvent(codec_.stream(), places_.written, 0), kDoing));
+    TRY_VOID(checked(cudaStreamWaitEvent(codec_.stream(), places_.written, 0), Doing::exchanging));
     TRY_VOID(codec_.read(places_.parameters, host));
     change(host);
     return codec_.write(host, places_.parameters);
@@ -79,7 +77,8 @@ class DeviceMaster final : public gossip::LentMaster {
   // A copy on the host, which goes back when the lease ends.
   Result<gossip::ChannelStatistics> statistics() override {
     if (!mean_) {
-      TRY_VOID(checked(cudaStreamWaitEvent(codec_.stream(), places_.written, 0), kDoing));
+      TRY_VOID(
+          checked(cudaStreamWaitEvent(codec_.stream(), places_.written, 0), Doing::exchanging));
       mean_.emplace(layout_.bn_channels());
       variance_.emplace(layout_.bn_channels());
       TRY_VOID(codec_.read(places_.bn_mean, *mean_));
@@ -110,7 +109,7 @@ class DeviceMaster final : public gossip::LentMaster {
 
 Result<std::unique_ptr<gossip::ReplicaVectors>> DeviceVectors::make(const gossip::Layout& layout,
                                                                     DeviceMasterPort& master) {
-  TRY_VOID(checked(cudaSetDevice(master.device_index()), kDoing));
+  TRY_VOID(checked(cudaSetDevice(master.device_index()), Doing::exchanging));
   TRY(DeviceCodec codec, DeviceCodec::make(layout));
   return std::unique_ptr<gossip::ReplicaVectors>(
       new DeviceVectors(layout, master, std::move(codec)));
@@ -118,10 +117,11 @@ Result<std::unique_ptr<gossip::ReplicaVectors>> DeviceVectors::make(const gossip
 
 Result<std::unique_ptr<gossip::Reference>> DeviceVectors::make_reference() {
   const int device = master_.device_index();
-  TRY_VOID(checked(cudaSetDevice(device), kDoing));
-  TRY(auto values, DeviceArray<float>::make(layout_.size(), kDoing));
-  TRY_VOID(checked(
-      cudaMemsetAsync(values.get(), 0, layout_.size() * sizeof(float), codec_.stream()), kDoing));
+  TRY_VOID(checked(cudaSetDevice(device), Doing::exchanging));
+  TRY(auto values, DeviceArray<float>::make(layout_.size(), Doing::exchanging));
+  TRY_VOID(
+      checked(cudaMemsetAsync(values.get(), 0, layout_.size() * sizeof(float), codec_.stream()),
+              Doing::exchanging));
   return std::make_unique<DeviceReference>(layout_, codec_, device, std::move(values));
 }
 

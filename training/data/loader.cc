@@ -14,19 +14,18 @@ namespace starling::training {
 
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
 // Samples that a thread takes at once: few enough that a batch is finished by all threads together.
-constexpr std::size_t kChunk = 4;
+constexpr std::size_t kGrab = 4;
 // Other samples that are tried in the place of a bad one before the data counts as unreadable.
 constexpr int kReplacements = 16;
 
 }  // namespace
 
 AlignedFloats::AlignedFloats(std::size_t count)
-    : data_(static_cast<float*>(::operator new[](count * sizeof(float), kAlignment))),
+    : data_(static_cast<float*>(::operator new[](count * sizeof(float), kBatchAlignment))),
       size_(count) {}
 
-void AlignedFloats::Free::operator()(float* p) const { ::operator delete[](p, kAlignment); }
+void AlignedFloats::Free::operator()(float* p) const { ::operator delete[](p, kBatchAlignment); }
 
 // What one thread works with.
 struct Loader::Scratch {
@@ -180,7 +179,7 @@ void Loader::work(Scratch& scratch) {
         work_.wait(mutex_);
       }
       begin = slot->next;
-      end = std::min(begin + kChunk, slot->items.size());
+      end = std::min(begin + kGrab, slot->items.size());
       slot->next = end;
     }
     // The slot stays where it is until its last item is finished, and nobody else touches these.

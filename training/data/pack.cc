@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Samples that are converted before they are written: enough for every thread to have work.
-constexpr std::uint32_t kChunk = 1'024;
+constexpr std::uint32_t kPackChunk = 1'024;
 constexpr std::uint32_t kMinSide = 8;
 
 std::unexpected<Error> bad_option(const std::string& what) {
@@ -169,8 +169,8 @@ class Packer {
   [[nodiscard]] Result<std::uint32_t> add(
       const Dataset& set, const std::function<void(const PackProgress&)>& on_progress) {
     std::uint32_t stored = 0;
-    for (std::uint32_t begin = 0; begin < set.size(); begin += kChunk) {
-      chunk_.resize(std::min(kChunk, set.size() - begin));
+    for (std::uint32_t begin = 0; begin < set.size(); begin += kPackChunk) {
+      chunk_.resize(std::min(kPackChunk, set.size() - begin));
       convert_chunk(set, begin, chunk_, converters_);
       for (std::size_t i = 0; i < chunk_.size(); ++i) {
         const Converted& one = chunk_[i];

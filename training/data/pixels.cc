@@ -1,17 +1,13 @@
 #include "training/data/pixels.h"
 
-#include <new>
-
 namespace starling::training {
 
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
-
 void* take_ordinary(std::size_t bytes, int /*device*/) {
-  return ::operator new(bytes, kAlignment, std::nothrow);
+  return ::operator new(bytes, kBatchAlignment, std::nothrow);
 }
-void give_ordinary(void* bytes) { ::operator delete(bytes, kAlignment); }
+void give_ordinary(void* bytes) { ::operator delete(bytes, kBatchAlignment); }
 
 }  // namespace
 

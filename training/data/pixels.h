@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <utility>
 
 namespace starling::training {
@@ -86,6 +87,8 @@ class PixelBatch {
   std::size_t images_ = 0;
 };
 
+// Where a batch begins, of floats as of bytes: a cache line.
+inline constexpr std::align_val_t kBatchAlignment{64};
 inline constexpr std::size_t kPixelAlignment = 16;
 [[nodiscard]] constexpr std::size_t pixel_aligned(std::size_t bytes) {
   return (bytes + kPixelAlignment - 1) / kPixelAlignment * kPixelAlignment;

@@ -1,8 +1,11 @@
-// Memory aligned as a GPU's is: kernels load whole packs of values.
+// Memory aligned as a GPU's is: kernels load whole packs of values. And whether two such hold the
+// same.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <new>
+#include <span>
 #include <vector>
 
 namespace starling::training::cuda {
@@ -22,5 +25,10 @@ struct AlignedAllocator {
 
 template <class T>
 using AlignedVector = std::vector<T, AlignedAllocator<T>>;
+
+template <class A, class B>
+bool same_bytes(const A& a, const B& b) {
+  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
+}
 
 }  // namespace starling::training::cuda

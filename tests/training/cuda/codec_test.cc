@@ -2,6 +2,7 @@
 // values, the same values from the same bytes.
 #include "gossip/delta/exchange.h"
 #include "tests/gossip/delta/models.h"
+#include "tests/training/cuda/aligned.h"
 #include "tests/training/cuda/codec_twin.h"
 
 #include <doctest/doctest.h>
@@ -14,6 +15,7 @@ using namespace starling;
 using namespace starling::gossip;
 using namespace starling::gossip::testing;
 namespace cuda = starling::training::cuda;
+using cuda::same_bytes;
 
 namespace {
 
@@ -23,11 +25,6 @@ auto one_by_one(cuda::ItemOrder order) {
     cuda::SerialCrew crew(order);
     body(crew);
   };
-}
-
-template <class A, class B>
-bool same_bytes(const A& a, const B& b) {
-  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
 
 void check_encode(const Layout& layout, const Difference& difference, Level level, Carry& carry) {

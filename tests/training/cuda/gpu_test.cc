@@ -1,6 +1,7 @@
 // The kernels on a GPU against the CPU's code: launches, the real crew, the device codec.
 #include "gossip/delta/exchange.h"
 #include "tests/gossip/delta/models.h"
+#include "tests/training/cuda/aligned.h"
 #include "training/cpu/norm.h"
 #include "training/cuda/device_codec.h"
 #include "training/cuda/launch_input.h"
@@ -22,6 +23,7 @@
 
 using namespace starling;
 using namespace starling::training;
+using cuda::same_bytes;
 using gossip::kBlock;
 using gossip::Layout;
 using gossip::Level;
@@ -66,11 +68,6 @@ class OnDevice {
   std::size_t count_;
   cuda::DeviceArray<T> array_;
 };
-
-template <class A, class B>
-bool same_bytes(const A& a, const B& b) {
-  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
-}
 
 void launched(const char* wrong) {
   if (wrong != nullptr) FAIL(wrong);

@@ -1,6 +1,7 @@
 // The input of a GPU, run here pixel by pixel, against the CPU's: Resampler and Loader.
 #include "node/base/log.h"
 #include "node/base/random.h"
+#include "tests/training/cuda/aligned.h"
 #include "training/cuda/input_passes.h"
 #include "training/data/augment.h"
 #include "training/data/loader.h"
@@ -15,13 +16,9 @@
 
 using namespace starling;
 using namespace starling::training;
+using cuda::same_bytes;
 
 namespace {
-
-template <class A, class B>
-bool same_bytes(const A& a, const B& b) {
-  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
-}
 
 Image random_image(ImageSize size, std::uint32_t channels, Rng& rng) {
   Image image{.pixels = {}, .size = size, .channels = channels};

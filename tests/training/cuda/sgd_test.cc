@@ -15,6 +15,7 @@
 using namespace starling;
 using namespace starling::training;
 using cuda::AlignedVector;
+using cuda::same_bytes;
 
 namespace {
 
@@ -42,11 +43,6 @@ struct Arenas {
   AlignedVector<float> v;
   AlignedVector<T> w;
 };
-
-template <class A>
-bool same_bytes(const A& a, const A& b) {
-  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
-}
 
 template <class T>
 void check_pass() {

@@ -53,25 +53,11 @@ void write_folder(const TempFolder& folder, const std::string& part,
   }
 }
 
-Result<DataSets> open(const std::string& text, const std::string& val = "") {
-  NullLog log;
-  const auto spec = parse_data_spec(text);
-  REQUIRE(spec);
-  if (val.empty()) return open_data(*spec, nullptr, log);
-  const auto val_spec = parse_data_spec(val);
-  REQUIRE(val_spec);
-  return open_data(*spec, &*val_spec, log);
-}
-
-std::string refusal(const std::string& text, const std::string& val = "") {
-  const auto sets = open(text, val);
+std::string refusal_of_sets(const std::string& text, const std::string& val = "") {
+  const auto sets = open_sets(text, val);
   if (sets) return "accepted";
   CHECK(sets.error().code == Errc::data_failed);
   return sets.error().detail;
-}
-
-bool mentions(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -83,7 +69,7 @@ TEST_SUITE("training/data/dataset") {
       const TempFolder folder;
       write_idx(folder, packed);
 
-      const auto sets = open("idx:" + folder.path().string());
+      const auto sets = open_sets("idx:" + folder.path().string());
 
       REQUIRE(sets);
       CHECK(sets->train->size() == 4);
@@ -134,11 +120,11 @@ TEST_SUITE("training/data/dataset") {
   TEST_CASE("an IDX folder without labels, or with too few of them, is refused") {
     const TempFolder folder;
     folder.write("train-images-idx3-ubyte", idx_file({2, 1, 1}, counting(2)));
-    CHECK(mentions(refusal("idx:" + folder.path().string()), "train-images-idx3-ubyte"));
+    CHECK(mentions(refusal_of_sets("idx:" + folder.path().string()), "train-images-idx3-ubyte"));
 
     folder.write("train-labels-idx1-ubyte", idx_file({1}, counting(1)));
-    CHECK(mentions(refusal("idx:" + folder.path().string()), "1 labels for 2 images"));
-    CHECK(mentions(refusal("idx:/nowhere"), "/nowhere"));
+    CHECK(mentions(refusal_of_sets("idx:" + folder.path().string()), "1 labels for 2 images"));
+    CHECK(mentions(refusal_of_sets("idx:/nowhere"), "/nowhere"));
   }
 
   TEST_CASE("CIFAR-10 records become interleaved pixels over all files in order") {
@@ -150,7 +136,7 @@ TEST_SUITE("training/data/dataset") {
     folder.write("data_batch_2.bin", cifar_record(0, 7, 8, 9));
     folder.write("test_batch.bin", cifar_record(5, 4, 5, 6));
 
-    const auto sets = open("cifar10:" + folder.path().string());
+    const auto sets = open_sets("cifar10:" + folder.path().string());
 
     REQUIRE(sets);
     CHECK(sets->train->size() == 3);
@@ -169,14 +155,14 @@ TEST_SUITE("training/data/dataset") {
   TEST_CASE("damaged CIFAR-10 files are refused by name") {
     const TempFolder folder;
     const std::string spec = "cifar10:" + folder.path().string();
-    CHECK(mentions(refusal(spec), "data_batch_1.bin"));
+    CHECK(mentions(refusal_of_sets(spec), "data_batch_1.bin"));
 
     Bytes cut = cifar_record(1, 0, 0, 0);
     cut.pop_back();
     folder.write("data_batch_1.bin", cut);
-    CHECK(mentions(refusal(spec), "no multiple of 3,073"));
+    CHECK(mentions(refusal_of_sets(spec), "no multiple of 3,073"));
     folder.write("data_batch_1.bin", cifar_record(10, 0, 0, 0));
-    CHECK(mentions(refusal(spec), "label 10"));
+    CHECK(mentions(refusal_of_sets(spec), "label 10"));
   }
 
   TEST_CASE("class folders are labelled in bytewise order, and other files are passed over") {
@@ -186,7 +172,7 @@ TEST_SUITE("training/data/dataset") {
     folder.write("ant/notes.txt", as_bytes("no image"));
     folder.write(".cache/x.jpg", as_bytes("hidden"));
 
-    const auto sets = open(folder.path().string());
+    const auto sets = open_sets(folder.path().string());
 
     REQUIRE(sets);
     CHECK(sets->train->class_names() == std::vector<std::string>{"Ant", "ant", "zebra"});
@@ -204,7 +190,7 @@ TEST_SUITE("training/data/dataset") {
     write_folder(folder, "train", {"a", "b", "c"}, 2);
     write_folder(folder, "val", {"a", "c"}, 1);
 
-    const auto sets = open(folder.path().string());
+    const auto sets = open_sets(folder.path().string());
 
     REQUIRE(sets);
     REQUIRE(sets->val);
@@ -223,23 +209,23 @@ TEST_SUITE("training/data/dataset") {
     write_folder(folder, "val", {"a", "b"}, 1);
     write_folder(other, ".", {"a", "b"}, 3);
 
-    const auto sets = open(folder.path().string(), other.path().string());
+    const auto sets = open_sets(folder.path().string(), other.path().string());
 
     REQUIRE(sets);
     REQUIRE(sets->val);
     CHECK(sets->val->size() == 6);
     write_folder(other, ".", {"stranger"}, 1);
-    CHECK(mentions(refusal(folder.path().string(), other.path().string()), "'stranger'"));
+    CHECK(mentions(refusal_of_sets(folder.path().string(), other.path().string()), "'stranger'"));
   }
 
   TEST_CASE("a folder that holds no data set says what one looks like") {
     const TempFolder folder;
-    CHECK(mentions(refusal(folder.path().string()), "0 class folders"));
+    CHECK(mentions(refusal_of_sets(folder.path().string()), "0 class folders"));
     std::filesystem::create_directories(folder.path() / "a");
     std::filesystem::create_directories(folder.path() / "b");
-    CHECK(mentions(refusal(folder.path().string()), "hold no image"));
-    CHECK(mentions(refusal((folder.path() / "missing").string()), "missing"));
-    CHECK(mentions(refusal((folder.path() / "x.tar").string()), "x.tar"));
+    CHECK(mentions(refusal_of_sets(folder.path().string()), "hold no image"));
+    CHECK(mentions(refusal_of_sets((folder.path() / "missing").string()), "missing"));
+    CHECK(mentions(refusal_of_sets((folder.path() / "x.tar").string()), "x.tar"));
   }
 
   TEST_CASE("a loop of links does not multiply the samples") {
@@ -247,7 +233,7 @@ TEST_SUITE("training/data/dataset") {
     write_folder(folder, ".", {"a", "b"}, 1);
     std::filesystem::create_directory_symlink("..", folder.path() / "a" / "loop");
 
-    const auto sets = open(folder.path().string());
+    const auto sets = open_sets(folder.path().string());
 
     REQUIRE(sets);
     CHECK(sets->train->size() == 2);
@@ -259,14 +245,14 @@ TEST_SUITE("training/data/dataset") {
     write_folder(one, ".", {"a", "b"}, 2);
     write_folder(two, ".", {"a", "b"}, 2);
 
-    const auto first = open(one.path().string());
-    const auto second = open(two.path().string());
+    const auto first = open_sets(one.path().string());
+    const auto second = open_sets(two.path().string());
     REQUIRE(first);
     REQUIRE(second);
     CHECK(first->train->id() == second->train->id());
 
     write_folder(two, ".", {"b"}, 3);
-    const auto third = open(two.path().string());
+    const auto third = open_sets(two.path().string());
     REQUIRE(third);
     CHECK(first->train->id() != third->train->id());
   }
@@ -274,7 +260,7 @@ TEST_SUITE("training/data/dataset") {
   TEST_CASE("a file that disappeared makes its sample bad, by name") {
     const TempFolder folder;
     write_folder(folder, ".", {"a", "b"}, 1);
-    const auto sets = open(folder.path().string());
+    const auto sets = open_sets(folder.path().string());
     REQUIRE(sets);
     std::filesystem::remove(folder.path() / "a" / "0.jpg");
     Sample sample;
@@ -286,7 +272,7 @@ TEST_SUITE("training/data/dataset") {
   }
 
   TEST_CASE("the synthetic set is the same for everybody, balanced and split") {
-    const auto sets = open("synthetic:classes=5,size=16,train=1000,val=10");
+    const auto sets = open_sets("synthetic:classes=5,size=16,train=1000,val=10");
     REQUIRE(sets);
     REQUIRE(sets->val);
     CHECK(sets->train->size() == 1'000);
@@ -310,7 +296,7 @@ TEST_SUITE("training/data/dataset") {
   }
 
   TEST_CASE("a synthetic class can be told from the others by its pixels") {
-    const auto sets = open("synthetic:classes=10,size=32,train=2000,val=400");
+    const auto sets = open_sets("synthetic:classes=10,size=32,train=2000,val=400");
     REQUIRE(sets);
     // Mean colour over the image is the same for all classes; its spread per channel is not. The
     // nearest class mean of {spread across, spread down} per channel recognises most samples.

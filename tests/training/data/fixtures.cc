@@ -1,6 +1,7 @@
 #include "tests/training/data/fixtures.h"
 
 #include "node/base/check.h"
+#include "node/base/log.h"
 
 #include <spng.h>
 #include <turbojpeg.h>
@@ -184,6 +185,20 @@ Bytes gzip(ByteView bytes) {
   out.resize(stream.total_out);
   deflateEnd(&stream);
   return out;
+}
+
+Result<DataSets> open_sets(const std::string& text, const std::string& val) {
+  NullLog log;
+  const auto spec = parse_data_spec(text);
+  STARLING_CHECK(spec.has_value());
+  if (val.empty()) return open_data(*spec, nullptr, log);
+  const auto val_spec = parse_data_spec(val);
+  STARLING_CHECK(val_spec.has_value());
+  return open_data(*spec, &*val_spec, log);
+}
+
+bool mentions(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
 }
 
 std::optional<std::filesystem::path> test_data(const std::string& part) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include "node/base/bytes.h"
+#include "node/base/result.h"
 #include "tests/support/temp_folder.h"
+#include "training/data/dataset.h"
 #include "training/data/image.h"
 
 #include <cstdint>
@@ -48,6 +50,10 @@ class TarBuilder {
 
 [[nodiscard]] Bytes idx_file(const std::vector<std::uint32_t>& shape, ByteView bytes);
 [[nodiscard]] Bytes gzip(ByteView bytes);
+
+// The training and validation sets that `--data` (and `--val`) open; their form must be right.
+[[nodiscard]] Result<DataSets> open_sets(const std::string& text, const std::string& val = "");
+[[nodiscard]] bool mentions(const std::string& text, const std::string& part);
 
 // The folder of real data that STARLING_TEST_DATA names, if it holds `part`; otherwise says what to
 // set, and the test has nothing to do.

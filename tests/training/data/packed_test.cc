@@ -18,13 +18,6 @@ using namespace starling::training;
 
 namespace {
 
-Result<DataSets> open(const std::string& text) {
-  NullLog log;
-  const auto spec = parse_data_spec(text);
-  REQUIRE(spec);
-  return open_data(*spec, nullptr, log);
-}
-
 // Two classes of photographs with a validation part.
 void write_photographs(const TempFolder& folder, ImageSize size = {400, 600}) {
   for (const std::string part : {"train", "val"}) {
@@ -39,7 +32,7 @@ void write_photographs(const TempFolder& folder, ImageSize size = {400, 600}) {
 }
 
 Result<PackReport> packed(const TempFolder& folder, const std::string& text, PackOptions options) {
-  const auto sets = open(text);
+  const auto sets = open_sets(text);
   REQUIRE(sets);
   return pack(*sets, text, options, folder.path() / "set.packed", [](const PackProgress&) {});
 }
@@ -96,15 +89,15 @@ TEST_SUITE("training/data/packed") {
       CHECK(report->left_out.empty());
       CHECK(report->bytes == std::filesystem::file_size(folder.path() / "set.packed"));
 
-      const auto sets = open(packed_spec(folder));
+      const auto sets = open_sets(packed_spec(folder));
       REQUIRE(sets);
-      const auto source = open(text);
+      const auto source = open_sets(text);
       REQUIRE(source);
       CHECK(sets->train->class_names() == source->train->class_names());
       REQUIRE(sets->train->size() == 6);
       REQUIRE(sets->val);
       CHECK(sets->train->channels() == 3);
-      CHECK(sets->train->id() == open(packed_spec(folder))->train->id());
+      CHECK(sets->train->id() == open_sets(packed_spec(folder))->train->id());
       for (std::uint32_t i = 0; i < 6; ++i) {
         CAPTURE(i);
         Sample before;
@@ -124,7 +117,7 @@ TEST_SUITE("training/data/packed") {
     write_photographs(folder, {40, 50});
     const auto text = (folder.path() / "images").string();
     REQUIRE(packed(folder, text, {.side = 64}));
-    const auto sets = open(packed_spec(folder));
+    const auto sets = open_sets(packed_spec(folder));
     REQUIRE(sets);
     Sample sample;
     REQUIRE(sets->val->read(5, sample));
@@ -137,8 +130,8 @@ TEST_SUITE("training/data/packed") {
                                    "synthetic:size=16,channels=3,train=40,val=0"}) {
       CAPTURE(text);
       REQUIRE(packed(folder, text, {.side = 0, .threads = 2}));
-      const auto source = open(text);
-      const auto sets = open(packed_spec(folder));
+      const auto source = open_sets(text);
+      const auto sets = open_sets(packed_spec(folder));
       REQUIRE(sets);
       CHECK(sets->train->uniform_size() == source->train->uniform_size());
       CHECK(sets->train->channels() == source->train->channels());
@@ -166,7 +159,7 @@ TEST_SUITE("training/data/packed") {
     CHECK(report->left_out[0].contains("cat/1.jpg"));
 
     std::filesystem::remove(folder.path() / "set.packed");
-    const auto sets = open(text);
+    const auto sets = open_sets(text);
     const auto refused = pack(*sets, text, {.side = 64, .max_bad = 0}, folder.path() / "set.packed",
                               [](const PackProgress&) {});
     REQUIRE_FALSE(refused);
@@ -177,7 +170,7 @@ TEST_SUITE("training/data/packed") {
 
   TEST_CASE("what cannot be written or asked for is an error that says so") {
     const TempFolder folder;
-    const auto sets = open("synthetic:train=3,val=0");
+    const auto sets = open_sets("synthetic:train=3,val=0");
     const auto at = [&](const std::filesystem::path& file, PackOptions options) {
       return pack(*sets, "synthetic", options, file, [](const PackProgress&) {});
     };

@@ -1,5 +1,7 @@
 #include "training/data/spec.h"
 
+#include "tests/training/data/fixtures.h"
+
 #include <doctest/doctest.h>
 
 #include <string>
@@ -9,15 +11,11 @@ using namespace starling::training;
 
 namespace {
 
-std::string refusal(const std::string& text) {
+std::string refusal_of_spec(const std::string& text) {
   const Result<DataSpec> spec = parse_data_spec(text);
   if (spec) return "accepted";
   CHECK(spec.error().code == Errc::bad_config);
   return spec.error().detail;
-}
-
-bool mentions(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -50,27 +48,27 @@ TEST_SUITE("training/data/spec") {
   }
 
   TEST_CASE("a range that would fill the memory is refused") {
-    CHECK(mentions(refusal("x-{0..18446744073709551615}.tar"), "shards"));
-    CHECK(mentions(refusal("x-{0..99999}.tar,y-{0..99999}.tar"), "more than 100000"));
-    CHECK(mentions(refusal("x-{0..99999}.tar,y.tar"), "more than 100000"));
+    CHECK(mentions(refusal_of_spec("x-{0..18446744073709551615}.tar"), "shards"));
+    CHECK(mentions(refusal_of_spec("x-{0..99999}.tar,y-{0..99999}.tar"), "more than 100000"));
+    CHECK(mentions(refusal_of_spec("x-{0..99999}.tar,y.tar"), "more than 100000"));
   }
 
   TEST_CASE("a damaged range says how one is written") {
     for (const char* text : {"x-{0..}.tar", "x-{a..b}.tar", "x-{0..2.tar", "x-0..2}.tar",
                              "x-{0..1}{0..1}.tar", "x-{0-2}.tar", "x-}0..2{.tar"}) {
       CAPTURE(text);
-      CHECK(mentions(refusal(text), "{first..last}"));
+      CHECK(mentions(refusal_of_spec(text), "{first..last}"));
     }
-    CHECK(mentions(refusal("x-{3..1}.tar"), "before the first"));
+    CHECK(mentions(refusal_of_spec("x-{3..1}.tar"), "before the first"));
   }
 
   TEST_CASE("what this version cannot read is refused with what to do instead") {
-    CHECK(mentions(refusal("packed:"), "path is missing"));
-    CHECK(mentions(refusal("x.tar.gz"), "unpack it"));
-    CHECK(mentions(refusal(""), "fashion-mnist"));
-    CHECK(mentions(refusal("idx:"), "path is missing"));
-    CHECK(mentions(refusal(std::string("a\0b", 3)), "zero byte"));
-    CHECK(mentions(refusal(std::string(5'000, 'x')), "longer than"));
+    CHECK(mentions(refusal_of_spec("packed:"), "path is missing"));
+    CHECK(mentions(refusal_of_spec("x.tar.gz"), "unpack it"));
+    CHECK(mentions(refusal_of_spec(""), "fashion-mnist"));
+    CHECK(mentions(refusal_of_spec("idx:"), "path is missing"));
+    CHECK(mentions(refusal_of_spec(std::string("a\0b", 3)), "zero byte"));
+    CHECK(mentions(refusal_of_spec(std::string(5'000, 'x')), "longer than"));
   }
 
   TEST_CASE("the synthetic set takes its shape from keys, and names a wrong one") {
@@ -82,10 +80,10 @@ TEST_SUITE("training/data/spec") {
     CHECK(spec->synthetic.channels == 1);
     CHECK(spec->synthetic.train == 100);
     CHECK(spec->synthetic.noise == 0.5F);
-    CHECK(mentions(refusal("synthetic:colour=3"), "unknown key 'colour'"));
-    CHECK(mentions(refusal("synthetic:classes=1"), "from 2 to 65536"));
-    CHECK(mentions(refusal("synthetic:channels=2"), "1 or 3"));
-    CHECK(mentions(refusal("synthetic:noise=nan"), "from 0 to 1"));
-    CHECK(mentions(refusal("synthetic:size"), "key=value"));
+    CHECK(mentions(refusal_of_spec("synthetic:colour=3"), "unknown key 'colour'"));
+    CHECK(mentions(refusal_of_spec("synthetic:classes=1"), "from 2 to 65536"));
+    CHECK(mentions(refusal_of_spec("synthetic:channels=2"), "1 or 3"));
+    CHECK(mentions(refusal_of_spec("synthetic:noise=nan"), "from 0 to 1"));
+    CHECK(mentions(refusal_of_spec("synthetic:size"), "key=value"));
   }
 }

@@ -29,10 +29,6 @@ std::string text_of(const Dataset& dataset, std::uint32_t index, std::int64_t& l
   return std::string(as_text(sample.bytes));
 }
 
-bool mentions(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_SUITE("training/data/tar_shards") {

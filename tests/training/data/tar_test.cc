@@ -33,10 +33,6 @@ Walk walk(Bytes archive) {
   }
 }
 
-bool mentions(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_SUITE("training/data/tar") {
