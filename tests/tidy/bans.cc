@@ -55,11 +55,6 @@ bool is_excepted(const Ban& ban, const SourceFile& file, bool has_main) {
                      [&](std::string_view start) { return file.path.starts_with(start); });
 }
 
-bool contains_any(const std::string& line, const std::vector<std::string_view>& hints) {
-  return std::any_of(hints.begin(), hints.end(),
-                     [&](std::string_view hint) { return line.find(hint) != std::string::npos; });
-}
-
 // shared_ptr members, locals and aliases say above who the owners are. Parameters need not: their
 // owner says it.
 void check_shared_ptr(const SourceFile& file, Findings& findings) {

@@ -21,11 +21,6 @@ constexpr std::array<std::string_view, 5> kTopics{"correctness", "perf", "securi
 constexpr std::array<std::string_view, 6> kTestFolders{"tests",     "tests/sim",  "tests/fuzz",
                                                        "tests/e2e", "tests/tidy", "tests/bench"};
 
-bool contains_any(const std::string& line, const std::vector<std::string_view>& hints) {
-  return std::any_of(hints.begin(), hints.end(),
-                     [&](std::string_view hint) { return line.find(hint) != std::string::npos; });
-}
-
 void check_blanks(const SourceFile& file, Findings& findings) {
   for (std::size_t i = 0; i < file.lines.size(); ++i) {
     const std::string& line = file.lines[i];

@@ -146,4 +146,9 @@ SourceTree read_tree(const fs::path& root) {
   return tree;
 }
 
+bool contains_any(const std::string& line, const std::vector<std::string_view>& hints) {
+  return std::any_of(hints.begin(), hints.end(),
+                     [&](std::string_view hint) { return line.find(hint) != std::string::npos; });
+}
+
 }  // namespace starling::tidy

@@ -34,4 +34,8 @@ using SourceTree = std::vector<SourceFile>;
 // dependencies, version control and stored fuzz inputs are left out.
 [[nodiscard]] SourceTree read_tree(const std::filesystem::path& root);
 
+// Whether `line` has one of `hints` in it.
+[[nodiscard]] bool contains_any(const std::string& line,
+                                const std::vector<std::string_view>& hints);
+
 }  // namespace starling::tidy
