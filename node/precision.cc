@@ -14,7 +14,6 @@ namespace starling::node {
 namespace {
 
 using Json = nlohmann::json;
-using training::Precision;
 using training::PrecisionCost;
 
 constexpr std::size_t kMaxFile = 4'096;
@@ -55,7 +54,7 @@ PrecisionChoice measure(const PrecisionQuestion& question, const std::filesystem
   if (!cost) {
     log.warn("precision.not_measured",
              {{"why", to_string(cost.error())}, {"did", "computes in bf16"}});
-    return {Precision::bf16, "not measured: " + cost.error().detail};
+    return {training::Precision::bf16, "not measured: " + cost.error().detail};
   }
   const Json json{{"schema", 1},
                   {"subject", subject_of(question)},
@@ -71,12 +70,13 @@ PrecisionChoice measure(const PrecisionQuestion& question, const std::filesystem
 
 PrecisionChoice choose_precision(const PrecisionQuestion& question,
                                  const std::filesystem::path& file, Log& log) {
-  if (question.device.precision != Precision::automatic)
+  if (question.device.precision != training::Precision::automatic)
     return {question.device.precision, "as set"};
   const auto device = training::resolve_device(question.device);
-  if (!device) return {Precision::automatic, to_string(device.error())};
+  if (!device) return {training::Precision::automatic, to_string(device.error())};
   if (device->cuda) return {device->precision, "a CUDA device"};
-  if (!training::cpu_has_bf16()) return {Precision::fp32, "a CPU without bf16 instructions"};
+  if (!training::cpu_has_bf16())
+    return {training::Precision::fp32, "a CPU without bf16 instructions"};
   if (const auto kept = read_kept(file, subject_of(question))) {
     PrecisionChoice choice = chosen(*kept);
     choice.why += ", measured before";

@@ -11,7 +11,7 @@ namespace {
 
 namespace limits = transport::limits;
 
-std::unexpected<Error> bad(std::string_view what) {
+std::unexpected<Error> bad_spread(std::string_view what) {
   return fail(Errc::bad_message, Doing::reading_message, std::string(what));
 }
 
@@ -42,14 +42,14 @@ Bytes encode_facts(const AccessFacts& facts) {
 }
 
 Result<AccessFacts> decode_facts(ByteView bytes) {
-  if (bytes.size() != limits::kAccessFacts) return bad("access facts of another length");
+  if (bytes.size() != limits::kAccessFacts) return bad_spread("access facts of another length");
   ByteReader reader(bytes);
   AccessFacts facts;
   facts.admin = *NodeId::from(*reader.take(32));
   facts.revocations = *reader.read<std::uint64_t>();
   facts.newest = read_mark(reader);
   const auto rotating = *reader.read<std::uint8_t>();
-  if (rotating > 1) return bad("access facts that neither rotate nor do not");
+  if (rotating > 1) return bad_spread("access facts that neither rotate nor do not");
   facts.rotating = rotating == 1;
   return facts;
 }
@@ -70,7 +70,7 @@ Result<SecretHeld> decode_held(ByteView bytes) {
   constexpr std::size_t kHead = 16;
   if (bytes.size() <= kHead || bytes.size() > limits::kMaxSecretHeld ||
       (bytes.size() - kHead) % limits::kSecretHeldEach != 0)
-    return bad("holders of a secret in another length");
+    return bad_spread("holders of a secret in another length");
   ByteReader reader(bytes);
   SecretHeld held;
   held.secret = read_mark(reader);

@@ -36,8 +36,6 @@ using gossip::kBlock;
 using gossip::Layout;
 using gossip::Level;
 
-constexpr int kWarmUps = 3;
-
 // One end of the edge. The neighbour's end has a reference of its own, which stays equal.
 struct End {
   FlatVector x;
@@ -55,7 +53,7 @@ struct End {
 };
 
 // In CPU time but for the whole: on a machine that others use, waiting is theirs.
-struct Times {
+struct CodecTimes {
   Repeats floor, encode, parse, apply, exchange, wall, over_floor;
   void add(const Cost& reading, const Cost& encoding, const Cost& parsing, const Cost& applying) {
     floor.add(1e3 * reading.cpu_s);
@@ -79,7 +77,7 @@ class CodecBench {
 
   Result<Json> measure(Level level) {
     TRY_VOID(start(level));
-    Times times;
+    CodecTimes times;
     Bytes bytes;
     for (int i = -kWarmUps; i < options_.repeats; ++i) {
       TRY(bytes, repeat(i < 0 ? nullptr : &times));
@@ -127,7 +125,7 @@ class CodecBench {
   }
 
   // One exchange; the bytes of the own delta.
-  Result<Bytes> repeat(Times* times) {
+  Result<Bytes> repeat(CodecTimes* times) {
     add_noise(layout_, rng_, kDrift * kScale, own_.x.values());
     add_noise(layout_, rng_, kDrift * kScale, their_.x.values());
     TRY(const gossip::Encoded theirs, their_.encode(layout_, level_, options_.isa));
@@ -242,7 +240,7 @@ Result<Isa> isa_of(const Arguments& arguments) {
   return *isa;
 }
 
-Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
+Result<Json> measure_codec(const Arguments& arguments, const Terminal& /*terminal*/) {
   TRY(const Layout layout, layout_of(arguments));
   TRY(const auto levels, levels_of(arguments));
   TRY(const Isa isa, isa_of(arguments));
@@ -266,13 +264,13 @@ Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
               {"levels", rows}};
 }
 
-constexpr std::array<std::string_view, 4> kFlags{"--n", "--level", "--isa", "--repeats"};
-constexpr std::array<std::string_view, 1> kKeys{"train.device"};
+constexpr std::array<std::string_view, 4> kCodecFlags{"--n", "--level", "--isa", "--repeats"};
+constexpr std::array<std::string_view, 1> kCodecKeys{"train.device"};
 
 }  // namespace
 
 constinit const Bench kCodecBench{"codec",
                                   "Encode, check and apply deltas, by level; one thread, or a GPU.",
-                                  kFlags, kKeys, &measure};
+                                  kCodecFlags, kCodecKeys, &measure_codec};
 
 }  // namespace starling::node::bench

@@ -51,7 +51,7 @@ Result<std::size_t> take(training::Loader& loader, std::uint64_t batches) {
   return images;
 }
 
-Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
+Result<Json> measure_data(const Arguments& arguments, const Terminal& /*terminal*/) {
   NullLog log;
   TRY(const auto sets, open(arguments.config, log));
   const training::Dataset& data = *sets.train;
@@ -88,14 +88,14 @@ Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
               {"bad_samples", loader.bad_samples()}};
 }
 
-constexpr std::array<std::string_view, 2> kFlags{"--steps", "--repeats"};
-constexpr std::array<std::string_view, 5> kKeys{"data.train", "data.threads", "data.max_bad",
-                                                "train.img", "train.batch"};
+constexpr std::array<std::string_view, 2> kDataFlags{"--steps", "--repeats"};
+constexpr std::array<std::string_view, 5> kDataKeys{"data.train", "data.threads", "data.max_bad",
+                                                    "train.img", "train.batch"};
 
 }  // namespace
 
 constinit const Bench kDataBench{
-    "data", "The loader: read, decode, crop, mirror, normalise; images a second.", kFlags, kKeys,
-    &measure};
+    "data", "The loader: read, decode, crop, mirror, normalise; images a second.", kDataFlags,
+    kDataKeys, &measure_data};
 
 }  // namespace starling::node::bench

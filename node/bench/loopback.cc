@@ -10,7 +10,7 @@ namespace starling::node::bench {
 
 namespace {
 
-constexpr Duration kPatience = std::chrono::minutes(1);
+constexpr Duration kLoopbackPatience = std::chrono::minutes(1);
 constexpr Duration kTurn = std::chrono::milliseconds(20);
 
 void stop(LoopbackEnd& end) {
@@ -53,7 +53,7 @@ Result<void> Loopback::connect() {
   if (!listening) return fail(listening.error());
   own_.transport->dial({*listening, their_.id()});
   const SteadyClock clock;
-  const TimePoint end = clock.now() + kPatience;
+  const TimePoint end = clock.now() + kLoopbackPatience;
   const auto there = [this] {
     assert_io_thread();
     return their_.transport->has_session(own_.id());
@@ -85,7 +85,7 @@ void Loopback::close() {
 
 Result<void> Loopback::run_until(const std::function<bool()>& done) {
   const SteadyClock clock;
-  const TimePoint end = clock.now() + kPatience;
+  const TimePoint end = clock.now() + kLoopbackPatience;
   while (!done()) {
     if (!own_.transport->has_session(their_.id()))
       return fail(Errc::closed, Doing::reading_record, "the session over 127.0.0.1 ended");

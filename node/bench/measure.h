@@ -15,6 +15,9 @@ namespace starling::node::bench {
 
 using Json = nlohmann::ordered_json;
 
+// Repeats that are carried out first and not counted.
+inline constexpr int kWarmUps = 3;
+
 // What one piece of work cost its thread.
 struct Cost {
   double wall_s = 0;

@@ -16,8 +16,6 @@ namespace {
 using gossip::FlatVector;
 using training::Bf16;
 
-constexpr int kWarmUps = 3;
-
 // Gradients and working copy in the type that the network computes with, on the memory of a
 // FlatVector, which has huge pages.
 template <class T>
@@ -65,7 +63,7 @@ Result<Json> measure_type(std::size_t n, std::uint64_t repeats) {
               {"gb_per_s", rounded(bytes / (1e6 * pass_ms.median()))}};
 }
 
-Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
+Result<Json> measure_optim(const Arguments& arguments, const Terminal& /*terminal*/) {
   TRY(const auto n, count_of(arguments, {"--n", kResnet50Parameters, 1, std::uint64_t{1} << 30}));
   TRY(const auto repeats, count_of(arguments, {"--repeats", 21, 1, 10'000}));
   if (const auto device = device_asked_for(arguments))
@@ -76,13 +74,13 @@ Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
   return report;
 }
 
-constexpr std::array<std::string_view, 2> kFlags{"--n", "--repeats"};
-constexpr std::array<std::string_view, 1> kKeys{"train.device"};
+constexpr std::array<std::string_view, 2> kOptimFlags{"--n", "--repeats"};
+constexpr std::array<std::string_view, 1> kOptimKeys{"train.device"};
 
 }  // namespace
 
 constinit const Bench kOptimBench{
-    "optim", "Optimizer pass with its working copy, against a triad; one thread, or a GPU.", kFlags,
-    kKeys, &measure};
+    "optim", "Optimizer pass with its working copy, against a triad; one thread, or a GPU.",
+    kOptimFlags, kOptimKeys, &measure_optim};
 
 }  // namespace starling::node::bench

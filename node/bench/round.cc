@@ -31,7 +31,6 @@ using gossip::FlatVector;
 using gossip::Layout;
 using gossip::Level;
 
-constexpr int kWarmUps = 3;
 constexpr std::uint64_t kSeed = 20'260'103;
 constexpr std::uint64_t kBatch = 16;
 
@@ -303,7 +302,7 @@ class RoundBench {
   bool begun_ = false;
 };
 
-struct Times {
+struct RoundTimes {
   Repeats wall, own, their, own_codec, their_codec;
   void add(const Round& round) {
     const auto& [before, after, wall_s] = round;
@@ -315,7 +314,7 @@ struct Times {
   }
 };
 
-Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
+Result<Json> measure_round(const Arguments& arguments, const Terminal& /*terminal*/) {
   assert_io_thread();
   TRY(const Layout layout, layout_of(arguments));
   TRY(const Level level, level_of(arguments, Level::l2));
@@ -326,7 +325,7 @@ Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
   RoundBench bench(layout, level, std::move(own), std::move(their));
   TRY_VOID(bench.open());
 
-  Times times;
+  RoundTimes times;
   Round last;
   for (int i = -kWarmUps; i < static_cast<int>(repeats); ++i) {
     TRY(last, bench.repeat());
@@ -353,11 +352,14 @@ Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
       {"clipped", after.own.clipped + after.their.clipped}};
 }
 
-constexpr std::array<std::string_view, 3> kFlags{"--n", "--level", "--repeats"};
+constexpr std::array<std::string_view, 3> kRoundFlags{"--n", "--level", "--repeats"};
 
 }  // namespace
 
-constinit const Bench kRoundBench{
-    "round", "One whole exchange between two nodes' gossip over 127.0.0.1.", kFlags, {}, &measure};
+constinit const Bench kRoundBench{"round",
+                                  "One whole exchange between two nodes' gossip over 127.0.0.1.",
+                                  kRoundFlags,
+                                  {},
+                                  &measure_round};
 
 }  // namespace starling::node::bench

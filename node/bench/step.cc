@@ -57,7 +57,7 @@ Json device_json(const training::DeviceStepFigures& figures, std::size_t batch) 
               {"copy_bytes", figures.copy_bytes}};
 }
 
-Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
+Result<Json> measure_step(const Arguments& arguments, const Terminal& /*terminal*/) {
   TRY(const auto options, options_of(arguments));
   TRY(const auto model, training::make_model(options.model));
   TRY(const auto report, training::bench_steps(options));
@@ -99,13 +99,13 @@ Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
   return found;
 }
 
-constexpr std::array<std::string_view, 3> kFlags{"--classes", "--steps", "--repeats"};
-constexpr std::array<std::string_view, 6> kKeys{"train.model",     "train.img",    "train.batch",
-                                                "train.precision", "train.device", "node.threads"};
+constexpr std::array<std::string_view, 3> kStepFlags{"--classes", "--steps", "--repeats"};
+constexpr std::array<std::string_view, 6> kStepKeys{
+    "train.model", "train.img", "train.batch", "train.precision", "train.device", "node.threads"};
 
 }  // namespace
 
 constinit const Bench kStepBench{"step", "Training steps on random pixels: images a second.",
-                                 kFlags, kKeys, &measure};
+                                 kStepFlags, kStepKeys, &measure_step};
 
 }  // namespace starling::node::bench

@@ -174,7 +174,7 @@ Result<Json> measure_in(const fs::path& dir, const SwarmBench& options, const Ar
   return figures;
 }
 
-Result<Json> measure(const Arguments& arguments, const Terminal& terminal) {
+Result<Json> measure_swarm(const Arguments& arguments, const Terminal& terminal) {
   TRY(const auto options, options_of(arguments));
   TRY(const auto dir, choose_swarm_folder(arguments.config, "bench"));
   auto figures = measure_in(dir, options, arguments, terminal);
@@ -194,17 +194,17 @@ Result<Json> measure(const Arguments& arguments, const Terminal& terminal) {
   return report;
 }
 
-constexpr std::array<std::string_view, 7> kFlags{"--nodes", "--steps", "--repeats", "--gossip",
-                                                 "--fault", "--pin",   "--finish"};
-constexpr std::array<std::string_view, 12> kKeys{"node.dir",     "train.model",     "train.img",
-                                                 "train.batch",  "train.precision", "train.device",
-                                                 "node.threads", "data.train",      "data.threads",
-                                                 "gossip.codec", "gossip.tau",      "swarm.degree"};
+constexpr std::array<std::string_view, 7> kSwarmFlags{"--nodes", "--steps", "--repeats", "--gossip",
+                                                      "--fault", "--pin",   "--finish"};
+constexpr std::array<std::string_view, 12> kSwarmKeys{
+    "node.dir",        "train.model",  "train.img",    "train.batch",
+    "train.precision", "train.device", "node.threads", "data.train",
+    "data.threads",    "gossip.codec", "gossip.tau",   "swarm.degree"};
 
 }  // namespace
 
 constinit const Bench kSwarmBench{
-    "swarm", "Whole nodes on this machine: images a second, CPU and bytes of a step.", kFlags,
-    kKeys, &measure};
+    "swarm", "Whole nodes on this machine: images a second, CPU and bytes of a step.", kSwarmFlags,
+    kSwarmKeys, &measure_swarm};
 
 }  // namespace starling::node::bench

@@ -25,10 +25,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Duration kStartLimit = std::chrono::minutes(10);
+constexpr Duration kSwarmStartLimit = std::chrono::minutes(10);
 constexpr Duration kStepLimit = std::chrono::minutes(5);
 constexpr Duration kFinishLimit = std::chrono::minutes(10);
-constexpr Duration kPatience = std::chrono::seconds(2);
+constexpr Duration kAskPatience = std::chrono::seconds(2);
 // How often a node is asked while its next step is awaited, and while many are.
 constexpr Duration kFine = std::chrono::milliseconds(4);
 constexpr Duration kCoarse = std::chrono::milliseconds(200);
@@ -93,7 +93,7 @@ Result<void> SwarmNodes::start_one(std::size_t number) {
 }
 
 Result<void> SwarmNodes::wait_for(const fs::path& file, std::size_t number) {
-  const auto limit = clock_.now() + kStartLimit;
+  const auto limit = clock_.now() + kSwarmStartLimit;
   std::error_code error;
   while (!fs::exists(file, error)) {
     if (clock_.now() > limit)
@@ -110,7 +110,7 @@ Result<void> SwarmNodes::start(std::uint64_t steps) {
   TRY_VOID(start_one(0));
   TRY_VOID(wait_for(nodes_.front().node->dir() / "address", 0));
   listening_s_ = seconds(clock_.now() - begin);
-  const auto limit = begin + kStartLimit;
+  const auto limit = begin + kSwarmStartLimit;
   const auto has_stepped = [](const NodeReading& seen) { return seen.step >= 1; };
   if (const auto seen = look_until(0, {limit, kFine, "trains no step"}, has_stepped); !seen)
     return fail(seen.error());
@@ -146,7 +146,7 @@ Result<void> SwarmNodes::turn(Duration wait) {
 }
 
 std::optional<nlohmann::json> SwarmNodes::status(std::size_t number) {
-  const auto answer = ask_node(nodes_[number].node->dir(), StatusRequest{}, kPatience);
+  const auto answer = ask_node(nodes_[number].node->dir(), StatusRequest{}, kAskPatience);
   if (!answer) return std::nullopt;
   auto json = nlohmann::json::parse(*answer, nullptr, false);
   if (!json.is_object()) return std::nullopt;
@@ -269,7 +269,7 @@ Result<double> SwarmNodes::finish() {
   for (auto& process : nodes_) process.ends = true;
   const TimePoint begin = clock_.now();
   // The answer comes with the end; nobody waits for it here.
-  (void)ask_node(nodes_.front().node->dir(), FinishRequest{}, kPatience);
+  (void)ask_node(nodes_.front().node->dir(), FinishRequest{}, kAskPatience);
   double took = 0;
   const auto certified = [](const Process& process) {
     std::error_code error;

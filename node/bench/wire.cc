@@ -28,7 +28,7 @@ enum class Kind : std::uint16_t { bulk = 0x0271, ping = 0x0272, pong = 0x0273, w
 
 constexpr std::uint64_t kIdlePings = 2'000;
 constexpr Duration kPace = std::chrono::milliseconds(2);
-constexpr int kWarmUps = 1;
+constexpr int kWireWarmUps = 1;
 
 // What the 256 bytes of a small message begin with.
 struct Small {
@@ -226,7 +226,7 @@ Result<Json> measure_plain(const WireOptions& options) {
   TRY(const Repeats idle, wire.round_trips_us(kIdlePings));
   const Bytes bytes(options.bytes);
   Repeats mb_per_s, cpu_s_per_gb, with_cipher;
-  for (int i = -kWarmUps; i < static_cast<int>(options.repeats); ++i) {
+  for (int i = -kWireWarmUps; i < static_cast<int>(options.repeats); ++i) {
     TRY(const Cost cost, wire.exchange(bytes));
     const double cipher_s = 2 * cipher_cpu_s(options.bytes);
     if (i < 0) continue;
@@ -248,7 +248,7 @@ Result<Json> measure_session(const WireOptions& options) ON_IO_THREAD {
 
   Repeats mb_per_s, cpu_s_per_gb;
   std::uint64_t sent = 0;
-  for (int i = -kWarmUps; i < static_cast<int>(options.repeats); ++i) {
+  for (int i = -kWireWarmUps; i < static_cast<int>(options.repeats); ++i) {
     if (i == 0) (void)bench.own().measured();
     const auto before = bench.sent().total();
     TRY(const Cost cost, bench.repeat());
@@ -267,7 +267,7 @@ Result<Json> measure_session(const WireOptions& options) ON_IO_THREAD {
               {"busy_bulk_before_bytes", tail_of(busy.bulk_before)}};
 }
 
-Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
+Result<Json> measure_wire(const Arguments& arguments, const Terminal& /*terminal*/) {
   assert_io_thread();
   WireOptions options;
   TRY(options.bytes, count_of(arguments, {"--bytes", 4 * kResnet50Parameters, 1,
@@ -277,15 +277,15 @@ Result<Json> measure(const Arguments& arguments, const Terminal& /*terminal*/) {
   return options.cipher == "none" ? measure_plain(options) : measure_session(options);
 }
 
-constexpr std::array<std::string_view, 3> kFlags{"--bytes", "--repeats", "--cipher"};
+constexpr std::array<std::string_view, 3> kWireFlags{"--bytes", "--repeats", "--cipher"};
 
 }  // namespace
 
 constinit const Bench kWireBench{
     "wire",
     "Encrypted bytes both ways over 127.0.0.1, small messages between them.",
-    kFlags,
+    kWireFlags,
     {},
-    &measure};
+    &measure_wire};
 
 }  // namespace starling::node::bench

@@ -15,7 +15,7 @@ namespace starling::node::verbs {
 namespace {
 
 // Answers come when the work is done; a node that works shows signs of life between.
-constexpr Duration kPatience = std::chrono::minutes(10);
+constexpr Duration kActionPatience = std::chrono::minutes(10);
 
 // The sentence of an answer, or its fields where it has none.
 std::string sentence_of(const std::string& body) {
@@ -36,7 +36,7 @@ int ask(const Arguments& arguments, const Surroundings& surroundings,
   const auto on_progress = [&](const std::string& body) {
     terminal.err << sentence_of(body) << '\n' << std::flush;
   };
-  const auto answer = ask_node(arguments.config.node.dir, request, kPatience, on_progress);
+  const auto answer = ask_node(arguments.config.node.dir, request, kActionPatience, on_progress);
   if (!answer) return report(verb_of(request), answer.error(), terminal);
   terminal.out << (arguments.has("--json") ? *answer : sentence_of(*answer)) << '\n';
   return number_of(ExitCode::good);
@@ -83,7 +83,7 @@ int invite(const Arguments& arguments, const Surroundings& surroundings) {
   const nlohmann::json line{{"verb", "invite"}, {"args", args}};
   const auto request = parse_request(line.dump());
   if (!request) return report("invite", request.error(), terminal);
-  const auto answer = ask_node(arguments.config.node.dir, *request, kPatience);
+  const auto answer = ask_node(arguments.config.node.dir, *request, kActionPatience);
   if (!answer) return report("invite", answer.error(), terminal);
   if (arguments.has("--json")) {
     terminal.out << *answer << '\n';

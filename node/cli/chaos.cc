@@ -22,19 +22,18 @@ namespace starling::node {
 
 namespace {
 
-constexpr std::uint64_t kDefaultNodes = 5;
-constexpr std::uint64_t kMinNodes = 3;
-constexpr std::uint64_t kMaxNodes = 16;
+constexpr std::uint64_t kChaosNodes = 5;
+constexpr std::uint64_t kMinChaosNodes = 3;
+constexpr std::uint64_t kMaxChaosNodes = 16;
 // So long that no fault meets its end.
 constexpr std::string_view kEndless = "samples=1000000000";
 constexpr std::string_view kAllFaults = "kill,stop,partition,join,leave";
 constexpr Duration kDefaultEach = std::chrono::seconds(10);
-constexpr Duration kStartLimit = std::chrono::seconds(120);
 constexpr Duration kWholeLimit = std::chrono::seconds(90);
 constexpr Duration kFinishLimit = std::chrono::minutes(5);
 
 struct ChaosOptions {
-  std::uint64_t nodes = kDefaultNodes;
+  std::uint64_t nodes = kChaosNodes;
   std::vector<ChaosFault> faults;
   Duration each = kDefaultEach;
   std::uint64_t seed = 1;
@@ -177,8 +176,8 @@ Result<ChaosOptions> read_options(const Arguments& arguments) {
     const auto at = arguments.given.find(flag);
     return at == arguments.given.end() ? std::string(otherwise) : at->second;
   };
-  const auto nodes = given("--nodes", std::to_string(kDefaultNodes));
-  if (const auto parsed = parse_count(nodes, kMinNodes, kMaxNodes)) {
+  const auto nodes = given("--nodes", std::to_string(kChaosNodes));
+  if (const auto parsed = parse_count(nodes, kMinChaosNodes, kMaxChaosNodes)) {
     options.nodes = *parsed;
   } else {
     return wrong("--nodes", nodes, parsed.error());

@@ -14,7 +14,7 @@ namespace starling::node {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames{"kill", "stop", "partition", "join", "leave"};
+constexpr std::array<std::string_view, 5> kFaultNames{"kill", "stop", "partition", "join", "leave"};
 constexpr std::size_t kMaxFaults = 100;
 constexpr std::size_t kFewest = 2;
 
@@ -35,16 +35,16 @@ std::string victims_text(const std::vector<std::size_t>& victims) {
 
 }  // namespace
 
-std::string_view name_of(ChaosFault fault) { return kNames[static_cast<std::size_t>(fault)]; }
+std::string_view name_of(ChaosFault fault) { return kFaultNames[static_cast<std::size_t>(fault)]; }
 
 Parsed<std::vector<ChaosFault>> parse_faults(std::string_view text) {
   std::vector<ChaosFault> faults;
   while (true) {
     const auto comma = text.find(',');
-    const auto found = std::ranges::find(kNames, text.substr(0, comma));
-    if (found == kNames.end() || faults.size() == kMaxFaults)
+    const auto found = std::ranges::find(kFaultNames, text.substr(0, comma));
+    if (found == kFaultNames.end() || faults.size() == kMaxFaults)
       return std::unexpected("kill, stop, partition, join and leave, separated by commas");
-    faults.push_back(static_cast<ChaosFault>(found - kNames.begin()));
+    faults.push_back(static_cast<ChaosFault>(found - kFaultNames.begin()));
     if (comma == std::string_view::npos) return faults;
     text.remove_prefix(comma + 1);
   }

@@ -20,10 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr Duration kStartLimit = std::chrono::seconds(120);
-constexpr Duration kAskEvery = std::chrono::milliseconds(500);
-constexpr Duration kPatience = std::chrono::milliseconds(400);
-constexpr int kPollMs = 50;
+constexpr Duration kChaosAskEvery = std::chrono::milliseconds(500);
+constexpr Duration kChaosPatience = std::chrono::milliseconds(400);
+constexpr int kChaosPollMs = 50;
 
 bool contains(const ChaosSwarm::Numbers& numbers, std::size_t number) {
   return std::ranges::find(numbers, number) != numbers.end();
@@ -151,10 +150,10 @@ Result<void> ChaosSwarm::turn() {
   for (const Seen& node : nodes_)
     if (node.process && node.process->output() >= 0)
       waiting.push_back({node.process->output(), POLLIN, 0});
-  (void)::poll(waiting.data(), waiting.size(), kPollMs);
+  (void)::poll(waiting.data(), waiting.size(), kChaosPollMs);
   if (signals_.take() > 0) return fail(Errc::cancelled, Doing::stopping, "interrupted");
   const bool asks = clock_.now() >= ask_at_;
-  if (asks) ask_at_ = clock_.now() + kAskEvery;
+  if (asks) ask_at_ = clock_.now() + kChaosAskEvery;
   for (std::size_t number = 1; number <= nodes_.size(); ++number) {
     Seen& node = at(number);
     if (!node.process) continue;
@@ -180,7 +179,7 @@ void ChaosSwarm::listen_to(std::size_t number) {
 
 void ChaosSwarm::ask(std::size_t number) {
   Seen& node = at(number);
-  const auto answer = ask_node(folder(number), StatusRequest{}, kPatience);
+  const auto answer = ask_node(folder(number), StatusRequest{}, kChaosPatience);
   if (!answer) return;
   const auto status = Json::parse(*answer, nullptr, false);
   if (!status.is_object()) return;
@@ -275,7 +274,7 @@ Result<std::vector<DemoEnd>> ChaosSwarm::finish(Duration limit) {
   const Numbers here = here_without({});
   for (const auto number : here) at(number).ends = true;
   // The answer comes with the end; nobody waits for it here.
-  (void)ask_node(folder(here.front()), FinishRequest{}, kPatience);
+  (void)ask_node(folder(here.front()), FinishRequest{}, kChaosPatience);
   const auto until = clock_.now() + limit;
   const auto running = [&](std::size_t number) { return at(number).process->running(); };
   while (std::ranges::any_of(here, running) && clock_.now() < until) TRY_VOID(turn());

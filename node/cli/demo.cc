@@ -24,15 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kDefaultNodes = 4;
-constexpr std::uint64_t kMaxNodes = 32;
+constexpr std::uint64_t kDemoNodes = 4;
+constexpr std::uint64_t kMaxDemoNodes = 32;
 constexpr std::string_view kDefaultUntil = "samples=240000";
-constexpr Duration kStartLimit = std::chrono::seconds(120);
-constexpr Duration kAskEvery = std::chrono::seconds(2);
+constexpr Duration kDemoAskEvery = std::chrono::seconds(2);
 constexpr Duration kTellEvery = std::chrono::seconds(10);
-constexpr Duration kPatience = std::chrono::seconds(2);
+constexpr Duration kDemoPatience = std::chrono::seconds(2);
 constexpr Duration kLeaveLimit = std::chrono::seconds(20);
-constexpr int kPollMs = 200;
+constexpr int kDemoPollMs = 200;
 
 // One demo from start to end. Lives for one call of the verb; one thread.
 class Demo {
@@ -105,7 +104,7 @@ bool Demo::turn() {
   std::vector<pollfd> waiting{{signals_.descriptor(), POLLIN, 0}};
   for (const auto& node : nodes_)
     if (node->output() >= 0) waiting.push_back({node->output(), POLLIN, 0});
-  (void)::poll(waiting.data(), waiting.size(), kPollMs);
+  (void)::poll(waiting.data(), waiting.size(), kDemoPollMs);
   on_stop_signals();
   bool running = false;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -120,7 +119,7 @@ bool Demo::turn() {
   const auto now = clock_.now();
   if (running && now >= ask_at_) {
     ask_all();
-    ask_at_ = now + kAskEvery;
+    ask_at_ = now + kDemoAskEvery;
     if (now >= tell_at_) {
       if (const auto line = demo_progress_line(statuses_)) tell("demo", *line);
       tell_at_ = now + kTellEvery;
@@ -145,7 +144,7 @@ void Demo::on_stop_signals() {
 void Demo::ask_all() {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i]->exit_status()) continue;
-    if (auto answer = ask_node(nodes_[i]->dir(), StatusRequest{}, kPatience))
+    if (auto answer = ask_node(nodes_[i]->dir(), StatusRequest{}, kDemoPatience))
       statuses_[i] = std::move(*answer);
   }
 }
@@ -162,7 +161,7 @@ Result<int> Demo::run(std::uint64_t count) {
   words_ = swarm_words(arguments_.config, count, kDefaultUntil, terminal_);
   terminal_.err << fmt::format("{} nodes, folder {}\n", count, dir_.string());
   tell_at_ = clock_.now() + kTellEvery;
-  ask_at_ = clock_.now() + kAskEvery;
+  ask_at_ = clock_.now() + kDemoAskEvery;
   for (std::uint64_t k = 1; k <= count && stops_ == 0; ++k) {
     const auto started = start(k);
     if (started) continue;
@@ -195,9 +194,9 @@ namespace verbs {
 
 int demo(const Arguments& arguments, const Surroundings& surroundings) {
   const auto& terminal = surroundings.terminal;
-  std::uint64_t count = kDefaultNodes;
+  std::uint64_t count = kDemoNodes;
   if (const auto given = arguments.given.find("--nodes"); given != arguments.given.end()) {
-    const auto parsed = parse_count(given->second, 1, kMaxNodes);
+    const auto parsed = parse_count(given->second, 1, kMaxDemoNodes);
     if (!parsed)
       return report(
           "demo",

@@ -16,6 +16,9 @@
 
 namespace starling::node {
 
+// How long the nodes of a new swarm may take to start.
+inline constexpr Duration kStartLimit = std::chrono::seconds(120);
+
 // One child process that runs this very binary with other words. It is in a process group of its
 // own, so that Ctrl-C reaches the demo alone, and it dies with the demo.
 //

@@ -125,7 +125,7 @@ Result<nlohmann::json> describe_membership(const fs::path& dir) {
   return one;
 }
 
-Result<void> show(const Arguments& arguments, std::ostream& out) {
+Result<void> show_secrets(const Arguments& arguments, std::ostream& out) {
   const auto files = files_of(arguments.config);
   nlohmann::json all{{"schema", 1}};
   TRY(all["current"], describe(files.current));
@@ -237,7 +237,7 @@ int key(const Arguments& arguments, const Surroundings& surroundings) {
   if (what == "id") return id(arguments, surroundings);
   if (arguments.config.swarm.mode == SwarmMode::open) return no("an open swarm has no secret");
   if (what == "new") return finish("key", make_new(arguments, terminal.out), terminal);
-  if (what == "show") return finish("key", show(arguments, terminal.out), terminal);
+  if (what == "show") return finish("key", show_secrets(arguments, terminal.out), terminal);
   if (what == "rotate") return finish("key", rotate(arguments, terminal.out), terminal);
   if (what == "promote") return finish("key", promote(arguments, terminal.out), terminal);
   if (what == "admin") return finish("key", make_admin(arguments, terminal), terminal);

@@ -12,13 +12,13 @@ namespace starling::node::verbs {
 
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(10);
+constexpr Duration kViewPatience = std::chrono::seconds(10);
 
 // Prints the answer as it came, or as a table.
-int show(const Arguments& arguments, const Surroundings& surroundings,
-         const ControlRequest& request, std::string (*table)(const nlohmann::json&)) {
+int show_view(const Arguments& arguments, const Surroundings& surroundings,
+              const ControlRequest& request, std::string (*table)(const nlohmann::json&)) {
   const auto& terminal = surroundings.terminal;
-  const auto answer = ask_node(arguments.config.node.dir, request, kPatience);
+  const auto answer = ask_node(arguments.config.node.dir, request, kViewPatience);
   if (!answer) return report(verb_of(request), answer.error(), terminal);
   if (arguments.has("--json"))
     terminal.out << *answer << '\n';
@@ -31,7 +31,7 @@ int show(const Arguments& arguments, const Surroundings& surroundings,
 
 int status(const Arguments& arguments, const Surroundings& surroundings) {
   const auto& terminal = surroundings.terminal;
-  const auto answer = ask_node(arguments.config.node.dir, StatusRequest{}, kPatience);
+  const auto answer = ask_node(arguments.config.node.dir, StatusRequest{}, kViewPatience);
   if (!answer) {
     if (!arguments.has("--quiet")) (void)report("status", answer.error(), terminal);
     return number_of(ExitCode::internal);  // "not healthy" is 1, whatever the reason
@@ -46,11 +46,11 @@ int status(const Arguments& arguments, const Surroundings& surroundings) {
 }
 
 int members(const Arguments& arguments, const Surroundings& surroundings) {
-  return show(arguments, surroundings, MembersRequest{}, &members_table);
+  return show_view(arguments, surroundings, MembersRequest{}, &members_table);
 }
 
 int neighbours(const Arguments& arguments, const Surroundings& surroundings) {
-  return show(arguments, surroundings, NeighboursRequest{}, &neighbours_table);
+  return show_view(arguments, surroundings, NeighboursRequest{}, &neighbours_table);
 }
 
 }  // namespace starling::node::verbs

@@ -21,12 +21,12 @@ constexpr std::size_t kMaxAddress = 512;
 constexpr std::array<std::string_view, 5> kLevels{"trace", "debug", "info", "warn", "error"};
 
 // The verbs in the order of ControlRequest's alternatives.
-constexpr std::array<std::string_view, 10> kVerbs{"status",    "members", "neighbours", "join",
-                                                  "leave",     "finish",  "merge",      "eval",
-                                                  "log-level", "invite"};
-static_assert(kVerbs.size() == std::variant_size_v<ControlRequest>);
+constexpr std::array<std::string_view, 10> kRequestNames{
+    "status", "members", "neighbours", "join",      "leave",
+    "finish", "merge",   "eval",       "log-level", "invite"};
+static_assert(kRequestNames.size() == std::variant_size_v<ControlRequest>);
 
-std::unexpected<Error> bad(std::string detail) {
+std::unexpected<Error> bad_request(std::string detail) {
   return fail(Errc::bad_argument, Doing::controlling, std::move(detail));
 }
 
@@ -47,15 +47,15 @@ std::optional<Json> parse_object(std::string_view line) {
 Result<ControlRequest> parse_join(const Json& args) {
   const auto found = args.find("addresses");
   if (args.size() != 1 || found == args.end() || !found->is_array() || found->empty())
-    return bad("join needs addresses: a list of texts");
+    return bad_request("join needs addresses: a list of texts");
   if (found->size() > kMaxJoinAddresses)
-    return bad(fmt::format("join takes at most {} addresses at a time", kMaxJoinAddresses));
+    return bad_request(fmt::format("join takes at most {} addresses at a time", kMaxJoinAddresses));
   JoinRequest request;
   for (const auto& address : *found) {
-    if (!address.is_string()) return bad("join needs addresses: a list of texts");
+    if (!address.is_string()) return bad_request("join needs addresses: a list of texts");
     const auto& text = address.get_ref<const std::string&>();
     if (text.empty() || text.size() > kMaxAddress || printable(text) != text)
-      return bad("an address of join is empty, too long or not printable");
+      return bad_request("an address of join is empty, too long or not printable");
     request.addresses.push_back(text);
   }
   return request;
@@ -66,9 +66,9 @@ Result<ControlRequest> parse_leave(const Json& args) {
   if (args.empty()) return request;
   const auto found = args.find("timeout");
   if (args.size() != 1 || found == args.end() || !found->is_string())
-    return bad("leave takes a timeout, such as 90s, or nothing");
+    return bad_request("leave takes a timeout, such as 90s, or nothing");
   const auto timeout = parse_duration(found->get_ref<const std::string&>());
-  if (!timeout) return bad("leave's timeout needs " + timeout.error());
+  if (!timeout) return bad_request("leave's timeout needs " + timeout.error());
   request.timeout = *timeout;
   return request;
 }
@@ -80,7 +80,7 @@ Result<ControlRequest> parse_log_level(const Json& args) {
       if (found->get_ref<const std::string&>() == kLevels[i])
         return LogLevelRequest{static_cast<LogLevel>(i)};
   }
-  return bad(fmt::format("log-level needs a level: one of {}", fmt::join(kLevels, ", ")));
+  return bad_request(fmt::format("log-level needs a level: one of {}", fmt::join(kLevels, ", ")));
 }
 
 Result<ControlRequest> parse_invite(const Json& args) {
@@ -88,17 +88,17 @@ Result<ControlRequest> parse_invite(const Json& args) {
   if (args.empty()) return request;
   const auto found = args.find("ttl");
   if (args.size() != 1 || found == args.end() || !found->is_string())
-    return bad("invite takes a ttl, such as 24h, or nothing");
+    return bad_request("invite takes a ttl, such as 24h, or nothing");
   const auto ttl = parse_duration(found->get_ref<const std::string&>());
-  if (!ttl) return bad("invite's ttl needs " + ttl.error());
+  if (!ttl) return bad_request("invite's ttl needs " + ttl.error());
   if (*ttl < kMinInviteTtl || *ttl > kMaxInviteTtl)
-    return bad(fmt::format("invite's ttl is from {} to {}", show_duration(kMinInviteTtl),
-                           show_duration(kMaxInviteTtl)));
+    return bad_request(fmt::format("invite's ttl is from {} to {}", show_duration(kMinInviteTtl),
+                                   show_duration(kMaxInviteTtl)));
   request.ttl = *ttl;
   return request;
 }
 
-// A request without arguments, by its place in kVerbs.
+// A request without arguments, by its place in kRequestNames.
 template <std::size_t I = 0>
 ControlRequest plain_request(std::size_t index) {
   if constexpr (I + 1 < std::variant_size_v<ControlRequest>) {
@@ -131,35 +131,37 @@ std::string line_of(const Json& object) {
 
 }  // namespace
 
-std::string_view verb_of(const ControlRequest& request) { return kVerbs[request.index()]; }
+std::string_view verb_of(const ControlRequest& request) { return kRequestNames[request.index()]; }
 
 Result<ControlRequest> parse_request(std::string_view line) {
   if (line.size() > kMaxControlRequest)
     return fail(Errc::too_large, Doing::controlling, "a request is longer than 16 KiB");
   const auto object = parse_object(line);
-  if (!object) return bad("a request is one JSON object");
+  if (!object) return bad_request("a request is one JSON object");
   const auto verb = object->find("verb");
-  if (verb == object->end() || !verb->is_string()) return bad("a request needs a verb");
+  if (verb == object->end() || !verb->is_string()) return bad_request("a request needs a verb");
   Json args = Json::object();
   for (const auto& [key, value] : object->items()) {
     if (key == "args" && value.is_object())
       args = value;
     else if (key == "schema" && value != 1)
-      return bad("only schema 1 is understood");
+      return bad_request("only schema 1 is understood");
     else if (key != "verb" && key != "schema")
-      return bad(fmt::format("a request has no field \"{}\"", printable(key).substr(0, 64)));
+      return bad_request(
+          fmt::format("a request has no field \"{}\"", printable(key).substr(0, 64)));
   }
   const auto& name = verb->get_ref<const std::string&>();
   if (name == "join") return parse_join(args);
   if (name == "leave") return parse_leave(args);
   if (name == "log-level") return parse_log_level(args);
   if (name == "invite") return parse_invite(args);
-  for (std::size_t i = 0; i < kVerbs.size(); ++i) {
-    if (kVerbs[i] != name) continue;
-    if (!args.empty()) return bad(fmt::format("{} takes no arguments", name));
+  for (std::size_t i = 0; i < kRequestNames.size(); ++i) {
+    if (kRequestNames[i] != name) continue;
+    if (!args.empty()) return bad_request(fmt::format("{} takes no arguments", name));
     return plain_request(i);
   }
-  return bad(fmt::format("no verb \"{}\" in a running node", printable(name).substr(0, 64)));
+  return bad_request(
+      fmt::format("no verb \"{}\" in a running node", printable(name).substr(0, 64)));
 }
 
 std::string encode_request(const ControlRequest& request) {

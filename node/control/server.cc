@@ -24,7 +24,7 @@ namespace {
 
 using Protocol = asio::local::stream_protocol;
 
-constexpr std::size_t kMaxConnections = 16;
+constexpr std::size_t kMaxCallers = 16;
 constexpr auto kRequestDeadline = std::chrono::seconds(10);
 // What one slow reader may make us keep; a status of a large swarm is 4 MiB.
 constexpr std::size_t kMaxQueued = 2 * kMaxControlReply;
@@ -212,7 +212,7 @@ Result<void> ControlServer::Impl::listen(const std::filesystem::path& dir) {
   // Nobody can connect before listen(), so the mode is right from the first connection on.
   if (!error && ::chmod(path->text().c_str(), 0600) != 0)
     error = asio::error_code(errno, asio::error::get_system_category());
-  if (!error) acceptor_.listen(static_cast<int>(kMaxConnections), error);
+  if (!error) acceptor_.listen(static_cast<int>(kMaxCallers), error);
   if (error) return refuse(error.message());
   dir_ = dir;
   accept();
@@ -240,7 +240,7 @@ void ControlServer::Impl::on_accepted(const asio::error_code& error, Protocol::s
   // Owners: see connections_.
   const auto connection = std::make_shared<Connection>(std::move(socket), weak_from_this());
   connections_.insert(connection);
-  if (connections_.size() > kMaxConnections)
+  if (connections_.size() > kMaxCallers)
     connection->send({ControlAnswer::Kind::error,
                       "",
                       {Errc::too_many, Doing::controlling, "16 verbs are being answered already"}});

@@ -20,7 +20,7 @@ namespace starling::node {
 
 namespace {
 
-constexpr unsigned kMaxConnections = 8;
+constexpr unsigned kMaxPageConnections = 8;
 constexpr unsigned kTimeoutSeconds = 2;
 constexpr std::size_t kConnectionMemory = 16 * 1024;
 constexpr std::size_t kMaxReply = std::size_t{1} << 20;
@@ -113,7 +113,7 @@ std::string show_address(const sockaddr_storage& bound, std::string_view host) {
   return fmt::format("{}:{}", host.empty() ? "[::]" : host, port);
 }
 
-Result<Listening> listen_on(const std::string& address) {
+Result<Listening> listen_at(const std::string& address) {
   const auto host = host_of(address);
   std::string name(host == "localhost" ? "127.0.0.1" : host.empty() ? "::" : host);
   if (name.starts_with('[')) name = name.substr(1, name.size() - 2);
@@ -130,7 +130,7 @@ Result<Listening> listen_on(const std::string& address) {
   ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &kOn, sizeof(kOn));
   const bool bound = descriptor >= 0 &&
                      ::bind(descriptor, found->ai_addr, found->ai_addrlen) == 0 &&
-                     ::listen(descriptor, static_cast<int>(kMaxConnections)) == 0;
+                     ::listen(descriptor, static_cast<int>(kMaxPageConnections)) == 0;
   const int error = errno;
   ::freeaddrinfo(found);
   if (!bound) {
@@ -221,11 +221,11 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpOptions options, HttpS
   if (!parse_address(options.listen))
     return fail(Errc::bad_config, Doing::serving_http,
                 fmt::format("http.listen {}: needs HOST:PORT or off", options.listen));
-  auto listening = listen_on(options.listen);
+  auto listening = listen_at(options.listen);
   if (!listening && listening.error().code == Errc::listen_failed &&
       options.policy == PortPolicy::or_another) {
     log.info("http.port_taken", {{"address", options.listen}});
-    listening = listen_on(fmt::format("{}:0", host_of(options.listen)));
+    listening = listen_at(fmt::format("{}:0", host_of(options.listen)));
   }
   if (!listening) return fail(listening.error());
 
@@ -233,9 +233,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpOptions options, HttpS
   server->address_ = listening->address;
   server->daemon_->daemon = MHD_start_daemon(
       MHD_USE_POLL_INTERNAL_THREAD, 0, nullptr, nullptr, &Daemon::on_request, server.get(),
-      MHD_OPTION_LISTEN_SOCKET, listening->descriptor, MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
-      MHD_OPTION_CONNECTION_TIMEOUT, kTimeoutSeconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-      kConnectionMemory, MHD_OPTION_END);
+      MHD_OPTION_LISTEN_SOCKET, listening->descriptor, MHD_OPTION_CONNECTION_LIMIT,
+      kMaxPageConnections, MHD_OPTION_CONNECTION_TIMEOUT, kTimeoutSeconds,
+      MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory, MHD_OPTION_END);
   if (server->daemon_->daemon == nullptr) {
     ::close(listening->descriptor);
     return cannot_listen(server->options_.listen, "libmicrohttpd could not start");

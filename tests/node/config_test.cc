@@ -3,6 +3,7 @@
 #include "node/base/random.h"
 #include "node/config/keys.h"
 #include "node/config/load.h"
+#include "tests/node/said.h"
 #include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
@@ -13,6 +14,7 @@
 
 using namespace starling;
 using namespace starling::node;
+using testing::contains;
 using namespace std::chrono_literals;
 
 namespace {
@@ -29,10 +31,6 @@ ConfigSources from_environment(std::vector<std::pair<std::string, std::string>> 
   sources.default_dir = "/d";
   sources.environment = std::move(environment);
   return sources;
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

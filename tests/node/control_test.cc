@@ -50,13 +50,13 @@ class Handler final : public ControlHandler {
 };
 
 // A server on a thread of its own, as the io thread of a node.
-struct Rig {
-  explicit Rig(const std::filesystem::path& dir) {
+struct ControlRig {
+  explicit ControlRig(const std::filesystem::path& dir) {
     auto listening = server.listen(dir);
     REQUIRE(listening);
     thread = std::thread([this] { io.run(); });
   }
-  ~Rig() {
+  ~ControlRig() {
     asio::post(io, [this] {
       handler.held.reset();
       server.stop();
@@ -181,7 +181,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("a verb gets status, members and neighbours from the newest snapshot") {
     const TempFolder scratch;
-    Rig rig(scratch.path());
+    ControlRig rig(scratch.path());
     rig.snapshots.put(busy_snapshot());
     const auto status = ask_node(scratch.path(), StatusRequest{}, 5s);
     REQUIRE(status);
@@ -193,7 +193,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("progress comes before the one result") {
     const TempFolder scratch;
-    const Rig rig(scratch.path());
+    const ControlRig rig(scratch.path());
     std::vector<std::string> seen;
     const auto result = ask_node(scratch.path(), FinishRequest{}, 5s,
                                  [&](const auto& body) { seen.push_back(body); });
@@ -204,7 +204,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("an error of the node reaches the verb, and a dropped question is an error too") {
     const TempFolder scratch;
-    const Rig rig(scratch.path());
+    const ControlRig rig(scratch.path());
     const auto refused = ask_node(scratch.path(), JoinRequest{{"h:1"}}, 5s);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code == Errc::connect_failed);
@@ -216,7 +216,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("a verb whose node ends in the middle is told so") {
     const TempFolder scratch;
-    std::optional<Rig> rig(std::in_place, scratch.path());
+    std::optional<ControlRig> rig(std::in_place, scratch.path());
     std::thread killer;
     const auto answer = [&] {
       killer = std::thread([&] {
@@ -241,7 +241,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("hostile bytes get an error or nothing, and the next verb is served") {
     const TempFolder scratch;
-    const Rig rig(scratch.path());
+    const ControlRig rig(scratch.path());
     CHECK(raw(scratch.path(), "nonsense\n").find("bad_argument") != std::string::npos);
     CHECK(raw(scratch.path(), std::string(100'000, 'x')).find("too_large") != std::string::npos);
     CHECK(raw(scratch.path(), "").empty());
@@ -253,7 +253,7 @@ TEST_SUITE("node/control") {
   TEST_CASE("the socket is its owner's alone and goes with the node") {
     const TempFolder scratch;
     {
-      const Rig rig(scratch.path());
+      const ControlRig rig(scratch.path());
       struct stat status{};
       REQUIRE(::stat((scratch.path() / "control.sock").c_str(), &status) == 0);
       CHECK((status.st_mode & 0777) == 0600);
@@ -273,7 +273,7 @@ TEST_SUITE("node/control") {
     {
       std::ofstream(dir / "control.sock") << "left behind";
     }
-    const Rig rig(dir);
+    const ControlRig rig(dir);
     CHECK(ask_node(dir, StatusRequest{}, 5s));
   }
 }

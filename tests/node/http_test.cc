@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct Rig {
+struct PageRig {
   SnapshotBox snapshots;
   Metrics metrics;
   Health health;
@@ -58,7 +58,7 @@ std::string ask_port(const std::string& address, std::string_view request) {
 
 TEST_SUITE("node/http") {
   TEST_CASE("probes follow the phase of the node and the heartbeat of its threads") {
-    Rig rig;
+    PageRig rig;
     CHECK(rig.get("/livez").status == 200);
     CHECK(rig.get("/readyz").status == 503);
     rig.snapshots.put(busy_snapshot());
@@ -81,7 +81,7 @@ TEST_SUITE("node/http") {
   }
 
   TEST_CASE("status, members and neighbours are there, and nothing can be changed") {
-    Rig rig;
+    PageRig rig;
     rig.snapshots.put(busy_snapshot());
     CHECK(nlohmann::json::parse(rig.get("/api/v1/status").body).at("phase") == "training");
     CHECK(nlohmann::json::parse(rig.get("/api/v1/members").body).at("members").size() == 4);
@@ -96,7 +96,7 @@ TEST_SUITE("node/http") {
   }
 
   TEST_CASE("a page of the web cannot read a node through a name that points to loopback") {
-    Rig rig;
+    PageRig rig;
     for (const auto* host :
          {"evil.example", "evil.example:7780", "", "10.0.0.1", "localhost.evil", "[::2]:7780"}) {
       CAPTURE(host);
@@ -110,7 +110,7 @@ TEST_SUITE("node/http") {
   }
 
   TEST_CASE("on other addresses the API needs its token, metrics and probes do not") {
-    Rig rig;
+    PageRig rig;
     rig.options.listen = "0.0.0.0:7780";
     CHECK(rig.get("/metrics", "node.example").status == 200);
     CHECK(rig.get("/api/v1/status", "node.example").status == 403);
@@ -129,7 +129,7 @@ TEST_SUITE("node/http") {
   }
 
   TEST_CASE("the server answers over a socket and says what it is") {
-    Rig rig;
+    PageRig rig;
     rig.snapshots.put(busy_snapshot());
     auto server = HttpServer::start({.listen = "127.0.0.1:0"}, rig.sources, rig.log);
     REQUIRE(server);
@@ -149,7 +149,7 @@ TEST_SUITE("node/http") {
   }
 
   TEST_CASE("a default port that is taken moves, one that a person chose is an error") {
-    Rig rig;
+    PageRig rig;
     auto first = HttpServer::start({.listen = "127.0.0.1:0"}, rig.sources, rig.log);
     REQUIRE(first);
     const auto taken = (*first)->address();

@@ -1,5 +1,6 @@
 #include "node/observe/metrics.h"
 
+#include "tests/node/said.h"
 #include "tests/node/snapshots.h"
 #include "tests/support/temp_folder.h"
 
@@ -10,12 +11,9 @@
 #include <string>
 
 using namespace starling::node;
+using testing::contains;
 
 namespace {
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
 
 // Everything set once, so that the text holds every family.
 void fill(Metrics& metrics) {
