@@ -82,12 +82,12 @@ def lost_sessions(nodes, victim, since):
     return sum(line["event"] == "session.down" and line.get("peer") != victim.id[:8] for node in nodes for _, line in log_events(node, since))
 
 
-def failed_exchanges(nodes, victim):
-    """Edges among the others that had to be set again, and payloads that were refused."""
+def failed_exchanges(nodes, victim=None):
+    """Edges that had to be set again, and payloads that were refused; those with the victim do not count."""
     failed = 0
     for node in nodes:
         for edge in (node.status() or {"neighbours": []})["neighbours"]:
-            if edge["id"] != victim.id:
+            if victim is None or edge["id"] != victim.id:
                 failed += edge["resets"] + edge["refused"]
     return failed
 

@@ -1,11 +1,14 @@
-"""A-1, A-2, A-7, A-9, A-10, A-11: nodes that come and go."""
+"""A-1, A-2, A-7, A-9 to A-12: nodes that come and go."""
 
 import json
+import os
+import pathlib
 import signal
 import time
 
 from cases import case, watch
-from cases_silence import CALM_S
+from cases_access import failed_exchanges
+from cases_silence import CALM_S, false_deaths
 from lab import Failure, longest_pause, quantile, throughput_percent
 
 
@@ -216,3 +219,30 @@ def crowd(bench):
         _, end = watch(CALM_S)  # a swarm that is whole within two steps of a second has no pace yet
         return {"whole_s": whole, "started_s": started, "contact_mib": held / 2**20, "throughput_percent": throughput_percent([contact], before, (begin, end)),
                 "pause_s": longest_pause([contact], begin, end)}
+
+
+@case("A-12", "each of nine nodes in turn is told to leave and starts again from another build (STARLING_NET_OLD: the folder of the one before)",
+      {"failed": "<= 0", "false_dead": "<= 0", "bad_exits": "<= 0", "back_s": "<= 5", "differing": "<= 0"})
+def rolling_upgrade(bench):
+    with bench.lab(9) as lab:
+        new = lab.nodes[0].program
+        old = pathlib.Path(os.environ["STARLING_NET_OLD"]).resolve() / "starling_lab" if "STARLING_NET_OLD" in os.environ else new
+        for node in lab.nodes:
+            node.program = old
+        more = ["--set", "finish.linger=5s"]
+        nodes = lab.start_all(more=more)
+        watch(CALM_S / 2)
+        since, failed, bad, back = time.time(), 0, 0, 0.0
+        for node in nodes:
+            failed += failed_exchanges([node])  # it forgets them
+            node.signal(signal.SIGTERM)
+            bad += node.wait(30) != 0
+            node.program = new
+            lab.start(node, [lab.random.choice([other for other in nodes if other is not node])], more)
+            back = max(back, lab.wait_whole(nodes, 60))
+            watch(2)
+        failed += failed_exchanges(nodes)
+        dead = false_deaths(nodes, nodes, since)
+        took, hashes, ends = finish(lab, nodes, [])
+        return {"failed": failed, "false_dead": dead, "bad_exits": bad + sum(end != 0 for end in ends), "back_s": back, "differing": len(hashes) - 1,
+                "finish_s": took, "builds": 1 if old == new else 2}
