@@ -87,6 +87,8 @@ void FinalConsensus::enter_epoch(Epoch epoch, std::string why) {
   entered_ = last_heard_ = last_progress_ = now_;
   revision_ = 0;
   dialled_ = considered_ = false;
+  // Whoever was left behind with a frozen contribution has said in an earlier epoch that it counts.
+  if (frozen_) role_ = Role::participant;
   if (withdrawn_ || ledger_.is_excluded(self_)) role_ = Role::follower;
   phase_ = role_ == Role::participant ? Phase::collecting : Phase::following;
   state_finish();

@@ -235,12 +235,20 @@ void FinalConsensus::advance_following() {
   }
   if (now_ < last_progress_ + following_limit()) return;
   if (trains_on()) return start_over();
+  // Those who went on without this node are gone, or as far from it as ever.
+  if (may_end_without()) return enter_epoch(epoch_.next(), {});
   end_failed({Errc::timed_out, Doing::agreeing, "no certificate came: " + why_});
 }
 
 // Whether nothing of this node's replica went into the run: it has signed no hash either.
 bool FinalConsensus::trains_on() const {
   return !frozen_ && options_.contributes && options_.run.kind == RunKind::finish;
+}
+
+// Whether this node has a frozen contribution that may count in another epoch.
+bool FinalConsensus::may_end_without() const {
+  return frozen_ && !withdrawn_ && !ledger_.is_excluded(self_) &&
+         options_.run.kind == RunKind::finish;
 }
 
 // The others vanished before anything came of it, or with the model that they had certified, and

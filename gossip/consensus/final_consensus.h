@@ -25,8 +25,10 @@
 //   fetching    nobody has the model, nothing came     fetching    another certificate is taken,
 //               for stall_limit                                    the own one shown to nobody
 //   following   in epoch 1 all are followers           collecting  all take part (a short run)
-//   following,  nothing came for three minutes         idle        failed where already frozen,
-//   fetching                                                       or without a replica; a command
+//   following   nothing came for three minutes         collecting  E+1 where already frozen, with
+//                                                                  whoever is still there
+//   following,  the same                               idle        failed without a replica, or
+//   fetching                                                       frozen and fetching; a command
 //                                                                  of the meantime counts now
 //   lingering   all acknowledged, or the time is up    done        may_exit
 //   any         E would exceed max_epoch               failed      failed
@@ -34,7 +36,8 @@
 // Reading of rulings 35: a node may take part in E+1 if it stated in an earlier epoch that it takes
 // part (its Finish counts like its Participants), so a node that was heard by some and not by
 // others in E costs one epoch and not its contribution; a first statement in E >= 2 makes a
-// follower.
+// follower. Whoever has frozen has stated so: it follows in an epoch that goes on without it, and
+// takes part in the next.
 #pragma once
 
 #include "gossip/consensus/certificate.h"
@@ -279,6 +282,7 @@ class FinalConsensus {
   [[nodiscard]] bool is_stranded() const;
   void advance_following();
   [[nodiscard]] bool trains_on() const;
+  [[nodiscard]] bool may_end_without() const;
   void start_over();
   void finish();
   [[nodiscard]] Duration following_limit() const;

@@ -43,6 +43,15 @@ TEST_SUITE("sim") {
     CHECK(sum.finished > 200);
   }
 
+  TEST_CASE("what one seed in a thousand found is found no more") {
+    // Left behind frozen by those who went on; gone and held for alive; the only holder without
+    // power; newcomers alone; a certificate of one.
+    for (const std::uint64_t seed : {127U, 3'701U, 5'313U, 30'599U, 40'330U}) {
+      CAPTURE(seed);
+      CHECK(what_went_wrong(run(seed, {})) == "");
+    }
+  }
+
   TEST_CASE("one seed is one run, event for event") {
     for (const std::uint64_t seed : {3U, 8U}) {
       CAPTURE(seed);
