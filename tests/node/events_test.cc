@@ -1,5 +1,6 @@
 #include "node/observe/events.h"
 
+#include "node/base/clock.h"
 #include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
@@ -31,9 +32,10 @@ std::vector<nlohmann::json> lines_of(const std::filesystem::path& file) {
 }
 
 bool wait_until(const std::function<bool()>& done) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const SteadyClock clock;
+  const TimePoint end = clock.now() + std::chrono::minutes(1);
   while (!done()) {
-    if (std::chrono::steady_clock::now() > end) return false;
+    if (clock.now() > end) return false;
     std::this_thread::yield();
   }
   return true;
