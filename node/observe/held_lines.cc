@@ -59,8 +59,9 @@ void HeldLines::write_kept(Duration patience) {
 }
 
 int LineStream::overflow(int character) {
-  if (character == traits_type::eof()) return 0;
-  const char text = traits_type::to_char_type(character);
+  using Traits = std::char_traits<char>;
+  if (character == Traits::eof()) return 0;
+  const char text = Traits::to_char_type(character);
   take({&text, 1});
   return character;
 }
@@ -72,10 +73,10 @@ std::streamsize LineStream::xsputn(const char* text, std::streamsize size) {
 
 void LineStream::take(std::string_view text) {
   line_ += text;
-  const auto end = line_.rfind('\n');
-  if (end == std::string::npos) return;
-  lines_.write(std::string_view(line_).substr(0, end + 1));
-  line_.erase(0, end + 1);
+  const auto last = line_.rfind('\n');
+  if (last == std::string::npos) return;
+  lines_.write(std::string_view(line_).substr(0, last + 1));
+  line_.erase(0, last + 1);
 }
 
 }  // namespace starling::node
