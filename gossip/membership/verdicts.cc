@@ -264,11 +264,10 @@ void Membership::on_probe(TimePoint now, const NodeId& from, const ProbeRequest&
     effects.send.push_back({from, ProbeReply{probe.nonce, probe.subject, verdict}});
   };
   if (probe.subject == self_.id) return reply(ProbeVerdict::reachable);
+  if (errands_.size() >= kMaxErrands) return reply(ProbeVerdict::no_session);
   const auto at = sessions_.find(probe.subject);
-  const bool on_the_way = at == sessions_.end() && dial_for_another(now, probe.subject, effects);
-  if ((at == sessions_.end() && !on_the_way) || errands_.size() >= kMaxErrands)
-    return reply(ProbeVerdict::no_session);
-  if (on_the_way) {
+  if (at == sessions_.end()) {
+    if (!dial_for_another(now, probe.subject, effects)) return reply(ProbeVerdict::no_session);
     errands_.push_back({from, probe.nonce, probe.subject, now + kDialWindow});
     return;
   }
@@ -289,7 +288,7 @@ bool Membership::dial_for_another(TimePoint now, const NodeId& subject,
     return false;
   if (member->state == MemberState::dead || member->state == MemberState::left) return false;
   if (dials_.is_out(now, subject)) return true;
-  if (errands_.size() >= kMaxErrands || !dials_.take_for_another(now, subject, rng_)) return false;
+  if (!dials_.take_for_another(now, subject, rng_)) return false;
   effects.wanted_sessions.push_back({subject, member->record.addresses, DialPurpose::verify});
   return true;
 }
