@@ -82,6 +82,12 @@ TEST_SUITE("node/events") {
       auto events = EventLog::open(file, log, {.max_bytes = 1'000});
       REQUIRE(events);
       for (int i = 0; i < 200; ++i) events->append("tick", {{"i", i}});
+      const bool written = wait_until([&] {
+        const auto lines = lines_of(file);
+        return !lines.empty() && lines.back().is_object() && lines.back().at("i") == 199;
+      });
+      CHECK(written);
+      CHECK(events->lost() == 0);
     }
     CHECK(std::filesystem::file_size(file) <= 1'000);
     CHECK(std::filesystem::file_size(file.string() + ".1") <= 1'000);
