@@ -1,5 +1,6 @@
 // starling_sim: simulated swarms from seeds, one summary line at the end.
 #include "tests/sim/arguments.h"
+#include "tests/sim/seeds.h"
 #include "tests/sim/world.h"
 
 #include <chrono>
@@ -15,16 +16,16 @@ using namespace starling;
 using namespace starling::sim;
 
 struct Arguments {
-  std::uint64_t seeds = 20;
-  std::uint64_t first = 1;
+  Seeds seeds{.first = 1, .count = 20};
+  std::size_t jobs = all_processors();
   PlanLimits limits;
   bool trace = false;
   bool each = false;
 };
 
 constexpr std::string_view kUsage =
-    "usage: starling_sim [--seeds N] [--first N] [--nodes N] [--seconds S] [--calm] [--each] "
-    "[--trace]\n";
+    "usage: starling_sim [--seeds N] [--first N] [--nodes N] [--seconds S] [--jobs N] [--calm] "
+    "[--each] [--trace]\n";
 
 std::optional<Arguments> parse(int argc, char** argv) {
   Arguments arguments;
@@ -41,9 +42,11 @@ std::optional<Arguments> parse(int argc, char** argv) {
       const auto value = parse_number(argv[i]);
       if (!value) return std::nullopt;
       if (flag == "--seeds") {
-        arguments.seeds = *value;
+        arguments.seeds.count = *value;
       } else if (flag == "--first") {
-        arguments.first = *value;
+        arguments.seeds.first = *value;
+      } else if (flag == "--jobs" && *value > 0) {
+        arguments.jobs = *value;
       } else if (flag == "--nodes" && *value > 0) {
         arguments.limits.nodes = *value;
       } else if (flag == "--seconds") {
@@ -53,6 +56,7 @@ std::optional<Arguments> parse(int argc, char** argv) {
       }
     }
   }
+  if (arguments.trace) arguments.jobs = 1;  // its lines go out as they come
   return arguments;
 }
 
@@ -66,6 +70,79 @@ std::string replay(const Arguments& arguments, std::uint64_t seed) {
   return line + " --trace";
 }
 
+// What the seeds told so far came to.
+class Summary {
+ public:
+  explicit Summary(const Arguments& arguments) : arguments_(arguments), began_(clock_.now()) {}
+
+  void take(const Outcome& outcome) {
+    ++seeds_;
+    events_ += outcome.events;
+    frames_ += outcome.frames;
+    node_seconds_ += outcome.node_seconds;
+    trace_ = trace_ * 31 + outcome.trace;
+    if (arguments_.each) print_seed(outcome);
+    if (!outcome.violations.empty()) {
+      ++violations_;
+      for (const auto& violation : outcome.violations)
+        std::printf("seed %llu at %.6f s: %s\n", static_cast<unsigned long long>(outcome.seed),
+                    seconds(violation.at - TimePoint(std::chrono::hours(1))),
+                    violation.what.c_str());
+      std::printf("replay: %s\n", replay(arguments_, outcome.seed).c_str());
+      std::fflush(stdout);
+    }
+    if (clock_.now() < next_word_) return;
+    next_word_ = clock_.now() + kBetweenWords;
+    std::fprintf(stderr, "sim: %llu of %llu seeds, %llu violations, %.0f s\n",
+                 static_cast<unsigned long long>(seeds_),
+                 static_cast<unsigned long long>(arguments_.seeds.count),
+                 static_cast<unsigned long long>(violations_), seconds(clock_.now() - began_));
+  }
+
+  // The exit status.
+  [[nodiscard]] int end() const {
+    std::printf(
+        "sim: %llu seeds  %llu events  %llu violations  %.1f messages a node and second  "
+        "%.1f s wall  trace %016llx\n",
+        static_cast<unsigned long long>(seeds_), static_cast<unsigned long long>(events_),
+        static_cast<unsigned long long>(violations_),
+        node_seconds_ > 0 ? static_cast<double>(frames_) / node_seconds_ : 0.0,
+        seconds(clock_.now() - began_), static_cast<unsigned long long>(trace_));
+    return violations_ == 0 ? 0 : 1;
+  }
+
+ private:
+  static constexpr Duration kBetweenWords = std::chrono::seconds(30);
+
+  static void print_seed(const Outcome& outcome) {
+    std::printf(
+        "seed %-6llu machines %-4zu virtual %6.1f s  view %5.1f s  end %5.1f s  exchanges %-6llu "
+        "pairs %-6llu deaths %-4llu finished %-3llu failed %-2llu resets %-3llu torn %-3llu "
+        "trace %016llx\n",
+        static_cast<unsigned long long>(outcome.seed), outcome.machines, outcome.virtual_seconds,
+        outcome.one_view_seconds, outcome.end_seconds,
+        static_cast<unsigned long long>(outcome.tally.exchanges),
+        static_cast<unsigned long long>(outcome.tally.pairs_compared),
+        static_cast<unsigned long long>(outcome.tally.deaths),
+        static_cast<unsigned long long>(outcome.tally.finished),
+        static_cast<unsigned long long>(outcome.tally.failed),
+        static_cast<unsigned long long>(outcome.tally.resets),
+        static_cast<unsigned long long>(outcome.tally.torn),
+        static_cast<unsigned long long>(outcome.trace));
+  }
+
+  const Arguments& arguments_;
+  SteadyClock clock_;
+  TimePoint began_;
+  TimePoint next_word_ = began_ + kBetweenWords;
+  std::uint64_t seeds_ = 0;
+  std::uint64_t events_ = 0;
+  std::uint64_t violations_ = 0;
+  std::uint64_t frames_ = 0;
+  double node_seconds_ = 0;
+  std::uint64_t trace_ = 0;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -74,51 +151,13 @@ int main(int argc, char** argv) {
     std::cerr << kUsage;
     return 2;
   }
-  const SteadyClock clock;
-  const TimePoint began = clock.now();
-  std::uint64_t events = 0;
-  std::uint64_t violations = 0;
-  std::uint64_t frames = 0;
-  double node_seconds = 0;
-  std::uint64_t trace = 0;
-  for (std::uint64_t i = 0; i < arguments->seeds; ++i) {
-    const std::uint64_t seed = arguments->first + i;
-    World world(draw_plan(seed, arguments->limits), arguments->trace ? &std::cout : nullptr);
-    const Outcome outcome = world.run();
-    events += outcome.events;
-    frames += outcome.frames;
-    node_seconds += outcome.node_seconds;
-    trace = trace * 31 + outcome.trace;
-    if (arguments->each)
-      std::printf(
-          "seed %-6llu machines %-4zu virtual %6.1f s  view %5.1f s  end %5.1f s  exchanges %-6llu "
-          "pairs %-6llu deaths %-4llu finished %-3llu failed %-2llu resets %-3llu torn %-3llu "
-          "trace "
-          "%016llx\n",
-          static_cast<unsigned long long>(seed), outcome.machines, outcome.virtual_seconds,
-          outcome.one_view_seconds, outcome.end_seconds,
-          static_cast<unsigned long long>(outcome.tally.exchanges),
-          static_cast<unsigned long long>(outcome.tally.pairs_compared),
-          static_cast<unsigned long long>(outcome.tally.deaths),
-          static_cast<unsigned long long>(outcome.tally.finished),
-          static_cast<unsigned long long>(outcome.tally.failed),
-          static_cast<unsigned long long>(outcome.tally.resets),
-          static_cast<unsigned long long>(outcome.tally.torn),
-          static_cast<unsigned long long>(outcome.trace));
-    if (outcome.violations.empty()) continue;
-    ++violations;
-    for (const auto& violation : outcome.violations)
-      std::printf("seed %llu at %.6f s: %s\n", static_cast<unsigned long long>(seed),
-                  seconds(violation.at - TimePoint(std::chrono::hours(1))), violation.what.c_str());
-    std::printf("replay: %s\n", replay(*arguments, seed).c_str());
-  }
-  std::printf(
-      "sim: %llu seeds  %llu events  %llu violations  %.1f messages a node and second  %.1f s wall "
-      " "
-      "trace %016llx\n",
-      static_cast<unsigned long long>(arguments->seeds), static_cast<unsigned long long>(events),
-      static_cast<unsigned long long>(violations),
-      node_seconds > 0 ? static_cast<double>(frames) / node_seconds : 0.0,
-      seconds(clock.now() - began), static_cast<unsigned long long>(trace));
-  return violations == 0 ? 0 : 1;
+  Summary summary(*arguments);
+  over_seeds(
+      arguments->seeds, arguments->jobs,
+      [&](std::uint64_t seed) {
+        World world(draw_plan(seed, arguments->limits), arguments->trace ? &std::cout : nullptr);
+        return world.run();
+      },
+      [&](std::uint64_t, const Outcome& outcome) { summary.take(outcome); });
+  return summary.end();
 }
