@@ -3,7 +3,7 @@
 // Includes torch: for this folder's .cc files and their tests only.
 #pragma once
 
-#include "training/cpu/team.h"
+#include "node/base/team.h"
 #include "training/engine.h"
 #include "training/lease.h"
 #include "training/replica.h"

@@ -1,10 +1,10 @@
 #include "training/evaluate.h"
 
 #include "node/base/clock.h"
+#include "node/base/team.h"
 #include "training/batch_tensors.h"
 #include "training/cpu/intra_op.h"
 #include "training/cpu/slices.h"
-#include "training/cpu/team.h"
 #include "training/cpu/tensor_memory.h"
 #include "training/models/network.h"
 #include "training/torch_guard.h"
@@ -25,7 +25,7 @@ struct Evaluation::Impl {
       : spec(model.plan.spec),
         network(model),
         working(model, device),
-        team(device.cuda ? 1 : device.threads, [] {}),
+        team("train", device.cuda ? 1 : device.threads),
         source(std::move(batches)) {
     working.load(replica);
   }

@@ -59,7 +59,7 @@ TEST_SUITE("training/arena") {
       after.momenta = arena.momenta();
       return after;
     };
-    Team team(3, [] {});
+    Team team("train", 3);
 
     const Checkpoint shared = after_two_passes(&team);
     const Checkpoint alone = after_two_passes(nullptr);

@@ -19,7 +19,7 @@ std::size_t slice_count(std::size_t images, int threads) {
 }
 
 Slices::Slices(const Model& model, Arena& arena, int threads)
-    : model_(model), arena_(arena), threads_(threads), team_(threads, [] {}) {}
+    : model_(model), arena_(arena), threads_(threads), team_("train", threads) {}
 
 void Slices::grow(std::size_t count) {
   while (slices_.size() < count) {

@@ -3,10 +3,10 @@
 // Includes torch: for this folder's .cc files and their tests only.
 #pragma once
 
+#include "node/base/team.h"
 #include "training/arena.h"
 #include "training/batch_tensors.h"
 #include "training/cpu/slice.h"
-#include "training/cpu/team.h"
 
 #include <cstddef>
 #include <memory>

@@ -1,14 +1,13 @@
-#include "training/cpu/team.h"
+#include "node/base/team.h"
 
 #include "node/base/check.h"
 
-#include <algorithm>
-#include <string>
+#include <atomic>
 #include <utility>
 
-namespace starling::training {
+namespace starling {
 
-Team::Team(int size, std::function<void()> begin) : begin_(std::move(begin)) {
+Team::Team(std::string name, int size) : name_(std::move(name)) {
   STARLING_CHECK_OP(size, >, 0);
   {
     const MutexLock lock(mutex_);
@@ -50,9 +49,15 @@ void Team::run(const std::function<void(int)>& job) {
   if (first) std::rethrow_exception(first);
 }
 
+void Team::share(std::size_t parts, const std::function<void(std::size_t)>& job) {
+  std::atomic<std::size_t> next = 0;
+  run([&](int) {
+    for (std::size_t part = next++; part < parts; part = next++) job(part);
+  });
+}
+
 void Team::serve(int part) {
-  name_this_thread(("train-" + std::to_string(part)).c_str());
-  begin_();
+  name_this_thread((name_ + "-" + std::to_string(part)).c_str());
   std::uint64_t served = 0;
   while (true) {
     const std::function<void(int)>* job = nullptr;
@@ -81,4 +86,4 @@ void Team::do_part(const std::function<void(int)>& job, int part) {
   }
 }
 
-}  // namespace starling::training
+}  // namespace starling

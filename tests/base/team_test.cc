@@ -1,4 +1,4 @@
-#include "training/cpu/team.h"
+#include "node/base/team.h"
 
 #include <doctest/doctest.h>
 
@@ -10,11 +10,10 @@
 #include <vector>
 
 using namespace starling;
-using namespace starling::training;
 
-TEST_SUITE("training/cpu/team") {
+TEST_SUITE("base/team") {
   TEST_CASE("every part runs once a round, each on its own thread, the first on the caller's") {
-    Team team(4, [] {});
+    Team team("test", 4);
     std::array<int, 4> rounds{};
     std::array<std::thread::id, 4> ids{};
 
@@ -31,7 +30,7 @@ TEST_SUITE("training/cpu/team") {
   }
 
   TEST_CASE("a run returns after all parts, and what they wrote is seen") {
-    Team team(3, [] {});
+    Team team("test", 3);
     std::vector<int> written(3);
     for (int round = 1; round <= 200; ++round) {
       team.run([&](int part) { written[static_cast<std::size_t>(part)] = round; });
@@ -40,7 +39,7 @@ TEST_SUITE("training/cpu/team") {
   }
 
   TEST_CASE("what a part throws reaches the caller after the others are done, and it goes on") {
-    Team team(3, [] {});
+    Team team("test", 3);
     std::atomic<int> done = 0;
 
     CHECK_THROWS_WITH_AS(team.run([&](int part) {
@@ -53,18 +52,33 @@ TEST_SUITE("training/cpu/team") {
     CHECK(done == 6);
   }
 
-  TEST_CASE("every thread of a team is prepared once, the caller's is not") {
-    std::atomic<int> begun = 0;
-    {
-      Team team(3, [&begun] { ++begun; });
-      team.run([](int) {});
-      team.run([](int) {});
+  TEST_CASE("a team of one does its part on the caller's thread") {
+    Team alone("test", 1);
+    std::thread::id id;
+    alone.run([&id](int) { id = std::this_thread::get_id(); });
+    CHECK(id == std::this_thread::get_id());
+  }
+
+  TEST_CASE("shared parts are each done once, more or fewer than there are threads") {
+    Team team("test", 3);
+    for (const std::size_t parts : {0U, 1U, 2U, 3U, 100U}) {
+      CAPTURE(parts);
+      std::vector<std::atomic<int>> done(parts);
+      team.share(parts, [&done](std::size_t part) { ++done[part]; });
+      for (const auto& times : done) CHECK(times == 1);
     }
-    CHECK(begun == 2);
-    Team alone(1, [&begun] { ++begun; });
-    int runs = 0;
-    alone.run([&runs](int) { ++runs; });
-    CHECK(runs == 1);
-    CHECK(begun == 2);
+  }
+
+  TEST_CASE("what a shared part throws reaches the caller") {
+    Team team("test", 2);
+    std::atomic<int> done = 0;
+    CHECK_THROWS_AS(team.share(50,
+                               [&](std::size_t part) {
+                                 ++done;
+                                 if (part == 7) throw std::runtime_error("part 7");
+                               }),
+                    std::runtime_error);
+    CHECK(done >= 8);
+    team.share(4, [&](std::size_t) { ++done; });
   }
 }

@@ -3,30 +3,36 @@
 
 #include "node/base/mutex.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
-namespace starling::training {
+namespace starling {
 
 // Runs job(0) on the caller's thread and job(1) to job(size - 1) on threads of its own, and returns
 // when all are done. Nobody spins: on a machine that has something else to do, a part that is
 // preempted costs its own delay and no other part's processor time.
 //
-// Owned by whoever computes on the train thread, which alone calls run(). The threads start with
-// the constructor and end with the destructor. Cost of a run: two wake-ups, about 20 us.
+// Owned by whoever has the job, on the train thread or the codec lane; one thread calls it. Its
+// threads start with the constructor and end with the destructor. Cost of a run: two wake-ups,
+// about 20 us.
 class Team {
  public:
-  // `begin` is called once on each new thread before its first job.
-  Team(int size, std::function<void()> begin);
+  // Its threads are called NAME-1 and so on.
+  Team(std::string name, int size);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
   // Exceptions: after all parts have ended, that of the lowest part that threw is thrown again.
   void run(const std::function<void(int)>& job);
+  // job(0) to job(parts - 1), however many: each thread takes the next part when it is done with
+  // one. Exceptions: as run(), and a thread that threw takes no other part.
+  void share(std::size_t parts, const std::function<void(std::size_t)>& job);
 
   [[nodiscard]] int size() const { return static_cast<int>(threads_.size()) + 1; }
 
@@ -34,7 +40,7 @@ class Team {
   void serve(int part);
   void do_part(const std::function<void(int)>& job, int part);
 
-  const std::function<void()> begin_;
+  const std::string name_;
   Mutex mutex_;
   CondVar called_;
   CondVar done_;
@@ -46,4 +52,4 @@ class Team {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace starling::training
+}  // namespace starling
