@@ -56,6 +56,7 @@
 #include "gossip/delta/isa.h"
 #include "gossip/delta/jobs.h"
 #include "gossip/delta/layout.h"
+#include "gossip/delta/parts.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -75,6 +76,7 @@ struct Carry {
 struct EncodeOptions {
   Level level = Level::l2;
   Isa isa = detected_isa();
+  const ForEachPart* parts = nullptr;  // null: on the calling thread
 };
 
 // What encode() reads: the replica and the reference, Layout::size() values each. An empty
@@ -95,12 +97,13 @@ struct Encoded {
 [[nodiscard]] std::size_t max_bytes(const Layout& layout, Level level);
 
 // q = C(x - r) as bytes, in one pass; `carry` is updated when it succeeds. A pure function: the
-// same input makes the same bytes with every Isa.
+// same input makes the same bytes and figures with every Isa and any number of threads.
 //
 // Errors:  diverged if x is not finite; corrupt if x is but x - r is not (the reference must be
 //          reset); carry is as before then.
-// Cost:    reads x and r once; no allocation but the result. Unsent shares cost about a tenth.
-// Thread:  any.
+// Cost:    reads x and r once; no allocation but the result, with options.parts twice. Unsent
+//          shares cost about a tenth.
+// Thread:  any; those of options.parts help.
 [[nodiscard]] Result<Encoded> encode(const Layout& layout, Difference difference,
                                      EncodeOptions options, Carry& carry);
 

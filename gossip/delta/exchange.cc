@@ -7,7 +7,9 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <string>
+#include <vector>
 
 namespace starling::gossip {
 
@@ -44,6 +46,15 @@ class BlockPair {
   alignas(64) std::array<float, kBlock> lower_;
   alignas(64) std::array<float, kBlock> higher_;
 };
+
+// Adds up what the parts of a model come to, in their order.
+double sum_of_parts(const Layout& layout, const ForEachPart& parts,
+                    const std::function<double(BlockRange)>& sum_of) {
+  std::vector<double> sums(part_count(layout.blocks()));
+  parts(sums.size(),
+        [&](std::size_t part) { sums[part] = sum_of(part_of(layout.blocks(), part)); });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
 
 }  // namespace
 
@@ -108,13 +119,15 @@ void pool_statistics(ByteView theirs, Weight weight, const ChannelStatistics& ow
 double difference_norm(const DeltaPair& pair, Isa isa) {
   const Layout& layout = pair.own.layout();
   const Kernels& kernels = kernels_of(isa);
-  BlockPair values(pair, isa);
-  double energy = 0;
-  for (std::size_t block = 0; block < layout.blocks(); ++block) {
-    values.decode(block);
-    energy += kernels.distance(values.lower(), values.higher(), layout.width(block));
-  }
-  return std::sqrt(energy);
+  return std::sqrt(sum_of_parts(layout, one_after_another, [&](BlockRange range) {
+    BlockPair values(pair, isa);
+    double energy = 0;
+    for (std::size_t block = range.begin; block < range.end; ++block) {
+      values.decode(block);
+      energy += kernels.distance(values.lower(), values.higher(), layout.width(block));
+    }
+    return energy;
+  }));
 }
 
 double difference_norm_bound(const DeltaPair& pair) {
@@ -129,22 +142,25 @@ double difference_norm_bound(const DeltaPair& pair) {
   return kMargin * std::sqrt(energy);
 }
 
-double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& state, Isa isa) {
+double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& state, Isa isa,
+                      const ForEachPart& parts) {
   const Layout& layout = pair.own.layout();
   STARLING_CHECK_OP(state.parameters.size(), ==, layout.size());
   STARLING_CHECK_OP(state.reference.size(), ==, layout.size());
   const Kernels& kernels = kernels_of(isa);
   // factor (their - own) is the same float as -factor (own - their).
   const float to_higher = pair.own_side == Side::lower ? factor : -factor;
-  BlockPair values(pair, isa);
-  double energy = 0;
-  for (std::size_t block = 0; block < layout.blocks(); ++block) {
-    values.decode(block);
-    energy += kernels.apply(
-        values.lower(), values.higher(), layout.width(block), to_higher,
-        {state.parameters.data() + block * kBlock, state.reference.data() + block * kBlock});
-  }
-  return std::sqrt(energy);
+  return std::sqrt(sum_of_parts(layout, parts, [&](BlockRange range) {
+    BlockPair values(pair, isa);
+    double energy = 0;
+    for (std::size_t block = range.begin; block < range.end; ++block) {
+      values.decode(block);
+      energy += kernels.apply(
+          values.lower(), values.higher(), layout.width(block), to_higher,
+          {state.parameters.data() + block * kBlock, state.reference.data() + block * kBlock});
+    }
+    return energy;
+  }));
 }
 
 }  // namespace starling::gossip

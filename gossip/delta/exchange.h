@@ -79,10 +79,12 @@ struct ExchangeState {
   std::span<float> reference;
 };
 
-// x += factor (q_their - q_own); r += both halves, lower end first. Returns |q_their - q_own|.
+// x += factor (q_their - q_own); r += both halves, lower end first. Returns |q_their - q_own|, the
+// same value however many threads take parts.
 //
 // Cost:    one pass over x and r, whatever the levels: what two sparse deltas touch lies in almost
 //          every cache line, and a walk in order is faster than as many jumps.
-double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& state, Isa isa);
+double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& state, Isa isa,
+                      const ForEachPart& parts = one_after_another);
 
 }  // namespace starling::gossip

@@ -38,16 +38,19 @@ class HostReference final : public Reference {
 
 class HostMaster final : public LentMaster {
  public:
-  HostMaster(const Layout& layout, const MasterView& view, Isa isa)
-      : layout_(layout), view_(view), isa_(isa) {}
+  HostMaster(const Layout& layout, const MasterView& view, Isa isa, const ForEachPart& parts)
+      : layout_(layout), view_(view), isa_(isa), parts_(parts) {}
 
   Result<Encoded> encode(const Reference* reference, Level level, Carry& carry) override {
     const auto r = reference == nullptr ? std::span<const float>() : reference->values();
-    return gossip::encode(layout_, {view_.parameters, r}, {.level = level, .isa = isa_}, carry);
+    return gossip::encode(layout_, {view_.parameters, r},
+                          {.level = level, .isa = isa_, .parts = parts_ ? &parts_ : nullptr},
+                          carry);
   }
   Result<double> apply(const DeltaPair& pair, float factor, Reference& reference) override {
     auto& own = static_cast<HostReference&>(reference);
-    return apply_exchange(pair, factor, {view_.parameters, own.writable()}, isa_);
+    return apply_exchange(pair, factor, {view_.parameters, own.writable()}, isa_,
+                          parts_ ? parts_ : one_after_another);
   }
   Result<void> edit(const std::function<void(std::span<float>)>& change) override {
     change(view_.parameters);
@@ -64,6 +67,7 @@ class HostMaster final : public LentMaster {
   const Layout& layout_;
   const MasterView& view_;
   Isa isa_;
+  const ForEachPart& parts_;
 };
 
 }  // namespace
@@ -80,7 +84,7 @@ Result<std::unique_ptr<Reference>> HostVectors::make_reference() {
 Result<void> HostVectors::with_master(const std::function<Result<void>(LentMaster&)>& job) {
   Result<void> result;
   master_.with_master([&](const MasterView& view) {
-    HostMaster lent(layout_, view, isa_);
+    HostMaster lent(layout_, view, isa_, parts_);
     result = job(lent);
   });
   return result;

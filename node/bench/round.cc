@@ -1,23 +1,28 @@
 // `starling bench round`: one exchange, from the step that asks for it to the increment in x.
 //
 // Two whole Gossip state machines with their driver, codec lane and transport, in one process: an
-// io thread, a sealing thread and a codec lane each, one encrypted session over 127.0.0.1. The own
-// end takes a step and so offers; the other one never does. What an exchange is made of: encode the
-// offer, seal, send, open, check, encode and apply the answer, the same way back, check, apply.
-// Membership goes on beside it, as in a node; there is no trainer that wants the master, and no
-// file. Before every repeat both replicas drift, outside the clock.
+// io thread, a sealing thread and a codec lane of --threads threads each, one encrypted session
+// over 127.0.0.1. The own end takes a step and so offers; the other one never does. What an
+// exchange is made of: encode the offer, seal, send, open, check, encode and apply the answer, the
+// same way back, check, apply. Membership goes on beside it, as in a node; there is no trainer that
+// wants the master, and no file. Before every repeat both replicas drift, outside the clock.
 #include "gossip/delta/exchange.h"
 #include "gossip/delta/flat_vector.h"
+#include "gossip/delta/host_vectors.h"
 #include "gossip/delta/replica.h"
 #include "gossip/driver.h"
 #include "gossip/gossip.h"
+#include "node/base/cores.h"
 #include "node/base/cpu_time.h"
+#include "node/base/team.h"
 #include "node/bench/bench.h"
 #include "node/bench/loopback.h"
 #include "node/bench/vectors.h"
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -76,6 +81,11 @@ struct Master final : gossip::MasterPort {
   std::vector<float> variance;
 };
 
+struct RoundOptions {
+  Level level = Level::l2;
+  int threads = 1;  // of each end's codec lane
+};
+
 // What an end has done so far.
 struct Done {
   std::uint64_t exchanges = 0;
@@ -90,12 +100,16 @@ struct Done {
 // lane.
 class RoundNode final : public transport::SessionEvents, private gossip::GossipHost {
  public:
-  RoundNode(LoopbackEnd& end, const Layout& layout, Level level, FlatVector x)
+  RoundNode(LoopbackEnd& end, const Layout& layout, const RoundOptions& options, FlatVector x)
       : end_(end),
         layout_(layout),
         master_(std::move(x), layout.bn_channels()),
-        replica_(layout, master_, [&layout](std::span<float> out) { draw_genesis(layout, out); }),
-        gossip_(clock_.now(), parts_of(end, level, verifier_), Rng(kSeed)),
+        team_("codec", options.threads),
+        replica_(layout,
+                 std::make_unique<gossip::HostVectors>(layout, master_, gossip::detected_isa(),
+                                                       shared()),
+                 [&layout](std::span<float> out) { draw_genesis(layout, out); }),
+        gossip_(clock_.now(), parts_of(end, options.level, verifier_), Rng(kSeed)),
         rng_(first_u64(hash_of(end.id().view()))) {
     draw_genesis(layout, master_.x.values());
     add_noise(layout, rng_, kScale, master_.x.values());
@@ -125,6 +139,12 @@ class RoundNode final : public transport::SessionEvents, private gossip::GossipH
   [[nodiscard]] const Done& done() const ON_IO_THREAD { return done_; }
 
   [[nodiscard]] asio::thread_pool& lane() { return lane_; }
+  // On the lane: what its threads have used so far.
+  [[nodiscard]] double codec_cpu_seconds() {
+    std::vector<double> used(static_cast<std::size_t>(team_.size()));
+    team_.run([&](int part) { used[static_cast<std::size_t>(part)] = thread_cpu_seconds(); });
+    return std::accumulate(used.begin(), used.end(), 0.0);
+  }
   // On the lane: moves x as training would.
   void drift() { add_noise(layout_, rng_, kDrift * kScale, master_.x.values()); }
 
@@ -160,11 +180,16 @@ class RoundNode final : public transport::SessionEvents, private gossip::GossipH
       });
     }
   }
+  // As in CpuEngine.
+  [[nodiscard]] gossip::ForEachPart shared() {
+    if (team_.size() == 1) return {};
+    return [this](std::size_t parts, const auto& job) { team_.share(parts, job); };
+  }
   void run(gossip::CodecJob job) ON_IO_THREAD {
     asio::post(lane_, [this, job = std::move(job)] {
-      const double before = thread_cpu_seconds();
+      const double before = codec_cpu_seconds();
       auto outcome = replica_.run(job);
-      const double cpu_s = thread_cpu_seconds() - before;
+      const double cpu_s = codec_cpu_seconds() - before;
       asio::post(end_.io, [this, cpu_s, outcome = std::move(outcome)]() mutable {
         assert_io_thread();
         done_.codec_cpu_s += cpu_s;
@@ -190,6 +215,7 @@ class RoundNode final : public transport::SessionEvents, private gossip::GossipH
   const Layout& layout_;
   transport::Ed25519Verifier verifier_;
   Master master_;
+  Team team_;
   gossip::Replica replica_;
   gossip::Gossip gossip_;
   std::optional<gossip::Driver> driver_;
@@ -214,9 +240,9 @@ struct Round {
 
 class RoundBench {
  public:
-  RoundBench(const Layout& layout, Level level, FlatVector own, FlatVector their)
-      : own_(loopback_.own(), layout, level, std::move(own)),
-        their_(loopback_.their(), layout, level, std::move(their)) {}
+  RoundBench(const Layout& layout, const RoundOptions& options, FlatVector own, FlatVector their)
+      : own_(loopback_.own(), layout, options, std::move(own)),
+        their_(loopback_.their(), layout, options, std::move(their)) {}
   ~RoundBench() {
     assert_io_thread();
     if (begun_) {
@@ -283,9 +309,12 @@ class RoundBench {
   Reading read() ON_IO_THREAD {
     Reading reading;
     reading.cpu = loopback_.cpu_seconds();
-    const auto of_thread = [] { return thread_cpu_seconds(); };
-    reading.cpu.own += loopback_.run_at(own_.lane().get_executor(), of_thread);
-    reading.cpu.their += loopback_.run_at(their_.lane().get_executor(), of_thread);
+    const auto codec_of = [this](RoundNode& node) {
+      return loopback_.run_at(node.lane().get_executor(),
+                              [&node] { return node.codec_cpu_seconds(); });
+    };
+    reading.cpu.own += codec_of(own_);
+    reading.cpu.their += codec_of(their_);
     reading.their = there([this] {
       assert_io_thread();
       return their_.done();
@@ -320,9 +349,12 @@ Result<Json> measure_round(const Arguments& arguments, const Terminal& /*termina
   TRY(const Level level, level_of(arguments, Level::l2));
   // An end whose age stays 1,000 steps behind would hold its exchanges back.
   TRY(const auto repeats, count_of(arguments, {"--repeats", 15, 1, 500}));
+  const auto& wanted = arguments.config.node.threads;
+  const int threads =
+      std::min(wanted ? static_cast<int>(*wanted) : usable_cores(), gossip::kMostCodecThreads);
   TRY(FlatVector own, FlatVector::make(layout.size()));
   TRY(FlatVector their, FlatVector::make(layout.size()));
-  RoundBench bench(layout, level, std::move(own), std::move(their));
+  RoundBench bench(layout, {level, threads}, std::move(own), std::move(their));
   TRY_VOID(bench.open());
 
   RoundTimes times;
@@ -339,7 +371,7 @@ Result<Json> measure_round(const Arguments& arguments, const Terminal& /*termina
         {"level", gossip::name_of(level)},
         {"isa", gossip::name_of(gossip::detected_isa())},
         {"repeats", repeats},
-        {"threads", 6}}},
+        {"codec_threads", threads}}},
       {"exchange_ms", times.wall.json()},
       {"own_cpu_ms", times.own.json()},
       {"their_cpu_ms", times.their.json()},
@@ -353,13 +385,12 @@ Result<Json> measure_round(const Arguments& arguments, const Terminal& /*termina
 }
 
 constexpr std::array<std::string_view, 3> kRoundFlags{"--n", "--level", "--repeats"};
+constexpr std::array<std::string_view, 1> kRoundKeys{"node.threads"};
 
 }  // namespace
 
 constinit const Bench kRoundBench{"round",
                                   "One whole exchange between two nodes' gossip over 127.0.0.1.",
-                                  kRoundFlags,
-                                  {},
-                                  &measure_round};
+                                  kRoundFlags, kRoundKeys, &measure_round};
 
 }  // namespace starling::node::bench

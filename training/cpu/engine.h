@@ -4,17 +4,20 @@
 #pragma once
 
 #include "gossip/delta/host_vectors.h"
+#include "node/base/team.h"
 #include "training/arena.h"
 #include "training/batch_tensors.h"
 #include "training/cpu/slices.h"
 #include "training/engine.h"
 
+#include <algorithm>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace starling::training {
 
-// See Engine. Cost: Arena and Slices.
+// See Engine. Cost: Arena, Slices and the codec lane's threads.
 class CpuEngine final : public Engine {
  public:
   // `momenta` is empty (zero) or has the size of the parameters. `model` must outlive it.
@@ -22,7 +25,8 @@ class CpuEngine final : public Engine {
             std::span<const float> momenta)
       : model_(model),
         arena_(model, device, replica, momenta),
-        slices_(model, arena_, device.threads) {}
+        slices_(model, arena_, device.threads),
+        codec_team_("codec", std::min(device.threads, gossip::kMostCodecThreads)) {}
 
   [[nodiscard]] Result<Outcome> compute(const Batch& batch, double label_smoothing) override {
     TRY(const BatchTensors tensors, tensors_of(batch, model_.plan.spec, at::kCPU, Doing::training));
@@ -40,14 +44,21 @@ class CpuEngine final : public Engine {
   [[nodiscard]] std::vector<float> momenta() override { return arena_.momenta(); }
   [[nodiscard]] gossip::MasterPort& master() override { return arena_.lease(); }
   [[nodiscard]] Result<std::unique_ptr<gossip::ReplicaVectors>> make_vectors() override {
-    return std::make_unique<gossip::HostVectors>(model_.layout, arena_.lease(),
-                                                 gossip::detected_isa());
+    // An exchange is on its way while both ends' codecs run, and a step that shares its cores with
+    // a job on all of them loses less than one whose first slice waits for a job on one.
+    gossip::ForEachPart together = [this](std::size_t parts, const auto& job) {
+      codec_team_.share(parts, job);
+    };
+    return std::make_unique<gossip::HostVectors>(
+        model_.layout, arena_.lease(), gossip::detected_isa(),
+        codec_team_.size() > 1 ? std::move(together) : gossip::ForEachPart());
   }
 
  private:
   const Model& model_;
   Arena arena_;
   Slices slices_;
+  Team codec_team_;       // the codec lane's
   std::size_t sets_ = 1;  // of gradients, that the last compute() left
 };
 
