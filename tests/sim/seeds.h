@@ -43,9 +43,9 @@ void over_seeds(Seeds seeds, std::size_t jobs, Run run, Tell tell) {
       done[i].notify_one();
     }
   };
-  std::vector<std::jthread> workers;
+  std::vector<std::jthread> threads;
   for (std::size_t k = 0; k < std::min<std::uint64_t>(jobs, seeds.count); ++k)
-    workers.emplace_back(work);
+    threads.emplace_back(work);
   for (std::uint64_t i = 0; i < seeds.count; ++i) {
     done[i].wait(false);
     tell(seeds.first + i, *std::exchange(outcomes[i], std::nullopt));
