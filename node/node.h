@@ -147,6 +147,7 @@ class Node final : private transport::SessionEvents,
   transport::Task<> wait_for_build();
   // Puts a state that arrived in the place of the replica that trains.
   void adopt_replica(training::Replica replica, double age) ON_IO_THREAD;
+  void tell_replica(gossip::Origin origin, double age);
   transport::Task<> drop_bridge();
   [[nodiscard]] BridgeOptions bridge_options() const ON_IO_THREAD;
   [[nodiscard]] std::vector<NodeId> data_members() const ON_IO_THREAD;

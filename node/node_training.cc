@@ -23,6 +23,18 @@ void average_in(std::optional<double>& average, double value, double steps) {
   average = average ? *average + gain * (value - *average) : value;
 }
 
+std::string_view name_of(gossip::Origin origin) {
+  switch (origin) {
+    case gossip::Origin::genesis:
+      return "genesis";
+    case gossip::Origin::transferred:
+      return "transferred";
+    case gossip::Origin::restored:
+      return "restored";
+  }
+  return "";
+}
+
 }  // namespace
 
 BridgeOptions Node::bridge_options() const {
@@ -139,6 +151,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
                                .steps = static_cast<std::uint64_t>(state.step),
                                .samples = state.samples};
   gossip_driver_.carry_out(gossip_.begin_averaging(now, model_facts(), told));
+  tell_replica(beginning.origin, beginning.age);
   if (beginning.origin == gossip::Origin::transferred)
     bootstrap_driver_.carry_out(join_.on_state_installed(now));
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));
@@ -157,8 +170,14 @@ void Node::adopt_replica(training::Replica replica, double age) {
   bridge_->adopt(std::move(replica), [this, age] {
     assert_io_thread();
     gossip_driver_.carry_out(gossip_.on_adopted(clock_.now(), age));
+    tell_replica(gossip::Origin::transferred, age);
     bootstrap_driver_.carry_out(join_.on_state_installed(clock_.now()));
   });
+}
+
+// Once for each process that trains, and again where it takes over another replica later.
+void Node::tell_replica(gossip::Origin origin, double age) {
+  parts_.events.append("replica", {{"origin", std::string(name_of(origin))}, {"age_steps", age}});
 }
 
 transport::Task<> Node::drop_bridge() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace starling::e2e;
@@ -29,16 +30,20 @@ std::string phase_of(const NodeProcess& node) {
   return status.is_object() ? status.at("phase").get<std::string>() : std::string();
 }
 
-// Of the last evaluation that a node's events tell.
-double final_accuracy(const NodeProcess& node) {
-  double accuracy = -1;
+std::vector<nlohmann::json> events_of(const NodeProcess& node, const std::string& name) {
+  std::vector<nlohmann::json> events;
   std::istringstream lines(read_text(node.dir() / "events.jsonl"));
   for (std::string line; std::getline(lines, line);) {
-    const auto event = nlohmann::json::parse(line, nullptr, false);
-    if (event.is_object() && event.value("event", "") == "eval")
-      accuracy = event.at("accuracy_ratio").get<double>();
+    auto event = nlohmann::json::parse(line, nullptr, false);
+    if (event.is_object() && event.value("event", "") == name) events.push_back(std::move(event));
   }
-  return accuracy;
+  return events;
+}
+
+// Of the last evaluation that a node's events tell.
+double final_accuracy(const NodeProcess& node) {
+  const auto evals = events_of(node, "eval");
+  return evals.empty() ? -1 : evals.back().at("accuracy_ratio").get<double>();
 }
 
 }  // namespace
@@ -151,6 +156,14 @@ TEST_SUITE("e2e/restart") {
     CHECK(model == model_of(swarm.node(2)));
     const auto participants = swarm.node(1).certificate().at("participants");
     CHECK(std::ranges::count(participants, nlohmann::json(id)) == 1);
+
+    const auto replicas = events_of(swarm.node(0), "replica");
+    REQUIRE(replicas.size() == 2);
+    CHECK(replicas.front().at("origin") == "genesis");
+    CHECK(replicas.back().at("origin") == "restored");
+    CHECK(replicas.back().at("age_steps").get<double>() > 0);
+    CHECK(events_of(swarm.node(1), "replica").size() == 1);
+    CHECK(events_of(swarm.node(2), "replica").size() == 1);
   }
 
   TEST_CASE("on IPv6 alone a member that is killed and comes back at another address is in again") {
