@@ -23,30 +23,23 @@ class NodeProcess:
             self.process.send_signal(number)
 
 
-class LabNode(NodeProcess):
-    """A starling_lab process in a namespace. Its folder outlives it, so it can be started again as the same node."""
+class StarlingNode(NodeProcess):
+    """A node's process. Its folder outlives it, so it can be started again as the same node."""
 
-    def __init__(self, number, space, address, folder, program):
+    def __init__(self, number, folder, program):
         self.number = number
-        self.space = space
-        self.address = address
         self.folder = pathlib.Path(folder)
         self.program = program
         self.id = None
         self.started = None  # time.time()
 
-    def start(self, words, step_ms, fault=None, surroundings=None):
-        """`fault` is a fault point that it has armed, as node/base/fault.h takes it."""
+    def start_process(self, words, environment=None, before=()):
+        """Runs the node with these words; `before` are the words before the program's name."""
         self.folder.mkdir(exist_ok=True)
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LAB_SEED": str(self.number), "LAB_STEP_MS": str(step_ms),
-                       "LAB_STEPS": str(self.folder / "steps")}
-        if fault:
-            environment["STARLING_FAULT"] = fault
-        environment |= surroundings or {}
-        command = ["ip", "netns", "exec", self.space, self.program, "run", "--dir", self.folder, "--listen", f"{self.address}:7700", *words]
         self.started = time.time()
         with open(self.folder / "log", "a", encoding="utf-8") as log:
-            self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen([*before, self.program, "run", "--dir", self.folder, *words], env=environment, stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log)
 
     def kill(self):
         self.signal(signal.SIGKILL)
@@ -104,14 +97,6 @@ class LabNode(NodeProcess):
         """(state, seconds after `since`) of each change of a member in this node's view."""
         return [(event["state"], event["at"] - since) for event in self.events(since) if event["event"] == "member" and event["id"] == member]
 
-    def steps(self):
-        """(steady clock, step, loss) of each step."""
-        try:
-            lines = (self.folder / "steps").read_text(encoding="ascii").splitlines()
-        except OSError:
-            return []
-        return [(float(at), int(step), float(loss)) for at, step, loss in (line.split() for line in lines if line.count(" ") == 2)]
-
     def log(self):
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
 
@@ -121,3 +106,29 @@ class LabNode(NodeProcess):
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+class LabNode(StarlingNode):
+    """A starling_lab process in a namespace."""
+
+    def __init__(self, number, space, address, folder, program):
+        super().__init__(number, folder, program)
+        self.space = space
+        self.address = address
+
+    def start(self, words, step_ms, fault=None, surroundings=None):
+        """`fault` is a fault point that it has armed, as node/base/fault.h takes it."""
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LAB_SEED": str(self.number), "LAB_STEP_MS": str(step_ms),
+                       "LAB_STEPS": str(self.folder / "steps")}
+        if fault:
+            environment["STARLING_FAULT"] = fault
+        environment |= surroundings or {}
+        self.start_process(["--listen", f"{self.address}:7700", *words], environment, ["ip", "netns", "exec", self.space])
+
+    def steps(self):
+        """(steady clock, step, loss) of each step."""
+        try:
+            lines = (self.folder / "steps").read_text(encoding="ascii").splitlines()
+        except OSError:
+            return []
+        return [(float(at), int(step), float(loss)) for at, step, loss in (line.split() for line in lines if line.count(" ") == 2)]
