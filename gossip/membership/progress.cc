@@ -32,6 +32,9 @@ std::uint64_t grown(double millirate, Duration time) {
 Progress::Progress(const NodeId& self, ProgressOptions options) : self_(self), options_(options) {}
 
 void Progress::on_local_samples(TimePoint now, std::uint64_t samples) {
+  // The first word of this process: what the swarm or a file said of this node before it holds the
+  // checkpoint's samples, which are in `samples` too.
+  if (own_.rate_since == TimePoint{}) own_.offset = own_.samples - std::min(own_.samples, samples);
   own_.samples = std::max(own_.samples, saturating_add(own_.offset, samples));
   if (own_.rate_since == TimePoint{}) {
     own_.rate_since = now;

@@ -103,6 +103,20 @@ TEST_SUITE("gossip/progress") {
     CHECK(progress.rate() < 100);  // what an earlier process did is no speed of this one
   }
 
+  TEST_CASE("nothing counts twice where the swarm's word comes before the checkpoint's") {
+    Progress progress(test_id(0));
+    progress.merge(kStart, {{test_id(0), 500}});         // the map beside the checkpoint
+    progress.on_report(kStart, report_of(0, 800, 100));  // what others heard before the crash
+    progress.on_local_samples(kStart, 500);
+    CHECK(progress.own_samples() == 800);
+    progress.on_local_samples(kStart + 1s, 560);
+    CHECK(progress.own_samples() == 860);
+    progress.on_report(kStart + 1s, report_of(0, 900, 100));
+    progress.on_local_samples(kStart + 2s, 600);
+    CHECK(progress.own_samples() == 940);
+    CHECK(progress.total(kStart + 2s) == 940);
+  }
+
   TEST_CASE("reports are due once an interval, and only when there is something new") {
     Progress progress(test_id(0));
     CHECK(!progress.take_due_report(kStart, {1}).has_value());
