@@ -16,9 +16,11 @@ namespace starling::gossip {
 
 // Each end chooses for itself: it decides what is added to x, never what becomes of r.
 enum class Aggregator : std::uint8_t {
-  mean,    // every exchange at once; clipped only where it is far above the edge's own history
-  clip,    // the same, clipped at what is usual on the majority of all edges: self-centred clipping
-  median,  // coordinate by coordinate, the middle of self and of what several neighbours sent
+  mean,  // every exchange at once; clipped only where it is far above the edge's own history
+  // The same, clipped at the norm that is usual on the majority of all edges: self-centred
+  // clipping. Of an increment k times as large as that a k-th of the usual norm is added.
+  clip,
+  median,     // coordinate by coordinate, the middle of self and of what several neighbours sent
   trimmed,    // the mean of what is left of these after the smallest and largest quarter went
   unguarded,  // never clipped: what a study compares with
 };

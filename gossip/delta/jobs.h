@@ -58,8 +58,10 @@ struct ExchangeTerms {
   EdgeEnds edge;
   Side own_side = Side::lower;
   Weight weight;
-  float max_norm = 0;  // the increment is clipped to this norm before weighting; 0: not clipped
-  Hash chain;          // hash chain over all payloads before this exchange
+  // The increment is clipped to this norm before weighting, under Aggregator::clip below it the
+  // larger it is; 0: not clipped.
+  float max_norm = 0;
+  Hash chain;  // hash chain over all payloads before this exchange
 };
 
 // Encodes an own payload, applies the exchange with theirs: x += clip(w (q_their - q_own)), r +=

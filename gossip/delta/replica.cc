@@ -127,8 +127,12 @@ Result<void> Replica::apply(const Exchange& exchange, LentMaster& master, Edge& 
   if (terms.max_norm > 0 && difference_norm_bound(pair) > static_cast<double>(terms.max_norm)) {
     // Both deltas are decoded twice then: the clip must be known before the first value changes.
     const double norm = difference_norm(pair, options_.isa);
-    if (norm > static_cast<double>(terms.max_norm))
+    if (norm > static_cast<double>(terms.max_norm)) {
       done.scale = static_cast<float>(static_cast<double>(terms.max_norm) / norm);
+      // The further off, the less of it: whoever shouts the same at every turn would otherwise pull
+      // as hard each time as an honest neighbour does once, and always the same way.
+      if (options_.aggregator == Aggregator::clip) done.scale *= done.scale;
+    }
   }
   const bool holds = holds_back(options_.aggregator);
   // A clip below all floats leaves nothing, in either sense.

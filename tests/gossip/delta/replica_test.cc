@@ -35,13 +35,15 @@ void fill_genesis(const Layout& layout, std::span<float> out) {
 // A node in a test: parameters, statistics, replica.
 class Node : public MasterPort {
  public:
-  Node(const Layout& layout, std::uint64_t seed)
+  Node(const Layout& layout, std::uint64_t seed, ReplicaOptions options = {})
       : layout_(layout),
         rng_(seed),
         x(layout.size()),
         mean(layout.bn_channels()),
         variance(layout.bn_channels(), 1.0F),
-        replica(layout, *this, [&layout](std::span<float> out) { fill_genesis(layout, out); }) {
+        replica(
+            layout, *this, [&layout](std::span<float> out) { fill_genesis(layout, out); },
+            options) {
     fill_genesis(layout, x);
   }
 
@@ -89,12 +91,13 @@ const EdgeEnds kEdge = EdgeEnds::of(node(1), node(2));
 // Two nodes with an open edge at genesis.
 struct Pair {
   Layout layout = small_model();
-  Node lower{layout, 11};
-  Node higher{layout, 12};
+  Node lower;
+  Node higher;
   Hash lower_chain;
   Hash higher_chain;
 
-  Pair() {
+  explicit Pair(ReplicaOptions options = {})
+      : lower{layout, 11, options}, higher{layout, 12, options} {
     lower_chain = lower.done<ReferenceSet>(GenesisJob{kEdge}).reference;
     higher_chain = higher.done<ReferenceSet>(GenesisJob{kEdge}).reference;
   }
@@ -212,6 +215,30 @@ TEST_SUITE("gossip/delta/replica") {
     for (std::size_t i = 0; i < moved.size(); ++i) moved[i] -= x[i];
     CHECK(std::sqrt(energy(moved)) == doctest::Approx(0.005).epsilon(0.001));
     CHECK(same_bits(pair.lower.replica.reference(kEdge), pair.higher.replica.reference(kEdge)));
+  }
+
+  TEST_CASE("of an increment of four times the norm, whoever clips against liars adds a quarter") {
+    float norm = 0;
+    for (const bool limited : {false, true}) {
+      Pair pair({.aggregator = Aggregator::clip});
+      pair.lower.train(400);
+      const auto x = pair.higher.x;
+      const auto offer =
+          pair.lower.done<OfferDone>(OfferJob{kEdge, Level::l6, Statistics::without, 0});
+      auto terms = pair.terms(Side::higher);
+      if (limited) terms.max_norm = norm / 4;
+
+      const auto answered =
+          pair.higher.done<ExchangeDone>(AnswerJob{terms, Level::l6, offer.payload, offer.spot});
+
+      norm = answered.norm;
+      CHECK(answered.scale == doctest::Approx(limited ? 1.0 / 16 : 1.0));
+      std::vector<float> moved = pair.higher.x;
+      for (std::size_t i = 0; i < moved.size(); ++i) moved[i] -= x[i];
+      // Half of a quarter of the norm, which is a quarter of the difference itself.
+      const double added = static_cast<double>(norm) / 2 * (limited ? 1.0 / 16 : 1.0);
+      CHECK(std::sqrt(energy(moved)) == doctest::Approx(added).epsilon(0.001));
+    }
   }
 
   TEST_CASE("the clip begins at the norm itself, not at its bound") {
