@@ -12,13 +12,14 @@ namespace {
 
 constexpr std::size_t kChannels = 32;
 
-Layout small_layout(std::size_t parameters) {
+SwarmModel small_model(std::size_t parameters) {
   auto layout = Layout::make({{"conv.weight", {static_cast<std::int64_t>(parameters / 16), 16}},
                               {"bn.weight", {kChannels}},
                               {"bn.bias", {kChannels}}},
                              kChannels);
   STARLING_CHECK(layout.has_value());
-  return std::move(*layout);
+  std::vector<float> zeros(layout->size(), 0.0F);
+  return {std::move(*layout), std::move(zeros)};
 }
 
 std::array<std::byte, 32> seed_bytes(std::uint64_t number) {
@@ -28,11 +29,17 @@ std::array<std::byte, 32> seed_bytes(std::uint64_t number) {
   return bytes;
 }
 
+consensus::ModelShape shape_of(const Layout& layout) {
+  return {.parameters = layout.size(),
+          .channels = static_cast<std::uint32_t>(layout.bn_channels()),
+          .counters = 1};
+}
+
 ModelFacts facts_of(const Layout& layout, const SwarmOptions& options) {
   return {.name = "simulated",
           .fingerprint = hash_of(as_bytes("settings")),
           .manifest = layout.manifest(),
-          .shape = {.parameters = layout.size(), .channels = kChannels, .counters = 1},
+          .shape = shape_of(layout),
           .blocks = static_cast<std::uint32_t>(layout.blocks()),
           .max_payload = std::size_t{1} << 24,
           .degree = options.degree,
@@ -46,18 +53,21 @@ bool is_parameter(const Layout& layout, std::size_t index) {
 
 }  // namespace
 
-SimNode::SimNode(const SwarmOptions& options, const Layout& layout, std::uint64_t number,
+SimNode::SimNode(const SwarmOptions& options, const SwarmModel& model, std::uint64_t number,
                  TimePoint now)
     : identity(transport::Identity::from_seed(seed_bytes(options.seed * 1'000 + number))),
-      references(layout, master, [](std::span<float>) {}, {.aggregator = options.aggregator}),
+      references(model.layout, master,
+                 [&model](std::span<float> out) { std::ranges::copy(model.genesis, out.begin()); },
+                 {.aggregator = options.aggregator}),
       rng(options.seed * 31 + number),
       number_(number) {
-  master.parameters.assign(layout.size(), 0.0F);
-  master.mean.assign(kChannels, 0.0F);
-  master.variance.assign(kChannels, 1.0F);
-  result.assign(layout.size(), 0.0F);
-  result_mean.assign(kChannels, 0.0F);
-  result_variance.assign(kChannels, 0.0F);
+  const std::size_t channels = model.layout.bn_channels();
+  master.parameters = model.genesis;
+  master.mean.assign(channels, 0.0F);
+  master.variance.assign(channels, 1.0F);
+  result.assign(model.layout.size(), 0.0F);
+  result_mean.assign(channels, 0.0F);
+  result_variance.assign(channels, 0.0F);
   gossip_options.exchange.edge.aggregator = options.aggregator;
   gossip_options.exchange.levels.fixed_level = options.level;
   begin(now, 0);
@@ -76,12 +86,14 @@ void SimNode::begin(TimePoint now, std::uint64_t life) {
 }
 
 VirtualSwarm::VirtualSwarm(SwarmOptions options)
-    : options_(options), layout_(small_layout(options.parameters)), rng_(options.seed) {
-  optimum_.assign(layout_.size(), 0.0F);
+    : options_(std::move(options)),
+      model_(options_.model ? *options_.model : small_model(options_.parameters)),
+      rng_(options_.seed) {
+  optimum_.assign(model_.layout.size(), 0.0F);
   for (std::size_t i = 0; i < optimum_.size(); ++i)
-    if (is_parameter(layout_, i)) optimum_[i] = static_cast<float>(rng_.unit() - 0.5);
+    if (is_parameter(model_.layout, i)) optimum_[i] = static_cast<float>(rng_.unit() - 0.5);
   for (std::size_t i = 0; i < options_.nodes; ++i) {
-    nodes_.push_back(std::make_unique<SimNode>(options_, layout_, i, now_));
+    nodes_.push_back(std::make_unique<SimNode>(options_, model_, i, now_));
     index_[nodes_[i]->id()] = i;
     held_.emplace_back();
   }
@@ -89,11 +101,9 @@ VirtualSwarm::VirtualSwarm(SwarmOptions options)
     SimNode& node = *nodes_[i];
     node.training = true;
     node.next_step = now_ + options_.step_time;
-    carry_out(i, node.gossip->begin_averaging(now_, facts_of(layout_, options_), {}));
+    carry_out(i, node.gossip->begin_averaging(now_, facts_of(model_.layout, options_), {}));
   }
 }
-
-std::size_t VirtualSwarm::index_of(const NodeId& id) const { return index_.at(id); }
 
 void VirtualSwarm::at(TimePoint time, std::size_t node, std::function<void(SimNode&)> happens) {
   events_.emplace(time, Event{node, std::move(happens)});
@@ -151,7 +161,7 @@ void VirtualSwarm::restart(std::size_t index) {
 
 void VirtualSwarm::serve(std::size_t node, const consensus::CertificateMessage& held) {
   at(now_, node, [this, node, held](SimNode& self) {
-    auto effects = self.gossip->serve(now_, facts_of(layout_, options_), held);
+    auto effects = self.gossip->serve(now_, facts_of(model_.layout, options_), held);
     STARLING_CHECK(effects.has_value());
     carry_out(node, std::move(*effects));
   });
@@ -159,7 +169,7 @@ void VirtualSwarm::serve(std::size_t node, const consensus::CertificateMessage& 
 
 void VirtualSwarm::follow(std::size_t node) {
   at(now_, node, [this, node](SimNode& self) {
-    carry_out(node, self.gossip->begin_following(now_, facts_of(layout_, options_)));
+    carry_out(node, self.gossip->begin_following(now_, facts_of(model_.layout, options_)));
   });
 }
 
@@ -234,17 +244,25 @@ void VirtualSwarm::step(std::size_t index) {
   SimNode& node = *nodes_[index];
   node.steps += 1;
   node.next_step = now_ + options_.step_time;
-  for (std::size_t i = 0; i < node.master.parameters.size(); ++i) {
-    if (!is_parameter(layout_, i)) continue;
-    float& x = node.master.parameters[i];
-    const auto noise = static_cast<float>(node.rng.unit() - 0.5) * 0.2F;
-    x -= 0.05F * (x - optimum_[i] + noise);
+  if (train) {
+    train(index, node);
+  } else {
+    train_on_quadratic(node);
   }
   const TrainingFigures figures{.steps = node.steps,
                                 .samples = node.steps * options_.batch,
                                 .loss = 1,
                                 .step_time = options_.step_time};
   carry_out(index, node.gossip->on_steps(now_, figures));
+}
+
+void VirtualSwarm::train_on_quadratic(SimNode& node) {
+  for (std::size_t i = 0; i < node.master.parameters.size(); ++i) {
+    if (!is_parameter(model_.layout, i)) continue;
+    float& x = node.master.parameters[i];
+    const auto noise = static_cast<float>(node.rng.unit() - 0.5) * 0.2F;
+    x -= 0.05F * (x - optimum_[i] + noise);
+  }
 }
 
 void VirtualSwarm::carry_out(std::size_t node, GossipEffects effects) {
@@ -257,7 +275,7 @@ void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
   if (auto* outgoing = std::get_if<Outgoing>(&effect)) {
     send(index, std::move(*outgoing));
   } else if (auto* job = std::get_if<CodecJob>(&effect)) {
-    if (before_job) before_job(index, node);
+    if (before_job) before_job(index, node, *job);
     auto outcome = node.references.run(*job);
     at(later, index, [this, index, outcome = std::move(outcome)](SimNode& self) {
       carry_out(index, self.gossip->on_codec_done(now_, outcome));
@@ -331,7 +349,7 @@ void VirtualSwarm::dial(std::size_t from, const WantedSession& wanted) {
 
 void VirtualSwarm::run_job(std::size_t index, const consensus::ConsensusJob& job) {
   SimNode& node = *nodes_[index];
-  const consensus::ChunkPlan plan({layout_.size(), kChannels, 1});
+  const consensus::ChunkPlan plan(shape_of(model_.layout));
   const consensus::JobMemory memory{.parameters = node.contribution,
                                     .mean = node.contribution_mean,
                                     .variance = node.contribution_variance,
@@ -350,7 +368,7 @@ void VirtualSwarm::run_job(std::size_t index, const consensus::ConsensusJob& job
 
 double VirtualSwarm::disagreement() const {
   double total = 0;
-  for (std::size_t i = 0; i < layout_.size(); ++i) {
+  for (std::size_t i = 0; i < model_.layout.size(); ++i) {
     double sum = 0;
     double squares = 0;
     double count = 0;
@@ -363,17 +381,17 @@ double VirtualSwarm::disagreement() const {
     }
     total += squares / count - (sum / count) * (sum / count);
   }
-  return total / static_cast<double>(layout_.size());
+  return total / static_cast<double>(model_.layout.size());
 }
 
 double VirtualSwarm::distance_to_optimum(std::size_t index) const {
   double squares = 0;
-  for (std::size_t i = 0; i < layout_.size(); ++i) {
+  for (std::size_t i = 0; i < model_.layout.size(); ++i) {
     const double d =
         static_cast<double>(nodes_[index]->master.parameters[i]) - static_cast<double>(optimum_[i]);
     squares += d * d;
   }
-  return std::sqrt(squares / static_cast<double>(layout_.size()));
+  return std::sqrt(squares / static_cast<double>(model_.layout.size()));
 }
 
 }  // namespace starling::gossip::testing

@@ -1,6 +1,6 @@
 // A swarm of whole protocol nodes in one process: real Gossip, real codec, real consensus
-// arithmetic on small vectors; virtual time, one seed. Training is a noisy quadratic. No socket, no
-// thread, no clock.
+// arithmetic; virtual time, one seed. Training is a noisy quadratic of a small vector, or what a
+// test makes of it. No socket, no thread, no clock.
 #pragma once
 
 #include "gossip/consensus/contribution.h"
@@ -20,10 +20,17 @@
 
 namespace starling::gossip::testing {
 
+// A model of which every replica and every reference begins at the genesis.
+struct SwarmModel {
+  Layout layout;
+  std::vector<float> genesis;  // Layout::size() values
+};
+
 struct SwarmOptions {
   std::uint64_t seed = 1;
   std::size_t nodes = 4;
-  std::size_t parameters = 8'192;
+  std::size_t parameters = 8'192;                  // of the vector, which begins at zero
+  std::optional<SwarmModel> model = std::nullopt;  // instead of that vector
   std::uint64_t budget_samples = 4'000;
   std::uint64_t batch = 8;
   std::uint32_t degree = 0;
@@ -47,7 +54,8 @@ struct SimMaster final : MasterPort {
 
 // One node: its protocol, its replica, what it produced.
 struct SimNode {
-  SimNode(const SwarmOptions& options, const Layout& layout, std::uint64_t number, TimePoint now);
+  SimNode(const SwarmOptions& options, const SwarmModel& model, std::uint64_t number,
+          TimePoint now);
 
   transport::Identity identity;
   transport::Ed25519Verifier verifier;
@@ -108,7 +116,11 @@ class VirtualSwarm {
   std::function<void(std::size_t from, Outgoing& outgoing)> on_send;
 
   // Called before a codec job of a node, whose replica it may change: for nodes that lie.
-  std::function<void(std::size_t index, SimNode& node)> before_job;
+  std::function<void(std::size_t index, SimNode& node, const CodecJob& job)> before_job;
+
+  // Trains the replica of a node by one step, `node.steps` including it; the quadratic where there
+  // is none.
+  std::function<void(std::size_t index, SimNode& node)> train;
 
   // Runs virtual time until the predicate holds; false if it did not within `limit`.
   bool run_until(Duration limit, const std::function<bool()>& predicate);
@@ -120,7 +132,8 @@ class VirtualSwarm {
   // Mean over coordinates of the variance between the running replicas.
   [[nodiscard]] double disagreement() const;
   [[nodiscard]] double distance_to_optimum(std::size_t node) const;
-  [[nodiscard]] const Layout& layout() const { return layout_; }
+  [[nodiscard]] const Layout& layout() const { return model_.layout; }
+  [[nodiscard]] std::size_t index_of(const NodeId& id) const { return index_.at(id); }
 
  private:
   struct Event {
@@ -139,12 +152,12 @@ class VirtualSwarm {
   void send(std::size_t from, Outgoing outgoing);
   void dial(std::size_t from, const WantedSession& wanted);
   void step(std::size_t node);
+  void train_on_quadratic(SimNode& node);
   void run_job(std::size_t node, const consensus::ConsensusJob& job);
-  [[nodiscard]] std::size_t index_of(const NodeId& id) const;
   bool next_event(TimePoint limit);
 
   SwarmOptions options_;
-  Layout layout_;
+  SwarmModel model_;
   Rng rng_;
   TimePoint now_{std::chrono::seconds(1000)};
   std::vector<float> optimum_;
