@@ -193,6 +193,8 @@ class Gossip {
   [[nodiscard]] Result<GossipEffects> merge(TimePoint now);
   [[nodiscard]] GossipEffects on_training_paused(TimePoint now);
   [[nodiscard]] GossipEffects on_contribution(TimePoint now, consensus::RunKind kind);
+  // What Finished named is on the disk. Nobody who knows of this node ends before.
+  [[nodiscard]] GossipEffects on_result_stored(TimePoint now);
   // The swarm has finished without this node: fetch the certified model from whoever shows a
   // certificate.
   [[nodiscard]] GossipEffects begin_following(TimePoint now, const ModelFacts& model);

@@ -62,6 +62,12 @@ GossipEffects Gossip::on_contribution(TimePoint now, consensus::RunKind kind) {
   return out;
 }
 
+GossipEffects Gossip::on_result_stored(TimePoint now) {
+  GossipEffects out;
+  if (consensus_) take(now, consensus_->on_stored(now), out);
+  return out;
+}
+
 GossipEffects Gossip::begin_following(TimePoint now, const ModelFacts& model) {
   GossipEffects out;
   model_ = model;

@@ -143,6 +143,7 @@ transport::Task<> Node::write_final_files() {
     co_return;
   }
   final_written_ = true;
+  gossip_driver_.carry_out(gossip_.on_result_stored(clock_.now()));
   const consensus::Certificate& certificate = finished_->certificate;
   parts_.events.append("final", {{"hash", figures_.final_hash},
                                  {"epoch", certificate.epoch.value},

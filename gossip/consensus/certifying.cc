@@ -281,10 +281,9 @@ void FinalConsensus::finish() {
   // Those who came while this node was stranded know of nothing.
   for (const auto& peer : sessions_)
     if (!own && shown_.insert(peer).second) show_certificate(peer);
-  acknowledge();
 }
 
-// Signs and tells that this node holds the certified model.
+// Signs and tells that this node holds the certified model, on its disk.
 void FinalConsensus::acknowledge() {
   Acknowledge statement{.round = {options_.run, certificate_->epoch},
                         .signer = self_,
@@ -327,8 +326,9 @@ bool FinalConsensus::everybody_acknowledged() const {
 }
 
 void FinalConsensus::advance_lingering() {
-  const bool waiting = std::ranges::any_of(certificate_->participants,
-                                           [&](const NodeId& id) { return is_awaited(id); });
+  const bool waiting =
+      !stored_ || std::ranges::any_of(certificate_->participants,
+                                      [&](const NodeId& id) { return is_awaited(id); });
   if (waiting && now_ < finished_at_ + options_.longest_deadline) {
     settled_at_.reset();
     return;

@@ -164,6 +164,12 @@ ConsensusEffects FinalConsensus::on_frozen(TimePoint now) {
   return on_event(now, [&] { frozen_ = true; });
 }
 
+ConsensusEffects FinalConsensus::on_stored(TimePoint now) {
+  return on_event(now, [&] {
+    if (phase_ == Phase::lingering && !std::exchange(stored_, true)) acknowledge();
+  });
+}
+
 ConsensusEffects FinalConsensus::on_tick(TimePoint now) {
   return on_event(now, [&] {
     if (phase_ == Phase::fetching) take(fetch_.on_tick(now_));

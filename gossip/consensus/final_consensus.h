@@ -21,7 +21,8 @@
 //   certifying  a refusal, no progress for stall_limit
 //   any         Finish(E' > E)                         collecting  Finish(E')
 //   any         a valid certificate                    fetching    ChunkRequests where needed
-//   fetching    every chunk has its certified hash     lingering   finished, Acknowledge
+//   fetching    every chunk has its certified hash     lingering   finished
+//   lingering   certificate and model are on the disk  lingering   Acknowledge
 //   fetching    nobody has the model, nothing came     fetching    another certificate is taken,
 //               for stall_limit                                    the own one shown to nobody
 //   following   in epoch 1 all are followers           collecting  all take part (a short run)
@@ -204,6 +205,9 @@ class FinalConsensus {
   ConsensusEffects on_certificate_refused(TimePoint now, const NodeId& peer);
   ConsensusEffects on_frozen(TimePoint now);
   ConsensusEffects on_job_done(TimePoint now, const JobOutcome& outcome);
+  // Certificate and model are where a power cut cannot take them: the others, who wait for the word
+  // of it, may go. Whoever loses its power before finds somebody who has both when it is back.
+  ConsensusEffects on_stored(TimePoint now);
   ConsensusEffects on_tick(TimePoint now);
   // Ends a run that has no certificate yet (leaving, or a merge that a Finish overtakes).
   ConsensusEffects stop(TimePoint now, std::string reason);
@@ -344,6 +348,7 @@ class FinalConsensus {
   std::set<NodeId> shown_;               // sessions over which it was shown
   std::map<NodeId, TimePoint> refused_;  // of them those that could not take it then
   TimePoint finished_at_{};
+  bool stored_ = false;
   std::optional<TimePoint> settled_at_;  // nobody is waited for any more
 };
 

@@ -206,7 +206,7 @@ struct Chunk {
   SharedBytes values;  // attachment, as in ResultChunk
 };
 
-// "I hold the certificate and the model that it certifies."
+// "I hold the certificate and the model that it certifies, and no power cut takes them."
 struct Acknowledge {
   RoundId round;
   NodeId signer;

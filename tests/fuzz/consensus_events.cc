@@ -108,6 +108,7 @@ class Bench {
 
   void tick() {
     now_ += std::chrono::milliseconds(5) * (1 << (byte() % 16));
+    if (finished_) take(node_.on_stored(now_));
     for (int ticks = 0; ticks < 8 && node_.next_deadline() <= now_; ++ticks)
       take(node_.on_tick(now_));
     STARLING_CHECK(node_.next_deadline() > now_);

@@ -303,6 +303,8 @@ void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
     });
   } else if (const auto* finished = std::get_if<consensus::Finished>(&effect)) {
     node.finished = *finished;
+    at(later, index,
+       [this, index](SimNode& self) { carry_out(index, self.gossip->on_result_stored(now_)); });
   } else if (const auto* failed = std::get_if<ConsensusFailed>(&effect)) {
     node.failed = failed->error;
   } else if (std::holds_alternative<MayExit>(effect)) {

@@ -111,6 +111,7 @@ TEST_SUITE("gossip/consensus/final_consensus") {
       };
       swarm.command(0);
       while (!swarm.node(0).finished) swarm.run(10ms);
+      swarm.run(300ms);  // it says so once it has stored what it holds
       for (std::size_t late = 3; late < 6; ++late) {
         swarm.connect(late, 0);
         for (std::size_t other = late + 1; other < 6; ++other) swarm.connect(late, other);
@@ -287,6 +288,31 @@ TEST_SUITE("gossip/consensus/final_consensus") {
       swarm.run(1min);
 
       check_result(swarm, {1}, {1});
+    }
+  }
+
+  TEST_CASE("nobody leaves before the certified model is on the disk of everybody who lives") {
+    for (const bool is_gone : {false, true}) {
+      CAPTURE(is_gone);
+      Swarm swarm({.nodes = 3, .seed = 11});
+      swarm.connect_all();
+      swarm.node(2).disk_hangs = true;
+      swarm.run(1s);
+      swarm.command(0);
+      while (!swarm.node(2).finished) swarm.run(10ms);
+      swarm.run(20s);
+      for (std::size_t k = 0; k < 3; ++k) CHECK_FALSE(swarm.node(k).may_exit);
+
+      if (is_gone) {
+        swarm.kill(2);
+        for (std::size_t k = 0; k < 2; ++k) swarm.gone(k, 2);
+      } else {
+        swarm.store(2);
+      }
+      // Somebody who did not say that it has the model may come back: for it they linger.
+      swarm.run(is_gone ? 40s : 1s);
+      for (std::size_t k = 0; k < 2; ++k) CHECK(swarm.node(k).may_exit);
+      CHECK(swarm.node(2).may_exit != is_gone);
     }
   }
 

@@ -190,6 +190,10 @@ void Swarm::carry_out(std::size_t k, ConsensusEffects effects) {
     STARLING_CHECK(!n.finished.has_value());
     n.finished = effects.finished;
     n.finished_at = now_;
+    if (!n.disk_hangs)
+      schedule(now_ + draw(options_.longest_step), [this, k, life = n.life] {
+        if (nodes_[k]->life == life) store(k);
+      });
   }
   if (effects.merged) n.merged = effects.merged;
   if (effects.failed) n.failed = effects.failed;
@@ -198,6 +202,8 @@ void Swarm::carry_out(std::size_t k, ConsensusEffects effects) {
   work(k);
   set_timer(k);
 }
+
+void Swarm::store(std::size_t node) { carry_out(node, nodes_[node]->consensus->on_stored(now_)); }
 
 void Swarm::deliver(std::size_t from, std::size_t to, const ConsensusMessage& message) {
   const auto session = sessions_.find(sorted(from, to));

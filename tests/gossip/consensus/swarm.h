@@ -59,6 +59,7 @@ struct SimNode {
   std::vector<Misbehaviour> misbehaved;
   std::vector<NodeId> dialled;
   TimePoint finished_at{};
+  bool disk_hangs = false;  // what it certified is on its disk when store() says so
 };
 
 class Swarm {
@@ -79,6 +80,7 @@ class Swarm {
   void command(std::size_t node);
   void progress(std::size_t node, std::uint64_t samples, std::uint64_t budget);
   void standing(std::size_t node, Role role);
+  void store(std::size_t node);
   void gone(std::size_t node, std::size_t member);
   void back(std::size_t node, std::size_t member);
   // A certificate of one node came to nothing at another one, which had no room for it.
