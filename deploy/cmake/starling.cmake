@@ -101,7 +101,8 @@ function(starling_test name)
 endfunction()
 
 # starling_fuzz(NAME SOURCE [LIBRARIES ...]): with STARLING_FUZZ a libFuzzer binary NAME_fuzz and a test with label fuzz
-# that runs it for STARLING_FUZZ_SECONDS, beginning with the committed inputs; without, a test that replays the committed corpus tests/fuzz/corpus/NAME through the same entry point.
+# that runs it for STARLING_FUZZ_SECONDS, beginning with the committed inputs, and fails where one of them asks for more than 64 MiB at once; without,
+# a test that replays the committed corpus tests/fuzz/corpus/NAME through the same entry point.
 function(starling_fuzz name source)
   cmake_parse_arguments(arg "" "" "LIBRARIES" ${ARGN})
   if(STARLING_FUZZ)
@@ -113,7 +114,7 @@ function(starling_fuzz name source)
     math(EXPR limit "${STARLING_FUZZ_SECONDS} * 3 + 60")
     add_test(NAME fuzz_smoke_${name}
              COMMAND ${name}_fuzz -max_total_time=${STARLING_FUZZ_SECONDS} -timeout=20
-                     -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1
+                     -malloc_limit_mb=64 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1
                      ${CMAKE_BINARY_DIR}/fuzz/${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
     set_tests_properties(fuzz_smoke_${name} PROPERTIES LABELS fuzz TIMEOUT ${limit})
     return()   # the fuzzer begins with the committed inputs: a replay would be the same twice
