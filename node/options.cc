@@ -91,6 +91,7 @@ transport::TransportOptions transport_options(const Config& config, std::string 
   options.instance = instance;
   options.incarnation = incarnation;
   options.handshakes_per_address = config.net.handshake_rate;
+  options.prefer_bbr = config.net.bbr;
   return options;
 }
 

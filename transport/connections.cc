@@ -1,10 +1,12 @@
 // The life of one connection: accepted or dialled, handshake, decision, session.
 #include "node/base/check.h"
 #include "node/base/fault.h"
+#include "transport/tcp_options.h"
 #include "transport/transport_impl.h"
 
 #include <asio/buffer.hpp>
 #include <asio/error.hpp>
+#include <asio/ip/address.hpp>
 #include <asio/write.hpp>
 
 #include <algorithm>
@@ -81,9 +83,19 @@ std::unique_ptr<Session> Transport::Impl::make_session(Connection connection, Di
   std::error_code gone;
   const auto remote = connection.socket.remote_endpoint(gone);
   if (!gone) info.remote = endpoint_of(remote);
+  prefer_bbr(connection.socket, info.remote);
   const SessionServices services{pool_, budget_, clock_, *this, log_, options_.renew_after};
   return std::make_unique<Session>(std::move(connection.socket), std::move(connection.outcome),
                                    std::move(info), services);
+}
+
+void Transport::Impl::prefer_bbr(tcp::socket& socket, const Endpoint& remote) {
+  std::error_code no_address;
+  const bool far = !asio::ip::make_address(remote.host, no_address).is_loopback() && !no_address;
+  if (!options_.prefer_bbr || !far || use_bbr(socket) || std::exchange(told_of_bbr_, true)) return;
+  log_.info("transport.no_bbr",
+            {{"what", "this kernel offers no BBR; a line that loses packets will be slow"},
+             {"remedy", "modprobe tcp_bbr"}});
 }
 
 Task<> Transport::Impl::serve(tcp::socket socket) {

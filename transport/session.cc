@@ -2,13 +2,11 @@
 
 #include "node/base/check.h"
 #include "node/base/fault.h"
+#include "transport/tcp_options.h"
 
 #include <asio/buffer.hpp>
 #include <asio/error.hpp>
 #include <asio/write.hpp>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
@@ -67,12 +65,7 @@ Session::Session(asio::ip::tcp::socket socket, const HandshakeOutcome& outcome, 
       finished_(socket_.get_executor(), kForEver),
       tasks_(socket_.get_executor(), services_.log) {
   opener_.feed(outcome.rest);
-  std::error_code ignored;  // a socket that refuses an option is slower, not wrong
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  const auto patience = static_cast<unsigned>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(limits::kUnacknowledged).count());
-  (void)::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &patience,
-                     sizeof patience);
+  set_common_options(socket_);
   tune_socket();
 }
 
@@ -366,10 +359,7 @@ void Session::tune_socket() {
       std::clamp(bytes, double{limits::kMinNotSentLowat}, double{limits::kMaxNotSentLowat}));
   if (lowat == lowat_) return;
   lowat_ = lowat;
-  const int value = static_cast<int>(lowat);
-  // Without the option more waits in the kernel, where control cannot overtake it: slower only.
-  (void)::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &value,
-                     sizeof(value));
+  limit_not_sent(socket_, lowat);
 }
 
 Task<> Session::tick_loop() {

@@ -79,6 +79,9 @@ struct TransportOptions {
   // Age at which a session that we dialled is replaced by a fresh handshake, in a quiet moment.
   // Lowering it limits what a stolen session key opens, for 0.25 ms of both sides each time.
   Duration renew_after = limits::kRenewAfter;
+  // BBR instead of the system's congestion control for sessions with other machines, where the
+  // kernel has it.
+  bool prefer_bbr = true;
   // Sessions in all; above it, accepted connections are refused by name.
   std::size_t max_sessions = limits::kMaxSessions;
 };

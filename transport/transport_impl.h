@@ -65,6 +65,8 @@ class Transport::Impl final : public SessionHost {
                                                 const std::optional<CertificateChain>& certificate,
                                                 bool invited) const;
   [[nodiscard]] std::unique_ptr<Session> make_session(Connection connection, Direction direction);
+  // For what is sent to other machines; on this one nothing is lost.
+  void prefer_bbr(asio::ip::tcp::socket& socket, const Endpoint& remote);
   void install(Session& session) ON_IO_THREAD;
   void replace(Session& old, Session& session) ON_IO_THREAD;
   void on_end(Session& session, const Error& why) ON_IO_THREAD;
@@ -100,6 +102,7 @@ class Transport::Impl final : public SessionHost {
   std::map<const Session*, Session*> successors_;  // of sessions that retired
   std::set<NodeId> renewing_;
   std::size_t pending_dials_ = 0;
+  bool told_of_bbr_ = false;
   bool stopping_ = false;
   asio::steady_timer drained_;  // stop()'s wait for the last session
   Listener listener_;

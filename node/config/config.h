@@ -56,6 +56,7 @@ struct NetConfig {
   Duration join_timeout = std::chrono::minutes(5);
   Duration join_grace = std::chrono::seconds(10);
   std::uint32_t handshake_rate = 20;
+  bool bbr = true;
 };
 
 inline constexpr std::uint32_t kMaxDegree = 16;

@@ -206,6 +206,11 @@ constexpr std::array kKeys{
         "net.handshake_rate", "", "N",
         "Handshakes per second that one address may start; loopback is exempt. Raise it for many "
         "nodes behind one translated address; a flood then costs that many times 0.13 ms."),
+    row<fields::Switch<&C::net, &NetConfig::bbr>>(
+        "net.bbr", "", "true|false",
+        "Congestion control of what is sent to other machines: BBR where the kernel has it, which "
+        "keeps its rate on lines that lose packets. false: what the system says (net.ipv4."
+        "tcp_congestion_control)."),
 
     row<Choice<&C::swarm, &SwarmConfig::mode, kModeWords>>(
         "swarm.mode", "", "secret|open|closed",
