@@ -69,59 +69,85 @@ def lossy(bench):
 
 
 PLAIN = """
-import socket, sys, time
+import contextlib, socket, sys, threading, time
+def take(line):
+    while line.recv(65536):
+        pass
+def give(line, size, control):
+    with contextlib.suppress(OSError):  # without BBR the system's stays, as with a session
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control)
+    line.sendall(bytes(size))
+    line.close()
+count = int(sys.argv[3])
 if sys.argv[1] == "take":
-    with socket.create_server((sys.argv[2], 7800)) as door:
+    with socket.create_server((sys.argv[2], 7800), backlog=count) as door:
         print("ready", flush=True)
-        line = door.accept()[0]
+        tasks = [threading.Thread(target=take, args=door.accept()[:1]) for _ in range(count)]
         begin = time.monotonic()
-        while line.recv(65536):
-            pass
-        print(time.monotonic() - begin)
 else:
-    with socket.create_connection((sys.argv[2], 7800)) as line:
-        line.sendall(bytes(int(sys.argv[3])))
+    lines = [socket.create_connection((sys.argv[2], 7800)) for _ in range(count)]
+    tasks = [threading.Thread(target=give, args=(line, int(sys.argv[4]) // count, sys.argv[5].encode())) for line in lines]
+for task in tasks:
+    task.start()
+for task in tasks:
+    task.join()
+if sys.argv[1] == "take":
+    print(time.monotonic() - begin)
 """
 
 
-def plain_stream_s(giver, taker, size):
-    """Seconds that so many bytes take over one TCP connection and nothing else."""
+def plain_stream_s(giver, taker, size, control, streams=1):
+    """Seconds that so many bytes take over so many TCP connections under one congestion control, and nothing else."""
     def python(node, *words):
         return subprocess.Popen(["ip", "netns", "exec", node.space, sys.executable, "-c", PLAIN, *words], stdout=subprocess.PIPE, text=True)
-    with python(taker, "take", taker.address) as taking:
+    with python(taker, "take", taker.address, str(streams)) as taking:
         taking.stdout.readline()
-        with python(giver, "give", taker.address, str(size)):
+        with python(giver, "give", taker.address, str(streams), str(size), control):
             return float(taking.stdout.readline())
+
+
+STATE_BYTES = 4_000_000
+
+
+def train_beyond_genesis(lab, contact, flags):
+    """So far that a joiner needs the state."""
+    lab.start_all(1, flags)
+    lab.until(lambda: contact.steps() and contact.steps()[-1][1] > 200, 60, "the first node does not train")
+
+
+def one_join(lab, contact, joiner):
+    """A node joins and is killed: seconds of the whole join, and of the stream of the state."""
+    since = time.time()
+    held = lab.network.bytes_of(joiner.number)
+    lab.start(joiner, [contact], LOG)
+    lab.until(lambda: any(event["event"] == "joined" for event in joiner.events(since)), 300, "the state did not come")
+    join = next(event["seconds"] for event in joiner.events(since) if event["event"] == "joined")
+    state = next(float(line["seconds"]) for _, line in log_events(joiner, since) if line["event"] == "join.state")
+    if joiner.log().count("at genesis") > 0 or lab.network.bytes_of(joiner.number) - held < STATE_BYTES:
+        raise Failure("the joining node took no state")
+    joiner.kill()
+    shutil.rmtree(joiner.folder)
+    return join, state
 
 
 # Three of either are a lottery: one stream of TCP takes 0.8 to 3.2 s at 10 % loss.
 @case("B-7b", "the stream of a joining node's state (4 MB) beside a plain TCP stream of the same size, at 1, 5 and 10 % loss and 20 ms; and its whole join",
       {"percent_at_1": ">= 70", "percent_at_5": ">= 70", "percent_at_10": ">= 70"}, 9)
 def goodput(bench):
-    size = 4_000_000
     figures = {}
     with bench.lab(2, step_ms=50) as lab:
         contact, joiner = lab.nodes
-        lab.start_all(1, LOG)
-        # So far from genesis that a joiner needs the state.
-        lab.until(lambda: contact.steps() and contact.steps()[-1][1] > 200, 60, "the first node does not train")
+        train_beyond_genesis(lab, contact, LOG)
         # Without loss both take what the line and the joining itself take: that is taken off.
         overhead = 0.0
         for loss in (0, 1, 5, 10):
             lab.network.link("*", "*", loss=loss / 100, delay_ms=20)
             joins, ours, plain = [], [], []
             for _ in range(bench.trials):
-                since = time.time()
-                held = lab.network.bytes_of(joiner.number)
-                lab.start(joiner, [contact], LOG)
-                lab.until(lambda: any(event["event"] == "joined" for event in joiner.events(since)), 300, "the state did not come")
-                joins.append(next(event["seconds"] for event in joiner.events(since) if event["event"] == "joined"))
-                ours.append(next(float(line["seconds"]) for _, line in log_events(joiner, since) if line["event"] == "join.state"))
-                if joiner.log().count("at genesis") > 0 or lab.network.bytes_of(joiner.number) - held < size:
-                    raise Failure("the joining node took no state")
-                joiner.kill()
-                shutil.rmtree(joiner.folder)
-                plain.append(plain_stream_s(contact, joiner, size))
+                join, state = one_join(lab, contact, joiner)
+                joins.append(join)
+                ours.append(state)
+                plain.append(plain_stream_s(contact, joiner, STATE_BYTES, "bbr"))
             join, state, stream = (quantile(times, 0.5) for times in (joins, ours, plain))
             if loss == 0:
                 overhead = max(0.0, join - stream)
@@ -130,6 +156,23 @@ def goodput(bench):
                 figures[f"join_percent_at_{loss}"] = 100 * stream / max(0.001, join - overhead)
             figures |= {f"state_s_at_{loss}": state, f"join_s_at_{loss}": join, f"plain_s_at_{loss}": stream}
         return figures | {"trials": bench.trials}
+
+
+@case("B-7c", "the stream of a joining node's state (4 MB) over a long line (50 ms each way, 1 % lost): paced by BBR, by CUBIC, and beside plain CUBIC streams, one, four and eight",
+      {"percent_of_four": ">= 100"}, 5)
+def long_line(bench):
+    figures = {}
+    for name, flags in (("bbr", []), ("cubic", ["--set", "net.bbr=false"])):
+        with bench.lab(2, step_ms=50) as lab:
+            contact, joiner = lab.nodes
+            train_beyond_genesis(lab, contact, [*LOG, *flags])
+            lab.network.link("*", "*", loss=0.01, delay_ms=50)
+            figures[f"{name}_s"] = quantile([one_join(lab, contact, joiner)[1] for _ in range(bench.trials)], 0.5)
+            if name == "bbr":
+                continue
+            for streams in (1, 4, 8):
+                figures[f"plain_{streams}_s"] = quantile([plain_stream_s(contact, joiner, STATE_BYTES, "cubic", streams) for _ in range(bench.trials)], 0.5)
+    return figures | {"percent_of_four": 100 * figures["plain_4_s"] / figures["bbr_s"], "trials": bench.trials}
 
 
 # Each rung is worse in everything than the one before: delay and its jitter (ms), share lost, rate (kbit/s).
