@@ -1,4 +1,5 @@
-// What a connection between nodes asks of the kernel's TCP.
+// What a connection between nodes asks of the kernel's TCP. A system call each, from the thread
+// that has the socket.
 #pragma once
 
 #include <asio/ip/tcp.hpp>
