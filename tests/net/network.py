@@ -58,9 +58,8 @@ class Network:
         ip("-n", self.space(number), "-batch", "-", commands=(
             f"link set lo up\nlink set {DEVICE} address {hardware(number)}\naddress add {self.address(number)}/24 dev {DEVICE}\n"
             f"link set {DEVICE} up\n{''.join(others)}"))
-
         # What a Debian kernel starts with, whatever this machine's own is.
-        subprocess.run(["ip", "netns", "exec", self.space(number), "sh", "-c", "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control"], check=True)
+        ip("netns", "exec", self.space(number), "sh", "-c", "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control")
 
     def __exit__(self, *_):
         if self.process:
