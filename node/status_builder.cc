@@ -133,6 +133,18 @@ void fill_neighbours(TimePoint now, const StatusSources& sources, StatusSnapshot
   status.disagreement_ratio = *middle;
 }
 
+void fill_queues(const StatusSources& sources, StatusSnapshot& status) ON_IO_THREAD {
+  std::map<std::string, std::uint64_t> queued;
+  for (const auto& session : sources.transport.figures()) {
+    const std::uint64_t bytes = session.queued_control_bytes + session.queued_bulk_bytes;
+    queued[to_hex(session.peer.view())] = bytes;
+    status.traffic.queued_bytes += bytes;
+  }
+  for (auto& neighbour : status.neighbours)
+    if (const auto found = queued.find(neighbour.id); found != queued.end())
+      neighbour.queued_bytes = found->second;
+}
+
 void fill_certificates(const StatusSources& sources, StatusSnapshot& status) ON_IO_THREAD {
   if (sources.figures.access.admin.empty()) return;
   std::map<std::string, CertificateStatus> shown;
@@ -245,6 +257,7 @@ StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
                     .delta_bytes_sent = figures.delta_bytes_sent,
                     .delta_bytes_received = figures.delta_bytes_received,
                     .exchanges = figures.exchanges};
+  fill_queues(sources, status);
   if (figures.host)
     status.host = {.cpu_ratio = figures.host->cpu_ratio, .rss_bytes = figures.host->resident_bytes};
   return status;

@@ -12,15 +12,15 @@ constexpr std::size_t kMaxRates = 4'096;
 
 }  // namespace
 
+asio::ip::address unmapped(const asio::ip::address& address) {
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
+  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+}
+
 AddressGroup group_of(const asio::ip::address& address) {
-  if (address.is_v4()) return AddressGroup{(std::uint64_t{0xff} << 56) | address.to_v4().to_uint()};
-  const auto v6 = address.to_v6();
-  const auto bytes = v6.to_bytes();
-  if (v6.is_v4_mapped()) {
-    std::uint64_t v4 = 0;
-    for (std::size_t i = 12; i < 16; ++i) v4 = (v4 << 8) | bytes[i];
-    return AddressGroup{(std::uint64_t{0xff} << 56) | v4};
-  }
+  const auto own = unmapped(address);
+  if (own.is_v4()) return AddressGroup{(std::uint64_t{0xff} << 56) | own.to_v4().to_uint()};
+  const auto bytes = own.to_v6().to_bytes();
   std::uint64_t prefix = 0;
   for (std::size_t i = 0; i < 7; ++i) prefix = (prefix << 8) | bytes[i];
   return AddressGroup{prefix};
@@ -60,7 +60,8 @@ AdmissionVerdict Admission::admit(TimePoint now, const asio::ip::address& addres
   const auto count = counts_.find(group);
   if (count != counts_.end() && count->second >= limits::kMaxUnauthenticatedPerAddress)
     return refuse(AdmissionRefusal::address_crowded);
-  if (!address.is_loopback() && !try_rate(now, group)) return refuse(AdmissionRefusal::too_fast);
+  if (!unmapped(address).is_loopback() && !try_rate(now, group))
+    return refuse(AdmissionRefusal::too_fast);
   const auto places =
       limits::kMaxUnauthenticated - (was_peer ? 0 : limits::kUnauthenticatedReserve);
   if (tickets_.size() >= places) {

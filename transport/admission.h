@@ -18,6 +18,9 @@ namespace starling::transport {
 enum class AddressGroup : std::uint64_t {};
 [[nodiscard]] AddressGroup group_of(const asio::ip::address& address);
 
+// An IPv4 address that a socket of both families shows as ::ffff:a.b.c.d, as itself.
+[[nodiscard]] asio::ip::address unmapped(const asio::ip::address& address);
+
 enum class AdmissionRefusal : std::uint8_t {
   none,
   too_fast,         // the address, or all addresses together, start too many handshakes

@@ -1,6 +1,7 @@
 #include "transport/dialer.h"
 
 #include "node/base/fault.h"
+#include "transport/admission.h"
 #include "transport/limits.h"
 
 #include <asio/error.hpp>
@@ -73,10 +74,7 @@ Task<Result<tcp::socket>> connect_to(Endpoint target) {
 }
 
 Endpoint endpoint_of(const tcp::endpoint& endpoint) {
-  auto address = endpoint.address();
-  if (address.is_v6() && address.to_v6().is_v4_mapped())
-    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  return {address.to_string(), endpoint.port()};
+  return {unmapped(endpoint.address()).to_string(), endpoint.port()};
 }
 
 }  // namespace starling::transport

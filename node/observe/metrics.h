@@ -32,6 +32,7 @@ enum class Metric : std::uint8_t {
   swarm_disagreement,
   neighbours,
   gossip_bytes,
+  gossip_queued,
   gossip_exchanges,
   gossip_wait,
   gossip_errors,

@@ -40,6 +40,7 @@ Json neighbour_json(const NeighbourStatus& neighbour) {
           {"exchanges", neighbour.exchanges},
           {"bytes_sent", neighbour.bytes_sent},
           {"bytes_received", neighbour.bytes_received},
+          {"queued_bytes", or_null(neighbour.queued_bytes)},
           {"disagreement_ratio", or_null(neighbour.disagreement_ratio)},
           {"last_exchange_s", or_null(neighbour.last_exchange_s)},
           {"resets", neighbour.resets},
@@ -110,7 +111,8 @@ Json traffic_part(const StatusSnapshot::Traffic& traffic) {
           {"bytes_received", traffic.bytes_received},
           {"delta_bytes_sent", traffic.delta_bytes_sent},
           {"delta_bytes_received", traffic.delta_bytes_received},
-          {"exchanges", traffic.exchanges}};
+          {"exchanges", traffic.exchanges},
+          {"queued_bytes", traffic.queued_bytes}};
 }
 
 Json consensus_part(const StatusSnapshot::Consensus& consensus) {

@@ -52,8 +52,9 @@ struct NeighbourStatus {
   std::uint64_t exchanges = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
-  std::optional<double> disagreement_ratio;  // |x - r| / |x|
-  std::optional<double> last_exchange_s;     // seconds since the last one
+  std::optional<std::uint64_t> queued_bytes;  // that wait to be sent to it; none without a session
+  std::optional<double> disagreement_ratio;   // |x - r| / |x|
+  std::optional<double> last_exchange_s;      // seconds since the last one
   std::uint64_t resets = 0;
   std::uint64_t clipped = 0;           // increments
   std::optional<double> clip_ratio;    // what was left of the last one that was clipped
@@ -134,6 +135,7 @@ struct StatusSnapshot {
     std::uint64_t delta_bytes_sent = 0;
     std::uint64_t delta_bytes_received = 0;
     std::uint64_t exchanges = 0;
+    std::uint64_t queued_bytes = 0;  // that wait now, in all sessions
   } traffic;
   struct Host {
     double cpu_ratio = 0;  // cores in use by this process

@@ -57,6 +57,12 @@ std::string show_bytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, kUnits[unit]);
 }
 
+// Nothing waits for somebody with whom there is no session.
+std::string queued(const Json& edge) {
+  const auto& bytes = at(edge, {"queued_bytes"});
+  return bytes.is_number() ? show_bytes(bytes.get<double>()) : "-";
+}
+
 // Characters, not bytes, so that columns stay straight.
 std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::ranges::count_if(
@@ -182,15 +188,15 @@ std::string members_table(const Json& members) {
 
 std::string neighbours_table(const Json& neighbours) {
   std::vector<std::vector<std::string>> rows{{"ID", "NAME", "STATE", "EDGE", "RTT", "LEVEL",
-                                              "EXCHANGES", "SENT", "RECEIVED", "DISAGREEMENT",
-                                              "LAST", "SERIAL"}};
+                                              "EXCHANGES", "SENT", "RECEIVED", "QUEUED",
+                                              "DISAGREEMENT", "LAST", "SERIAL"}};
   const auto& list = list_of(neighbours, "neighbours");
   if (list.is_array()) {
     for (const auto& edge : list) {
       rows.push_back({short_id(edge), show(edge, {"name"}), show(edge, {"state"}),
                       show(edge, {"edge"}), with_unit(edge, "rtt_ms", "ms"), show(edge, {"level"}),
                       show(edge, {"exchanges"}), show_bytes(number(edge, {"bytes_sent"})),
-                      show_bytes(number(edge, {"bytes_received"})),
+                      show_bytes(number(edge, {"bytes_received"})), queued(edge),
                       show(edge, {"disagreement_ratio"}), with_unit(edge, "last_exchange_s", "s"),
                       show(edge, {"certificate", "serial"})});
     }

@@ -14,7 +14,7 @@ StatusSnapshot busy_snapshot() {
   status.train.images_per_second = 2'914;
   status.train.swarm_images_per_second = 23'180;
   status.train.gossip_wait_ratio = 0.004;
-  status.traffic = {3'000'000, 2'900'000, 2'500'000, 2'400'000, 812};
+  status.traffic = {3'000'000, 2'900'000, 2'500'000, 2'400'000, 812, 36'000};
   status.disagreement_ratio = 3.7e-3;
   status.members = {{std::string(64, 'a'), "mossy-otter", MemberState::alive, "127.0.0.1:7700",
                      538'368, 1, "", true},
@@ -32,6 +32,7 @@ StatusSnapshot busy_snapshot() {
   first.exchanges = 400;
   first.bytes_sent = 1'250'000;
   first.bytes_received = 1'200'000;
+  first.queued_bytes = 36'000;
   first.disagreement_ratio = 3.7e-3;
   first.last_exchange_s = 0.6;
   NeighbourStatus second;

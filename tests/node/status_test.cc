@@ -31,7 +31,7 @@ TEST_SUITE("node/status") {
     }
     for (const auto* field :
          {"id", "name", "state", "edge", "rtt_ms", "level", "exchanges", "bytes_sent",
-          "bytes_received", "disagreement_ratio", "last_exchange_s"}) {
+          "bytes_received", "queued_bytes", "disagreement_ratio", "last_exchange_s"}) {
       CAPTURE(field);
       for (const auto& neighbour : json.at("neighbours")) CHECK(neighbour.contains(field));
     }
@@ -49,6 +49,10 @@ TEST_SUITE("node/status") {
     CHECK(json.at("members").is_array());
     CHECK(json.at("neighbours").is_array());
     CHECK(json.at("phase") == "starting");
+    CHECK(json.at("traffic").at("queued_bytes") == 0);
+    StatusSnapshot parted;
+    parted.neighbours.emplace_back();
+    CHECK(to_json(parted).at("neighbours")[0].at("queued_bytes").is_null());
   }
 
   TEST_CASE("bytes of a name that are not UTF-8 never break the JSON") {
@@ -67,6 +71,7 @@ TEST_SUITE("node/status") {
     CHECK(members.find("this node") != std::string::npos);
     CHECK(members.find("3 probes unanswered") != std::string::npos);
     CHECK(neighbours.find("4.2 ms") != std::string::npos);
+    CHECK(neighbours.find("36.0 kB") != std::string::npos);
   }
 
   TEST_CASE("tables of an answer that is not what was expected are short, not wrong") {
