@@ -65,14 +65,19 @@ bool Announcements::on_announced(TimePoint now, const NodeId& peer, const FactNa
     missing.holders.push_back(peer);
   if (missing.asked || doubted(now, peer) || expected_from_another(now, peer, name)) return false;
   if (fault::planted("membership.announced_not_asked_for")) return false;
+  if (name.kind == FactName::Kind::report) {
+    missing.due = now;
+    return false;
+  }
   ask(now, name, missing, peer);
   return true;
 }
 
 void Announcements::ask(TimePoint now, const FactName& name, Missing& missing, const NodeId& peer) {
   missing.asked = peer;
-  missing.due = now + options_.patience;
-  if (name.kind != FactName::Kind::report) return;
+  const bool report = name.kind == FactName::Kind::report;
+  missing.due = now + (report ? options_.report_patience : options_.patience);
+  if (!report) return;
   if (sources_.size() >= options_.max_sources && !sources_.contains(name.subject)) sources_.clear();
   sources_.insert_or_assign(name.subject, peer);
 }

@@ -19,6 +19,8 @@ struct AnnouncementOptions {
   // it lets a peer that announces and does not deliver delay news by as much; below the round trip
   // of a slow line statements come twice.
   Duration patience = std::chrono::milliseconds(500);
+  // The same for a report, which waits for the next look around of whoever was asked.
+  Duration report_patience = std::chrono::seconds(1);
   // A peer that did not deliver is asked first by nobody for this long.
   Duration doubt = std::chrono::seconds(10);
   // Statements that this node misses and heard of from one peer first; what it announces beyond
@@ -38,11 +40,12 @@ struct AnnouncementOptions {
 // Reports come again and again: whoever was asked for one of a member sends its next ones unasked
 // (FactSpreader), so that in the end they travel along a tree for each member, and only their names
 // over the other edges. While such a source is there, others are not asked before a patience is
-// over.
+// over. No report is urgent: it is asked for with whatever else is overdue, many in one message.
 //
 // | a statement is | announced by p            | it or a newer one comes | overdue, or p leaves  |
 // |----------------|---------------------------|-------------------------|-----------------------|
-// | not missing    | ask p, now or later       | -                       | -                     |
+// | not missing    | ask p, now (record)       | -                       | -                     |
+// |                | or when overdue (report)  |                         |                       |
 // | missing        | p is one more that has it | not missing             | the next one is asked |
 class Announcements {
  public:
@@ -53,7 +56,8 @@ class Announcements {
 
   // This node has it now, and misses nothing older. Who else said that it has it.
   [[nodiscard]] std::vector<NodeId> on_held(const FactName& name);
-  // `peer` has what this node has not; whether to ask it now.
+  // `peer` has what this node has not; whether to ask it now. A report is overdue from then on,
+  // unless it is expected from another one.
   [[nodiscard]] bool on_announced(TimePoint now, const NodeId& peer, const FactName& name);
 
   struct Ask {

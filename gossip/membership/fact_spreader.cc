@@ -53,6 +53,7 @@ void FactSpreader::on_session_up(const NodeId& peer) {
                                      Allowance(options_.names_per_second, options_.name_burst),
                                      std::nullopt,
                                      {},
+                                     {},
                                      {}});
   announcements_.on_session_up(peer);
 }
@@ -140,13 +141,31 @@ void FactSpreader::push(const ProgressReport& report, const NodeId& source) {
     reports_.insert_or_assign(report.id, std::move(fresh));
 }
 
-std::vector<FactSpreader::Push> FactSpreader::flush(std::span<const NodeId> sessions,
+void FactSpreader::add_reports(const NodeId& to, Facts& facts) {
+  const auto peer = peers_.find(to);
+  for (const auto& [id, pending] : reports_) {
+    if (id == to || !pending.is_new_to(to)) continue;
+    if (pending.way == Pending<ProgressReport>::Way::send ||
+        (peer != peers_.end() && peer->second.subscribed.contains(prefix_of(id))))
+      facts.reports.push_back(pending.statement);
+    else
+      facts.has.push_back(name_of(pending.statement));
+  }
+  if (peer == peers_.end()) return;
+  for (const auto& [id, report] : std::exchange(peer->second.owed, {}))
+    if (!reports_.contains(id)) facts.reports.push_back(report);
+  for (const auto& name : std::exchange(peer->second.repeated, {})) facts.has.push_back(name);
+}
+
+std::vector<FactSpreader::Push> FactSpreader::flush(TimePoint now, std::span<const NodeId> sessions,
                                                     Urgency urgency) {
   std::vector<Push> pushes;
   const bool routine = urgency == Urgency::everything;
   if (!has_facts() && !routine) return pushes;
+  std::map<NodeId, std::vector<FactName>> overdue;
+  if (routine)
+    for (auto& ask : announcements_.take_overdue(now)) overdue[ask.peer] = std::move(ask.names);
   for (const auto& to : sessions) {
-    const auto peer = peers_.find(to);
     Facts facts;
     const auto add_record = [&](const Pending<AgedRecord>& pending) {
       const MemberRecord& record = pending.statement.record;
@@ -161,16 +180,9 @@ std::vector<FactSpreader::Push> FactSpreader::flush(std::span<const NodeId> sess
       if (pending.is_new_to(to)) facts.accusations.push_back(pending.statement);
     if (routine) {
       for (const auto& [id, pending] : renewals_) add_record(pending);
-      for (const auto& [id, pending] : reports_) {
-        if (id == to || !pending.is_new_to(to)) continue;
-        if (pending.way == Pending<ProgressReport>::Way::send ||
-            (peer != peers_.end() && peer->second.subscribed.contains(prefix_of(id))))
-          facts.reports.push_back(pending.statement);
-        else
-          facts.has.push_back(name_of(pending.statement));
-      }
-      if (peer != peers_.end())
-        for (const auto& name : std::exchange(peer->second.repeated, {})) facts.has.push_back(name);
+      add_reports(to, facts);
+      if (const auto ask = overdue.find(to); ask != overdue.end())
+        facts.wants = std::move(ask->second);
     }
     for (auto& part : split(facts)) pushes.push_back({to, std::move(part)});
   }
@@ -186,11 +198,13 @@ bool FactSpreader::on_announced(TimePoint now, const NodeId& peer, const FactNam
   return announcements_.on_announced(now, peer, name);
 }
 
-void FactSpreader::on_wanted(const NodeId& peer, const FactName& name) {
+void FactSpreader::on_wanted(const NodeId& peer, const ProgressReport& report) {
   const auto at = peers_.find(peer);
-  if (at == peers_.end() || name.kind != FactName::Kind::report) return;
+  if (at == peers_.end()) return;
+  if (at->second.owed.size() < options_.max_pending)
+    at->second.owed.insert_or_assign(report.id, report);
   if (at->second.subscribed.size() < options_.announcements.max_sources)
-    at->second.subscribed.insert(name.subject);
+    at->second.subscribed.insert(prefix_of(report.id));
 }
 
 bool FactSpreader::may_name(TimePoint now, const NodeId& peer) {
@@ -201,16 +215,6 @@ bool FactSpreader::may_name(TimePoint now, const NodeId& peer) {
 bool FactSpreader::may_want(TimePoint now, const NodeId& peer) {
   const auto at = peers_.find(peer);
   return at != peers_.end() && at->second.wanted.take(now);
-}
-
-std::vector<FactSpreader::Push> FactSpreader::take_overdue(TimePoint now) {
-  std::vector<Push> pushes;
-  for (auto& ask : announcements_.take_overdue(now)) {
-    Facts facts;
-    facts.wants = std::move(ask.names);
-    for (auto& part : split(facts)) pushes.push_back({ask.peer, std::move(part)});
-  }
-  return pushes;
 }
 
 bool FactSpreader::may_send_fact(TimePoint now, const NodeId& peer) {

@@ -59,7 +59,9 @@ class Allowance {
 // A value owned by Membership, on the io thread. Pending statements are flushed at the end of the
 // event that brought them (routine: the next time that this node looks around), to every session
 // but those that have them: a peer that sends or announces in the meantime what waits to be sent to
-// it is not sent it.
+// it is not sent it. What it asks for are records, which it is sent at once, and reports, which
+// travel with the next routine flush, as do our own questions for reports: what a round of a large
+// swarm brings is one message to each session, whatever the number of members.
 //
 // | statement                          | the author's node | its neighbours | everybody else     |
 // |------------------------------------|-------------------|----------------|--------------------|
@@ -102,19 +104,21 @@ class FactSpreader {
     NodeId to;
     Facts facts;
   };
-  [[nodiscard]] std::vector<Push> flush(std::span<const NodeId> sessions, Urgency urgency);
+  // `everything`: with the reports that are owed, and the questions for what was announced and did
+  // not come. Call a few times within a patience.
+  [[nodiscard]] std::vector<Push> flush(TimePoint now, std::span<const NodeId> sessions,
+                                        Urgency urgency);
   [[nodiscard]] bool has_facts() const { return !records_.empty() || !accusations_.empty(); }
 
   // `peer` can send this. Whether to ask it for it now; not called for what is held.
   [[nodiscard]] bool on_announced(TimePoint now, const NodeId& peer, const FactName& name);
-  // `peer` asked for a report of this member, and is sent the next ones unasked.
-  void on_wanted(const NodeId& peer, const FactName& name);
+  // `peer` asked for this report. It is sent with the next routine flush, and the next ones of
+  // this member unasked.
+  void on_wanted(const NodeId& peer, const ProgressReport& report);
   // `peer` has what is held here, too.
   void note_holder(const FactName& name, const NodeId& peer);
   [[nodiscard]] bool may_name(TimePoint now, const NodeId& peer);
   [[nodiscard]] bool may_want(TimePoint now, const NodeId& peer);
-  // What was announced and did not come, and who is asked for it now.
-  [[nodiscard]] std::vector<Push> take_overdue(TimePoint now);
 
   [[nodiscard]] bool may_send_fact(TimePoint now, const NodeId& peer);
   [[nodiscard]] bool may_send_report(TimePoint now, const NodeId& peer);
@@ -144,10 +148,12 @@ class FactSpreader {
     Allowance named;
     Allowance wanted;
     std::optional<BucketRequest> asked;
-    std::set<std::uint64_t> subscribed;  // to reports of these members
-    std::vector<FactName> repeated;      // what it sent in vain: it is told so
+    std::set<std::uint64_t> subscribed;     // to reports of these members
+    std::vector<FactName> repeated;         // what it sent in vain: it is told so
+    std::map<NodeId, ProgressReport> owed;  // that it asked for
   };
 
+  void add_reports(const NodeId& to, Facts& facts);
   [[nodiscard]] std::vector<NodeId> holders_of(const NodeId& source, const FactName& name);
 
   NodeId self_;

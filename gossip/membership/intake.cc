@@ -162,8 +162,7 @@ void Membership::send_wanted(TimePoint now, const NodeId& to, std::span<const Fa
     } else if (name.kind == FactName::Kind::record) {
       answer.records.push_back({member->second.record, table_.age_s(member->second, now)});
     } else if (const auto* report = progress_.report_of(member->first)) {
-      spreader_.on_wanted(to, name);
-      answer.reports.push_back(*report);
+      spreader_.on_wanted(to, *report);
     }
   }
   for (auto& part : split(answer)) effects.send.push_back({to, std::move(part)});

@@ -280,8 +280,7 @@ void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
     }
     if (now - self_signed_ > lifetime() / 3) renew_self(now, effects, FactSpreader::Haste::routine);
   }
-  flush(FactSpreader::Urgency::everything, effects);
-  send(spreader_.take_overdue(now), effects);
+  flush(now, FactSpreader::Urgency::everything, effects);
   for (const auto& id : std::exchange(awaiting_belief_, {}))
     reassess(now, id, {Cause::quorum, self_.id, std::nullopt}, effects);
   if (now >= next_digest_) compare_views(now, effects);
@@ -356,17 +355,14 @@ void Membership::notice_isolation(TimePoint now, MembershipEffects& effects) {
 
 // ---- the end of every event
 
-void Membership::flush(FactSpreader::Urgency urgency, MembershipEffects& effects) {
+void Membership::flush(TimePoint now, FactSpreader::Urgency urgency, MembershipEffects& effects) {
   const auto peers = sessions();
-  send(spreader_.flush(peers, urgency), effects);
-}
-
-void Membership::send(std::vector<FactSpreader::Push> pushes, MembershipEffects& effects) {
-  for (auto& push : pushes) effects.send.push_back({push.to, std::move(push.facts)});
+  for (auto& push : spreader_.flush(now, peers, urgency))
+    effects.send.push_back({push.to, std::move(push.facts)});
 }
 
 void Membership::finish_event(TimePoint now, MembershipEffects& effects) {
-  flush(FactSpreader::Urgency::facts_only, effects);
+  flush(now, FactSpreader::Urgency::facts_only, effects);
   if (!effects.changes.empty()) {
     refresh_neighbours(now, effects);
     refresh_wanted(now, effects);

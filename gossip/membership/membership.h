@@ -327,8 +327,7 @@ class Membership {
   void compare_views(TimePoint now, MembershipEffects& effects);
   void forget(TimePoint now, const NodeId& id, Cause cause, MembershipEffects& effects);
   void notice_isolation(TimePoint now, MembershipEffects& effects);
-  void flush(FactSpreader::Urgency urgency, MembershipEffects& effects);
-  static void send(std::vector<FactSpreader::Push> pushes, MembershipEffects& effects);
+  void flush(TimePoint now, FactSpreader::Urgency urgency, MembershipEffects& effects);
   void finish_event(TimePoint now, MembershipEffects& effects);
   // A tick that is owed stays owed: a starved node gets messages too.
   void promise_tick(TimePoint now) {

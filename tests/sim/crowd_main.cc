@@ -80,13 +80,13 @@ std::optional<Arguments> parse(int argc, char** argv) {
   return arguments;
 }
 
-void print_json(const CrowdFigures& figures, const Graph& graph, double wall) {
+void print_json(const CrowdFigures& figures, bool idle, const Graph& graph, double wall) {
   std::printf(
-      "{\"nodes\": %zu, \"whole\": %zu, \"sessions\": %.2f, \"messages\": %.2f, "
+      "{\"nodes\": %zu, \"idle\": %s, \"whole\": %zu, \"sessions\": %.2f, \"messages\": %.2f, "
       "\"relay_messages\": "
       "%.2f, \"bytes\": %.0f, \"kinds\": {",
-      figures.nodes, figures.whole, figures.sessions, figures.whole_rate.messages,
-      figures.relay_messages, figures.whole_rate.bytes);
+      figures.nodes, idle ? "true" : "false", figures.whole, figures.sessions,
+      figures.whole_rate.messages, figures.relay_messages, figures.whole_rate.bytes);
   const char* separator = "";
   for (const auto& [kind, rate] : figures.kinds) {
     std::printf("%s\"%s\": {\"messages\": %.3f, \"bytes\": %.1f}", separator,
@@ -161,7 +161,8 @@ int main(int argc, char** argv) {
     }
     const Graph graph = neighbour_graph(nodes, options.seed);
     const double wall = seconds(clock.now() - began);
-    arguments->json ? print_json(figures, graph, wall) : print_line(figures, graph, wall);
+    const bool idle = options.samples_per_second == 0;
+    arguments->json ? print_json(figures, idle, graph, wall) : print_line(figures, graph, wall);
     std::fflush(stdout);
   }
   return held ? 0 : 1;

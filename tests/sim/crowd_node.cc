@@ -227,7 +227,7 @@ void Relay::take(TimePoint now, const NodeId& from, const Facts& facts, NodeEffe
   if (answer)
     if (const auto next = spreader_.continue_request(from, facts, rng_() | 1U))
       effects.send.push_back({from, *next});
-  flush(FactSpreader::Urgency::facts_only, effects);
+  flush(now, FactSpreader::Urgency::facts_only, effects);
 }
 
 bool Relay::misses(const FactName& name) const {
@@ -252,8 +252,7 @@ void Relay::take_names(TimePoint now, const NodeId& from, const Facts& facts,
     if (!spreader_.may_want(now, from)) break;
     const Index member = library_.subject_of(name);
     if (name.kind == FactName::Kind::report) {
-      spreader_.on_wanted(from, name);
-      if (const auto* report = library_.report(member)) answer.reports.push_back(*report);
+      if (const auto* report = library_.report(member)) spreader_.on_wanted(from, *report);
     } else if (member < incarnations_.size()) {
       if (const auto* kept = library_.record(member, Incarnation{incarnations_[member]}))
         answer.records.push_back({kept->record, age_s(kept->signed_at, now)});
@@ -297,9 +296,7 @@ void Relay::keep_house(TimePoint now, NodeEffects& effects) {
     learn(library_.index_of(self_.id), self_.incarnation);
     spreader_.push(AgedRecord{self_, 0}, self_.id, FactSpreader::Haste::routine);
   }
-  flush(FactSpreader::Urgency::everything, effects);
-  for (auto& push : spreader_.take_overdue(now))
-    effects.send.push_back({push.to, std::move(push.facts)});
+  flush(now, FactSpreader::Urgency::everything, effects);
   if (now < next_digest_) return;
   next_digest_ = now + options_.digest_interval +
                  Duration(static_cast<std::int64_t>(rng_.below(
@@ -314,10 +311,10 @@ void Relay::keep_house(TimePoint now, NodeEffects& effects) {
   }
 }
 
-void Relay::flush(FactSpreader::Urgency urgency, NodeEffects& effects) {
+void Relay::flush(TimePoint now, FactSpreader::Urgency urgency, NodeEffects& effects) {
   std::vector<NodeId> peers;
   for (const auto& session : sessions_) peers.push_back(session.peer);
-  for (auto& push : spreader_.flush(peers, urgency))
+  for (auto& push : spreader_.flush(now, peers, urgency))
     effects.send.push_back({push.to, std::move(push.facts)});
 }
 

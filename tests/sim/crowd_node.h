@@ -137,7 +137,7 @@ class Relay final : public CrowdNode {
                   NodeEffects& effects);
   [[nodiscard]] bool misses(const gossip::FactName& name) const;
   void keep_house(TimePoint now, NodeEffects& effects);
-  void flush(gossip::FactSpreader::Urgency urgency, NodeEffects& effects);
+  void flush(TimePoint now, gossip::FactSpreader::Urgency urgency, NodeEffects& effects);
   void learn(Index member, Incarnation incarnation);
   [[nodiscard]] const gossip::Digest& digest();
 

@@ -71,20 +71,26 @@ TEST_SUITE("gossip/membership_announcements") {
 
   TEST_CASE("reports are expected from whoever sent the last one, until it does not") {
     auto announcements = with_peers(2);
-    CHECK(announcements.on_announced(kStart, test_id(1), report(7, 100)));
+    const auto asked = [&](TimePoint now, std::uint64_t peer, const FactName& name) {
+      CHECK(!announcements.on_announced(now, test_id(peer), name));
+      const auto asks = announcements.take_overdue(now);
+      return asks.size() == 1 && asks[0].peer == test_id(peer) &&
+             asks[0].names == std::vector{name};
+    };
+    CHECK(asked(kStart, 1, report(7, 100)));
     (void)announcements.on_held(report(7, 100));
 
-    CHECK(!announcements.on_announced(kStart + 1s, test_id(2), report(7, 200)));
+    CHECK(!asked(kStart + 1s, 2, report(7, 200)));
     CHECK(announcements.on_held(report(7, 200)) == std::vector{test_id(2)});
 
-    CHECK(!announcements.on_announced(kStart + 2s, test_id(2), report(7, 300)));
+    CHECK(!asked(kStart + 2s, 2, report(7, 300)));
     const auto asks = announcements.take_overdue(kStart + 2500ms);
     REQUIRE(asks.size() == 1);
     CHECK(asks[0].peer == test_id(2));
     (void)announcements.on_held(report(7, 300));
-    CHECK(announcements.on_announced(kStart + 3s, test_id(2), report(7, 400)));
+    CHECK(asked(kStart + 3s, 2, report(7, 400)));
     announcements.on_session_down(kStart + 3s, test_id(2));
-    CHECK(announcements.on_announced(kStart + 4s, test_id(1), report(7, 500)));
+    CHECK(asked(kStart + 4s, 1, report(7, 500)));
   }
 
   TEST_CASE("a peer that announces what is not there fills its own account and nobody else's") {

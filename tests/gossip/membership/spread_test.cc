@@ -20,14 +20,17 @@ TEST_SUITE("gossip/membership_spread") {
     CHECK(round.at(test_id(2)).has == std::vector{name_of(first)});
     CHECK(round.at(test_id(2)).reports.empty());
 
-    auto answer =
-        facts_by_peer(stage.node.on_message(kStart + 610ms, test_id(2), wanted(name_of(first))));
-    REQUIRE(answer.size() == 1);
-    CHECK(answer.at(test_id(2)).reports == std::vector{first});
+    CHECK(facts_by_peer(stage.node.on_message(kStart + 610ms, test_id(2), wanted(name_of(first))))
+              .empty());
+    round = facts_by_peer(stage.node.on_tick(kStart + 860ms));
+    REQUIRE(round.size() == 1);
+    CHECK(round.at(test_id(2)).reports == std::vector{first});
 
+    // Asked for again while a newer one waits: one of them is enough.
     const auto second = report_of(3, 128);
-    (void)stage.node.on_message(kStart + 620ms, test_id(1), facts_of(second));
-    round = facts_by_peer(stage.node.on_tick(kStart + 900ms));
+    (void)stage.node.on_message(kStart + 870ms, test_id(2), wanted(name_of(first)));
+    (void)stage.node.on_message(kStart + 880ms, test_id(1), facts_of(second));
+    round = facts_by_peer(stage.node.on_tick(kStart + 1120ms));
     CHECK(round.at(test_id(2)).reports == std::vector{second});
     CHECK(round.at(test_id(4)).has == std::vector{name_of(second)});
 
@@ -35,15 +38,15 @@ TEST_SUITE("gossip/membership_spread") {
     const auto third = report_of(3, 192);
     Facts announced;
     announced.has = {name_of(third)};
-    (void)stage.node.on_message(kStart + 910ms, test_id(2), announced);
-    (void)stage.node.on_message(kStart + 920ms, test_id(1), facts_of(third));
-    round = facts_by_peer(stage.node.on_tick(kStart + 1200ms));
+    (void)stage.node.on_message(kStart + 1130ms, test_id(2), announced);
+    (void)stage.node.on_message(kStart + 1140ms, test_id(1), facts_of(third));
+    round = facts_by_peer(stage.node.on_tick(kStart + 1400ms));
     CHECK(!round.contains(test_id(2)));
     CHECK(round.at(test_id(4)).has == std::vector{name_of(third)});
-    (void)stage.node.on_message(kStart + 1210ms, test_id(2), announced);
+    (void)stage.node.on_message(kStart + 1410ms, test_id(2), announced);
     const auto fourth = report_of(3, 256);
-    (void)stage.node.on_message(kStart + 1220ms, test_id(1), facts_of(fourth));
-    round = facts_by_peer(stage.node.on_tick(kStart + 1500ms));
+    (void)stage.node.on_message(kStart + 1420ms, test_id(1), facts_of(fourth));
+    round = facts_by_peer(stage.node.on_tick(kStart + 1700ms));
     CHECK(round.at(test_id(2)).reports.empty());
     CHECK(round.at(test_id(2)).has == std::vector{name_of(fourth)});
   }
@@ -61,6 +64,33 @@ TEST_SUITE("gossip/membership_spread") {
     REQUIRE(round.size() == 1);
     CHECK(round.at(test_id(2)).reports.empty());
     CHECK(round.at(test_id(2)).has == std::vector{name_of(said)});
+  }
+
+  TEST_CASE("reports are asked for with the next round, all in one message") {
+    Stage stage;
+    for (const std::uint64_t peer : {1U, 2U}) (void)stage.node.on_session_up(kStart, test_id(peer));
+    (void)stage.node.on_message(kStart, test_id(1),
+                                facts_of({record_of(1), record_of(2), record_of(3), record_of(4)}));
+    (void)stage.node.on_tick(kStart + 300ms);
+    Facts announced;
+    announced.has = {name_of(report_of(3, 64))};
+    CHECK(facts_by_peer(stage.node.on_message(kStart + 310ms, test_id(1), announced)).empty());
+    announced.has = {name_of(report_of(3, 64)), name_of(report_of(4, 32))};
+    CHECK(facts_by_peer(stage.node.on_message(kStart + 320ms, test_id(2), announced)).empty());
+    announced.has = {name_of(report_of(4, 32)), name_of(report_of(2, 16))};
+    CHECK(facts_by_peer(stage.node.on_message(kStart + 330ms, test_id(1), announced)).empty());
+    auto round = facts_by_peer(stage.node.on_tick(kStart + 600ms));
+    REQUIRE(round.size() == 2);
+    // Of the first that said it, whatever others have said since.
+    CHECK(round.at(test_id(1)).wants.size() == 2);
+    CHECK(round.at(test_id(2)).wants == std::vector{name_of(report_of(4, 32))});
+
+    // Who is asked looks around only after a quarter of a second, and the way is long.
+    CHECK(facts_by_peer(stage.node.on_tick(kStart + 1300ms)).empty());
+    (void)stage.node.on_message(kStart + 1310ms, test_id(1), facts_of(report_of(3, 64)));
+    round = facts_by_peer(stage.node.on_tick(kStart + 1700ms));
+    REQUIRE(round.contains(test_id(1)));
+    CHECK(round.at(test_id(1)).wants == std::vector{name_of(report_of(4, 32))});
   }
 
   TEST_CASE("what was announced is asked for once, and of another one if it does not come") {
