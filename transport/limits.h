@@ -100,7 +100,8 @@ inline constexpr std::size_t kMaxPerPeer = 8_MiB;
 inline constexpr std::size_t kMaxQueuedControl = 3_MiB;
 // Answers of the session itself (pong, grant, refusal) that a peer does not read.
 inline constexpr std::size_t kMaxQueuedReplies = 256_KiB;
-// Bulk records shrink on slow links so that a control record waits for one of them at most.
+// Bulk records shrink on slow links, so that a control record waits this long for them at most: for
+// one, or for two where they are so quick.
 inline constexpr std::size_t kMinBulkRecord = 8_KiB;
 inline constexpr std::size_t kMaxBulkRecord = kMaxRecordBody;
 inline constexpr Duration kBulkRecordTime = std::chrono::milliseconds(15);

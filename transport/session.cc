@@ -272,15 +272,16 @@ Task<> Session::write_loop() {
   assert_io_thread();
   while (!over_) {
     out_.clear();
-    auto large = seal_next();
-    if (large) {
-      auto job = [this, &large] {
-        sealer_.seal(*large, out_);
+    large_.clear();
+    seal_next();
+    if (!large_.empty()) {
+      auto job = [this] {
+        for (const auto& record : large_) sealer_.seal(record, out_);
         return 0;
       };
       (void)co_await on_pool(services_.pool, std::move(job));
       assert_io_thread();
-      count_sent(*large);
+      for (const auto& record : large_) count_sent(record);
     }
     if (out_.empty()) {
       const auto [error] = co_await wake_.async_wait(as_result);
@@ -308,7 +309,7 @@ Task<> Session::write_loop() {
   }
 }
 
-std::optional<Record> Session::seal_next() {
+void Session::seal_next() {
   const auto now = services_.clock.now();
   while (out_.size() < kWriteBatch) {
     auto record = channel_.next_record(now, bulk_record_bytes());
@@ -319,12 +320,17 @@ std::optional<Record> Session::seal_next() {
       continue;
     }
     const bool much = record->tail.size() + channel_.ready_bulk_bytes() >= limits::kSealOnPool;
-    if (much && out_.empty()) return record;
+    if (much && out_.empty()) {
+      large_.push_back(std::move(*record));
+      if (!quick()) return;
+      if (auto another = channel_.next_record(now, bulk_record_bytes()))
+        large_.push_back(std::move(*another));
+      return;
+    }
     sealer_.seal(*record, out_);
     count_sent(*record);
-    break;  // control that comes now waits for one bulk record at most
+    break;  // control that comes now waits for it
   }
-  return std::nullopt;
 }
 
 void Session::count_sent(const Record& record) {
@@ -341,6 +347,11 @@ bool Session::worn(TimePoint now) const {
   // old.
   return (worn_out_ || age > services_.renew_after) &&
          (!channel_.has_transfers() || age > services_.renew_after + limits::kRenewPatience);
+}
+
+bool Session::quick() const {
+  return channel_.goodput() * seconds(limits::kBulkRecordTime) >=
+         2 * double{limits::kMaxBulkRecord};
 }
 
 std::size_t Session::bulk_record_bytes() const {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <memory>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -86,12 +87,14 @@ transport::Task<> PlainWire::End::send(ByteView bytes) {
 }
 
 transport::Task<> PlainWire::End::receive(std::size_t bytes) {
-  Bytes buffer(kWrite);
-  while (bytes > 0 && !error) {
+  const auto message = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  prefer_huge_pages(message.get(), bytes);
+  std::size_t received = 0;
+  while (received < bytes && !error) {
     std::size_t came = 0;
     std::tie(error, came) = co_await socket.async_read_some(
-        asio::buffer(buffer.data(), std::min(buffer.size(), bytes)), as_result);
-    bytes -= came;
+        asio::buffer(message.get() + received, std::min(kWrite, bytes - received)), as_result);
+    received += came;
   }
 }
 
