@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <utility>
 
 namespace starling::node {
@@ -133,27 +132,27 @@ void fill_neighbours(TimePoint now, const StatusSources& sources, StatusSnapshot
   status.disagreement_ratio = *middle;
 }
 
+NeighbourStatus* neighbour_in(StatusSnapshot& status, const NodeId& peer) {
+  const auto found =
+      std::ranges::find(status.neighbours, to_hex(peer.view()), &NeighbourStatus::id);
+  return found == status.neighbours.end() ? nullptr : &*found;
+}
+
 void fill_queues(const StatusSources& sources, StatusSnapshot& status) ON_IO_THREAD {
-  std::map<std::string, std::uint64_t> queued;
   for (const auto& session : sources.transport.figures()) {
     const std::uint64_t bytes = session.queued_control_bytes + session.queued_bulk_bytes;
-    queued[to_hex(session.peer.view())] = bytes;
     status.traffic.queued_bytes += bytes;
+    if (auto* neighbour = neighbour_in(status, session.peer); neighbour != nullptr)
+      neighbour->queued_bytes = bytes;
   }
-  for (auto& neighbour : status.neighbours)
-    if (const auto found = queued.find(neighbour.id); found != queued.end())
-      neighbour.queued_bytes = found->second;
 }
 
 void fill_certificates(const StatusSources& sources, StatusSnapshot& status) ON_IO_THREAD {
   if (sources.figures.access.admin.empty()) return;
-  std::map<std::string, CertificateStatus> shown;
   for (const auto& session : sources.transport.sessions())
-    if (session.certificate)
-      shown[to_hex(session.peer.view())] = certificate_status(*session.certificate);
-  for (auto& neighbour : status.neighbours)
-    if (const auto found = shown.find(neighbour.id); found != shown.end())
-      neighbour.certificate = found->second;
+    if (auto* neighbour = neighbour_in(status, session.peer);
+        neighbour != nullptr && session.certificate)
+      neighbour->certificate = certificate_status(*session.certificate);
 }
 
 void fill_consensus(const StatusSources& sources, StatusSnapshot& status) {
