@@ -32,7 +32,7 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
   TRY(training::Model model, training::make_model(options.model));
   if (!begin)
     begin = training::Trainer::Start{
-        .replica = training::make_genesis(model, options.genesis_seed).replica,
+        .replica = training::genesis_replica(model, options.genesis_seed),
         .momenta = {},
         .state = {}};
   std::unique_ptr<Bridge> bridge(new Bridge(io, std::move(options), events, log));

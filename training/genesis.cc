@@ -75,14 +75,18 @@ void draw_genesis(const Model& model, std::uint64_t seed, std::span<float> out) 
   }
 }
 
-Genesis make_genesis(const Model& model, std::uint64_t seed) {
-  Genesis genesis;
-  Replica& replica = genesis.replica;
+Replica genesis_replica(const Model& model, std::uint64_t seed) {
+  Replica replica;
   replica.parameters.assign(model.layout.size(), 0.0F);
   replica.bn_mean.assign(model.layout.bn_channels(), 0.0F);
   replica.bn_variance.assign(model.layout.bn_channels(), 1.0F);
   draw_genesis(model, seed, replica.parameters);
-  genesis.hash = hash_of(std::as_bytes(std::span(replica.parameters)));
+  return replica;
+}
+
+Genesis make_genesis(const Model& model, std::uint64_t seed) {
+  Genesis genesis{.replica = genesis_replica(model, seed), .hash = {}};
+  genesis.hash = hash_of(std::as_bytes(std::span(genesis.replica.parameters)));
   return genesis;
 }
 

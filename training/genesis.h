@@ -32,7 +32,9 @@ struct Genesis {
 //          "Accurate, large minibatch SGD", section 5.1, for the zeros.
 void draw_genesis(const Model& model, std::uint64_t seed, std::span<float> out);
 
-// The same as a replica, with its hash.
+// The same as a replica.
+[[nodiscard]] Replica genesis_replica(const Model& model, std::uint64_t seed);
+// The same with its hash: a third more of the time.
 [[nodiscard]] Genesis make_genesis(const Model& model, std::uint64_t seed);
 
 }  // namespace starling::training

@@ -158,11 +158,9 @@ Result<void> check(const StepBenchOptions& options) {
       "batch, blocks and steps must be at least 1, blocks at most 1,000, warmup at least 0");
 }
 
-}  // namespace
-
-Result<StepBenchReport> bench_steps(const StepBenchOptions& options) {
-  TRY_VOID(check(options));
-  TRY(const Model model, make_model(options.model));
+// See bench_steps(); begins with `replica`.
+Result<StepBenchReport> bench_from(const StepBenchOptions& options, const Model& model,
+                                   const Replica& replica) {
   use_cached_tensor_memory();
   StepBenchReport report;
   TRY(report.device, resolve_device(options.device));
@@ -174,9 +172,8 @@ Result<StepBenchReport> bench_steps(const StepBenchOptions& options) {
   training.schedule = {.peak = 0.01, .warmup_share = 0, .floor_share = 0};
   TRY(const auto batches, random_batches(options));  // outlive what is staged of them
   TRY(const auto stepper, guarded(Doing::building_model, [&]() -> Result<std::unique_ptr<Stepper>> {
-        return std::make_unique<Stepper>(
-            model, report.device, training,
-            Trainer::Start{make_genesis(model, kSeed).replica, {}, {}});
+        return std::make_unique<Stepper>(model, report.device, training,
+                                         Trainer::Start{replica, {}, {}});
       }));
 
   std::size_t number = 0;
@@ -218,25 +215,44 @@ Result<StepBenchReport> bench_steps(const StepBenchOptions& options) {
   return report;
 }
 
+// How many times one precision has to be as fast as the other for one step of each to tell.
+constexpr double kClear = 1.25;
+
+}  // namespace
+
+Result<StepBenchReport> bench_steps(const StepBenchOptions& options) {
+  TRY_VOID(check(options));
+  TRY(const Model model, make_model(options.model));
+  return bench_from(options, model, genesis_replica(model, kSeed));
+}
+
 Result<PrecisionCost> measure_precisions(const ModelSpec& model, std::size_t batch, int threads,
                                          std::stop_token stop) {
   StepBenchOptions options{.model = model,
                            .device = {.device = "cpu", .threads = threads},
                            .warmup = 1,
-                           .blocks = 3,
                            .steps = 1,
                            .stop = std::move(stop)};
   options.batch = std::min(batch, kMinSliceImages * static_cast<std::size_t>(threads));
+  TRY_VOID(check(options));
+  TRY(const Model built, make_model(model));
+  const Replica replica = genesis_replica(built, kSeed);
   const auto cost_in = [&](Precision precision) -> Result<double> {
     options.device.precision = precision;
-    TRY(const StepBenchReport report, bench_steps(options));
-    trim_tensor_memory();
+    TRY(const StepBenchReport report, bench_from(options, built, replica));
     const auto least = std::ranges::min(report.blocks, {}, &StepBlock::cpu_seconds_per_step);
     return least.cpu_seconds_per_step / static_cast<double>(options.batch);
   };
   PrecisionCost cost;
-  TRY(cost.bf16, cost_in(Precision::bf16));
-  TRY(cost.fp32, cost_in(Precision::fp32));
+  for (const int blocks : {1, 3}) {
+    options.blocks = blocks;
+    TRY(cost.fp32, cost_in(Precision::fp32));
+    trim_tensor_memory();
+    TRY(cost.bf16, cost_in(Precision::bf16));
+    // What bf16 leaves behind is what training in bf16 takes next.
+    if (cost.cheaper() != Precision::bf16) trim_tensor_memory();
+    if (std::max(cost.fp32, cost.bf16) > kClear * std::min(cost.fp32, cost.bf16)) break;
+  }
   return cost;
 }
 
