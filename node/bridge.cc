@@ -1,6 +1,8 @@
 #include "node/bridge.h"
 
+#include "gossip/delta/parts.h"
 #include "node/base/check.h"
+#include "node/base/cpu_time.h"
 
 #include <asio/post.hpp>
 
@@ -31,10 +33,10 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
                                                BridgeEvents& events, Log& log) {
   TRY(training::Model model, training::make_model(options.model));
   if (!begin)
-    begin = training::Trainer::Start{
-        .replica = training::genesis_replica(model, options.genesis_seed),
-        .momenta = {},
-        .state = {}};
+    begin =
+        training::Trainer::Start{.replica = training::genesis_replica(model, options.genesis_seed),
+                                 .momenta = {},
+                                 .state = {}};
   std::unique_ptr<Bridge> bridge(new Bridge(io, std::move(options), events, log));
 
   training::LoaderOptions loader = bridge->options_.loader;
@@ -91,12 +93,27 @@ transport::Task<> Bridge::stop() {
 }
 
 void Bridge::run(gossip::CodecJob job) {
-  auto work = [this, job = std::move(job)] { return references_->run(job); };
+  auto work = [this, job = std::move(job)] {
+    const double begin_s = thread_cpu_seconds();
+    gossip::CodecOutcome outcome = references_->run(job);
+    outcome.cost = cost_of(thread_cpu_seconds() - begin_s);
+    return outcome;
+  };
   auto done = [this](gossip::CodecOutcome outcome) {
     assert_io_thread();
     events_.on_codec_done(std::move(outcome));
   };
   run_on_lane(std::move(work), std::move(done));
+}
+
+// The threads of the codec share its passes evenly, so the lane's own time stands for each. Passes
+// on a GPU cost training no processor.
+Duration Bridge::cost_of(double lane_s) const {
+  const training::ResolvedDevice device = trainer_->device();
+  if (device.cuda) return {};
+  const int codec_threads = std::min(device.threads, gossip::kMostCodecThreads);
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(lane_s * codec_threads / device.threads));
 }
 
 void Bridge::pause(std::function<void()> on_paused) {

@@ -132,6 +132,8 @@ class Bridge {
   [[nodiscard]] training::MakeSource evaluation_source() const;
   // What the trainer calls with the report; empty, and `done` told, without a validation set.
   [[nodiscard]] OnEvaluated evaluation_reply(OnEvaluated done);
+  // What a job costs training that took the lane `lane_s` of processor time.
+  [[nodiscard]] Duration cost_of(double lane_s) const;
   void note_step(const training::StepReport& report);
   void report_steps() ON_IO_THREAD;
   // Runs `job` on the io thread and counts it as finished.

@@ -118,6 +118,8 @@ NeighbourStatus neighbour_status(TimePoint now, const gossip::NeighbourView& vie
 
 void fill_neighbours(TimePoint now, const StatusSources& sources, StatusSnapshot& status) {
   if (sources.gossip.mixer() == nullptr) return;
+  const gossip::PeriodDecision period = sources.gossip.mixer()->period();
+  status.period = {.steps = period.tau, .reason = std::string(gossip::name_of(period.reason))};
   std::vector<double> disagreements;
   for (const auto& view : sources.gossip.mixer()->neighbours()) {
     const bool known = view.exchanges > 0 || view.refused > 0;

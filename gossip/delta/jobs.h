@@ -8,6 +8,7 @@
 
 #include "gossip/delta/level.h"
 #include "node/base/bytes.h"
+#include "node/base/clock.h"
 #include "node/base/ids.h"
 #include "node/base/result.h"
 
@@ -148,6 +149,9 @@ using CodecDone = std::variant<OfferDone, ExchangeDone, ReferenceSet, ReferenceD
 struct CodecOutcome {
   EdgeEnds edge;
   Result<CodecDone> result;
+  // Of the trainer's time: the processor time that the job took, over the trainer's threads; 0: not
+  // measured, or on processors that the trainer does not use.
+  Duration cost{};
 };
 
 }  // namespace starling::gossip

@@ -16,6 +16,15 @@ constexpr std::size_t kDearest = static_cast<std::size_t>(Level::l5);
 // Bits a parameter of each level, with its share of scales and indices (design section 5).
 constexpr PerLevel kBitsPerParameter{0.06, 0.17, 0.49, 1.02, 2.02, 4.07, 8.07};
 
+// What a node does every tau steps: it makes an offer, applies it, and answers one.
+constexpr double kJobsInPeriod = 3;
+// Of the codec's share, below which the period may be halved: a cost at its edge changes nothing.
+constexpr double kClearlyWithin = 0.75;
+
+bool codec_fits(const PeriodInputs& inputs, double share, std::uint32_t tau) {
+  return kJobsInPeriod * seconds(inputs.job_cost) <= share * seconds(inputs.step_time) * tau;
+}
+
 std::size_t index_of(Level level) { return static_cast<std::size_t>(level); }
 
 Level cheapest_enough(const PerLevel& unsent, double bound) {
@@ -99,9 +108,14 @@ PeriodDecision decide_period(const PeriodInputs& inputs, const LevelOptions& opt
     if (inputs.tau >= options.max_tau) return {inputs.tau, PeriodReason::longest};
     return {std::min(options.max_tau, inputs.tau * 2), PeriodReason::nothing_fits};
   }
+  if (inputs.tau < options.codec_max_tau && !codec_fits(inputs, options.codec_share, inputs.tau))
+    return {std::min(options.codec_max_tau, inputs.tau * 2), PeriodReason::codec_time};
   // Half the first period would spend more than the default where nothing asks for it.
   if (inputs.tau <= options.start_tau || inputs.exchanges_with_room == 0)
     return {inputs.tau, PeriodReason::fits};
+  if (inputs.tau <= options.codec_max_tau &&
+      !codec_fits(inputs, kClearlyWithin * options.codec_share, inputs.tau / 2))
+    return {inputs.tau, PeriodReason::codec_time};
   if (inputs.exchanges_with_room < options.window) return {inputs.tau, PeriodReason::waiting};
   if (inputs.exchanges_since_left_half && *inputs.exchanges_since_left_half < options.memory)
     return {inputs.tau, PeriodReason::left_before};
@@ -151,6 +165,8 @@ std::string_view name_of(PeriodReason reason) {
       return "fits";
     case PeriodReason::nothing_fits:
       return "nothing_fits";
+    case PeriodReason::codec_time:
+      return "codec_time";
     case PeriodReason::room_for_half:
       return "room_for_half";
     case PeriodReason::waiting:

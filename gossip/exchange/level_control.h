@@ -2,8 +2,9 @@
 //
 // Bytes are spent where they buy agreement: the cheapest level that leaves no more than three
 // quarters of the energy unsent, if the line carries it, otherwise a longer period. A fast line
-// alone is no reason for a higher level. Both functions are pure and give their reason, which the
-// status page shows.
+// alone is no reason for a higher level. The period is also long enough for the codec to leave
+// training its processors (node/decisions/0021). Both functions are pure and give their reason,
+// which the status page shows.
 #pragma once
 
 #include "gossip/delta/jobs.h"
@@ -36,6 +37,10 @@ struct LevelOptions {
   double late_progress = 0.9;
   // Share of the measured goodput that exchanges may use.
   double line_share = 0.7;
+  // Share of the trainer's time that codec jobs may take. Raising it buys agreement with steps.
+  double codec_share = 0.04;
+  // Longest period for the codec's sake: beyond it replicas lose more by parting than steps gain.
+  std::uint32_t codec_max_tau = 16;
   // Exchanges over which the unsent share is averaged, and for which the wanted level must fit at
   // half the period before the period is halved.
   std::uint32_t window = 20;
@@ -115,6 +120,7 @@ enum class PeriodReason : std::uint8_t {
   pinned,
   fits,           // nothing to change
   nothing_fits,   // an edge cannot carry L2 at this period: twice as long
+  codec_time,     // codec jobs take their share of the trainer's time: twice as long, or not halved
   room_for_half,  // every edge carries its wanted level at half the period, and did for a while
   waiting,        // the same, not yet for long enough
   left_before,    // half the period was left too recently
@@ -130,6 +136,8 @@ struct PeriodDecision {
 
 struct PeriodInputs {
   std::uint32_t tau = 2;
+  Duration job_cost{};  // of an exchange's codec job, in the trainer's time; 0: not known
+  Duration step_time{};
   bool nothing_fits = false;              // the decision of the edge that is due says nothing_fits
   std::uint32_t exchanges_with_room = 0;  // in a row, at which the wanted level fits at tau / 2
   std::optional<std::uint64_t> exchanges_since_left_half;  // since the node left tau / 2
@@ -137,6 +145,9 @@ struct PeriodInputs {
 
 // Every how many steps the node offers.
 //
+// Rule:    algorithm 6.3; for the codec, three jobs (an offer and its application, an answer)
+//          within codec_share of tau steps, up to codec_max_tau, and within three quarters of that
+//          share before a halving.
 // Thread:  any; pure.
 [[nodiscard]] PeriodDecision decide_period(const PeriodInputs& inputs, const LevelOptions& options);
 

@@ -231,6 +231,8 @@ class Mixer {
   PeriodDecision period_;
   std::uint32_t exchanges_with_room_ = 0;
   std::map<std::uint32_t, std::uint64_t> tau_left_at_;  // in exchanges
+  Duration job_cost_{};          // mean of the codec's last offers and exchanges
+  std::uint32_t job_costs_ = 0;  // that it is the mean of
   PerLevel message_bytes_{};
   std::optional<TimePoint> lag_since_;
   TimePoint last_event_{};

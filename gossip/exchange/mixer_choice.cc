@@ -7,6 +7,13 @@
 
 namespace starling::gossip {
 
+namespace {
+
+// Codec jobs before their mean cost counts: the first ones touch memory for the first time.
+constexpr std::uint32_t kJobsBelieved = 8;
+
+}  // namespace
+
 // --- which edges --------------------------------------------------------------------------------
 
 TimePoint Mixer::earliest_open(TimePoint now, const Neighbour& neighbour) const {
@@ -110,6 +117,8 @@ void Mixer::control_period(Turn& turn, const Neighbour& neighbour) {
   const bool room = fits(line_of(neighbour), options_.levels, neighbour.decision.wanted, half);
   exchanges_with_room_ = room ? exchanges_with_room_ + 1 : 0;
   PeriodInputs inputs{.tau = period_.tau,
+                      .job_cost = job_costs_ < kJobsBelieved ? Duration{} : job_cost_,
+                      .step_time = training_.step_time,
                       .nothing_fits = neighbour.decision.reason == LevelReason::nothing_fits,
                       .exchanges_with_room = exchanges_with_room_,
                       .exchanges_since_left_half = std::nullopt};

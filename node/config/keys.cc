@@ -296,7 +296,8 @@ constexpr std::array kKeys{
         "from L2 up, chosen per edge; L0 to L6 pin a level; none (fp32) is not in this version."),
     row<CountOrAuto<&C::gossip, &GossipConfig::tau, 1, 1'024>>(
         "gossip.tau", "", "N",
-        "Own steps between two offers. auto: from 2 upwards, as the line carries it."),
+        "Own steps between two offers. auto: from 2 upwards, as the line carries it and the codec "
+        "leaves training its processors."),
     row<Choice<&C::gossip, &GossipConfig::aggregator, kExchangeRuleWords>>(
         "gossip.aggregator", "", "mean|clip|median|trimmed",
         "What becomes of the neighbours' increments. mean: added as they come, clipped where far "

@@ -23,7 +23,7 @@ constexpr std::size_t kMaxSeries = 64;
 
 using enum Metric;
 using enum MetricType;
-constexpr std::array<MetricSpec, 39> kMetrics{{
+constexpr std::array<MetricSpec, 40> kMetrics{{
     {build_info, "starling_build_info", gauge, "",
      "Always 1; the labels say what this program was built from.", "version=*;libtorch=*"},
     {run_info, "starling_run_info", gauge, "",
@@ -64,6 +64,8 @@ constexpr std::array<MetricSpec, 39> kMetrics{{
      "Payload bytes to and from all peers.", "direction=sent,received;kind=delta,other"},
     {gossip_queued, "starling_gossip_queued_bytes", gauge, "bytes",
      "Bytes that wait to be sent, all sessions together; `starling neighbours` says to whom.", ""},
+    {gossip_period, "starling_gossip_period_steps", gauge, "steps",
+     "Own steps between two offers; `starling status` says why.", ""},
     {gossip_exchanges, "starling_gossip_exchanges_total", counter, "exchanges",
      "Exchanges completed, begun by either side.", ""},
     {gossip_wait, "starling_gossip_wait_ratio", gauge, "ratio",
@@ -291,6 +293,7 @@ void Metrics::update(const StatusSnapshot& status) {
   raise_to(Metric::gossip_bytes, other(traffic.bytes_received, traffic.delta_bytes_received),
            {"received", "other"});
   set(Metric::gossip_queued, real(traffic.queued_bytes));
+  set(Metric::gossip_period, real(status.period.steps));
   raise_to(Metric::gossip_exchanges, real(traffic.exchanges));
   if (status.reachable == "yes") set(Metric::reachable, 1);
   if (status.reachable == "no") set(Metric::reachable, 0);

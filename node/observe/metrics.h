@@ -33,6 +33,7 @@ enum class Metric : std::uint8_t {
   neighbours,
   gossip_bytes,
   gossip_queued,
+  gossip_period,
   gossip_exchanges,
   gossip_wait,
   gossip_errors,

@@ -176,6 +176,7 @@ Json to_json(const StatusSnapshot& status) {
           {"train", train_part(status.train)},
           {"eval", eval_part(status.eval)},
           {"traffic", traffic_part(status.traffic)},
+          {"period", {{"steps", status.period.steps}, {"reason", status.period.reason}}},
           {"host", {{"cpu_ratio", status.host.cpu_ratio}, {"rss_bytes", status.host.rss_bytes}}},
           {"disagreement_ratio", or_null(status.disagreement_ratio)},
           {"reachable", status.reachable},

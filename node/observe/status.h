@@ -137,6 +137,11 @@ struct StatusSnapshot {
     std::uint64_t exchanges = 0;
     std::uint64_t queued_bytes = 0;  // that wait now, in all sessions
   } traffic;
+  // Every how many own steps the node offers, and why not more often.
+  struct Period {
+    std::uint32_t steps = 0;  // 0: does not train yet
+    std::string reason;
+  } period;
   struct Host {
     double cpu_ratio = 0;  // cores in use by this process
     std::uint64_t rss_bytes = 0;

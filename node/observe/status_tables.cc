@@ -164,6 +164,9 @@ std::string status_table(const Json& status) {
       {"traffic",
        fmt::format("sent {}  received {}", show_bytes(number(status, {"traffic", "bytes_sent"})),
                    show_bytes(number(status, {"traffic", "bytes_received"})))});
+  if (number(status, {"period", "steps"}) > 0)
+    rows.push_back({"offers", fmt::format("every {} steps  {}", show(status, {"period", "steps"}),
+                                          show(status, {"period", "reason"}))});
   rows.push_back({"consensus", fmt::format("{}  {}", show(status, {"consensus", "state"}),
                                            show(status, {"consensus", "hash"}))});
   const auto& warnings = list_of(status, "warnings");

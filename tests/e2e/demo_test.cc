@@ -1,5 +1,5 @@
 // The main job in its short form, and what the final model is good for.
-#include "tests/e2e/node_process.h"
+#include "tests/e2e/swarm.h"
 
 #include <doctest/doctest.h>
 
@@ -96,6 +96,22 @@ TEST_SUITE("e2e/demo") {
 
     const auto killed = bench({"--fault", "kill"});
     CHECK(killed.at("longest_pause_ms") > 0);
+  }
+
+  TEST_CASE("where the codec would take much of a step, nodes offer less often and say why") {
+    // Eleven million parameters for two small images: hardly any arithmetic for as much codec.
+    Swarm swarm({"--data", "synthetic:size=32,channels=3", "--model", "resnet18", "--batch", "2",
+                 "--until", "samples=100000000", "--threads", "1"});
+    swarm.start(2);
+
+    const bool held_back = eventually(180s, [&] {
+      const auto status = swarm.node(0).status();
+      return status.is_object() && status.at("period").at("steps") >= 8 &&
+             status.at("period").at("reason") == "codec_time";
+    });
+
+    INFO(swarm.logs());
+    CHECK(held_back);
   }
 
   TEST_CASE("a node alone ends with a certificate of one and never trains again in that folder") {

@@ -51,6 +51,7 @@ TEST_SUITE("node/metrics") {
     CHECK(contains(text, "starling_gossip_bytes_total{direction=\"sent\",kind=\"delta\"} 2500000"));
     CHECK(contains(text, "starling_gossip_bytes_total{direction=\"sent\",kind=\"other\"} 500000"));
     CHECK(contains(text, "starling_gossip_queued_bytes 36000"));
+    CHECK(contains(text, "starling_gossip_period_steps 8"));
     CHECK_FALSE(contains(text, "brisk-wren"));
   }
 

@@ -15,6 +15,7 @@ StatusSnapshot busy_snapshot() {
   status.train.swarm_images_per_second = 23'180;
   status.train.gossip_wait_ratio = 0.004;
   status.traffic = {3'000'000, 2'900'000, 2'500'000, 2'400'000, 812, 36'000};
+  status.period = {.steps = 8, .reason = "codec_time"};
   status.disagreement_ratio = 3.7e-3;
   status.members = {{std::string(64, 'a'), "mossy-otter", MemberState::alive, "127.0.0.1:7700",
                      538'368, 1, "", true},

@@ -50,6 +50,7 @@ TEST_SUITE("node/status") {
     CHECK(json.at("neighbours").is_array());
     CHECK(json.at("phase") == "starting");
     CHECK(json.at("traffic").at("queued_bytes") == 0);
+    CHECK(json.at("period").at("steps") == 0);
     StatusSnapshot parted;
     parted.neighbours.emplace_back();
     CHECK(to_json(parted).at("neighbours")[0].at("queued_bytes").is_null());

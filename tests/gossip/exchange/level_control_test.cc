@@ -159,6 +159,38 @@ TEST_CASE("the period halves after twenty exchanges with room, and not below its
   CHECK(decide_period(inputs, {}) == PeriodDecision{2, PeriodReason::fits});
 }
 
+TEST_CASE("the period doubles while the codec takes more than its share of training's time") {
+  using std::chrono::milliseconds;
+  // Three jobs of 8 ms every two steps of 100 ms: 12 %.
+  PeriodInputs inputs{.tau = 2,
+                      .job_cost = milliseconds(8),
+                      .step_time = milliseconds(100),
+                      .exchanges_since_left_half = {}};
+  CHECK(decide_period(inputs, {}) == PeriodDecision{4, PeriodReason::codec_time});
+  inputs.tau = 4;
+  CHECK(decide_period(inputs, {}) == PeriodDecision{8, PeriodReason::codec_time});
+  inputs.tau = 8;
+  CHECK(decide_period(inputs, {}) == PeriodDecision{8, PeriodReason::fits});
+  // However much it takes: replicas that part further lose more than the steps gain.
+  inputs.job_cost = milliseconds(100);
+  CHECK(decide_period(inputs, {}) == PeriodDecision{16, PeriodReason::codec_time});
+  inputs.tau = 16;
+  CHECK(decide_period(inputs, {}).tau == 16);
+}
+
+TEST_CASE("room on the line does not halve a period that the codec needs") {
+  using std::chrono::milliseconds;
+  PeriodInputs inputs{.tau = 8,
+                      .job_cost = milliseconds(5),
+                      .step_time = milliseconds(100),
+                      .exchanges_with_room = 20,
+                      .exchanges_since_left_half = {}};
+  // Half would take 3.75 % of 4 %: within the share, but not clearly.
+  CHECK(decide_period(inputs, {}) == PeriodDecision{8, PeriodReason::codec_time});
+  inputs.job_cost = milliseconds(4);
+  CHECK(decide_period(inputs, {}) == PeriodDecision{4, PeriodReason::room_for_half});
+}
+
 TEST_CASE("typical sizes are those of the table for ResNet-50") {
   const PerLevel bytes = typical_bytes(kBlocks);
 

@@ -35,7 +35,7 @@ struct Bench {
             }
           },
           job);
-      take(mixer.on_job_done(now, {ends, codec.done_by_codec(job)}));
+      take(mixer.on_job_done(now, {ends, codec.done_by_codec(job), job_cost}));
     }
   }
   void message(std::uint8_t from, ExchangeMessage message) {
@@ -111,6 +111,7 @@ struct Bench {
   TimePoint now = TimePoint{} + std::chrono::hours(1);
   TrainingState training;
   double age = 0;
+  Duration job_cost{};
   std::vector<NodeId> wanted;
   std::vector<OutgoingExchange> sent;
   std::vector<CodecJob> jobs;

@@ -300,6 +300,30 @@ TEST_CASE("a line that carries nothing makes the period longer") {
   CHECK(bench.mixer.period().reason == PeriodReason::nothing_fits);
 }
 
+TEST_CASE("codec jobs that take a large share of a step make the period longer") {
+  Bench bench;
+  bench.open(20);
+  bench.job_cost = std::chrono::milliseconds(20);  // of steps of 100 ms
+  const auto exchange = [&] {
+    bench.steps(bench.mixer.tau());
+    bench.finish_jobs();
+    bench.answer(20);
+  };
+  // An exchange has two jobs here, and eight are believed.
+  for (int i = 0; i < 3; ++i) exchange();
+  CHECK(bench.mixer.tau() == 2);
+  for (int i = 0; i < 5; ++i) exchange();
+  CHECK(bench.mixer.tau() == 16);
+  CHECK(bench.mixer.period().reason == PeriodReason::codec_time);
+
+  // Cheaper again: a hundred exchanges before what was left is tried again, then twenty each.
+  bench.job_cost = std::chrono::milliseconds(1);
+  for (int i = 0; i < 60; ++i) exchange();
+  CHECK(bench.mixer.tau() == 16);
+  for (int i = 0; i < 120; ++i) exchange();
+  CHECK(bench.mixer.tau() == 2);
+}
+
 TEST_CASE("a node far below the median of its neighbours is to join again") {
   Bench bench;
   bench.age = 900;
