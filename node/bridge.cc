@@ -106,14 +106,19 @@ void Bridge::run(gossip::CodecJob job) {
   run_on_lane(std::move(work), std::move(done));
 }
 
-// The threads of the codec share its passes evenly, so the lane's own time stands for each. Passes
-// on a GPU cost training no processor.
-Duration Bridge::cost_of(double lane_s) const {
+// The threads of the codec share its passes evenly, so the lane's own time stands for each, and
+// where the train thread waits for a core that time is missing as often. Passes on a GPU cost
+// training no processor.
+Duration Bridge::cost_of(double lane_s) {
   const training::ResolvedDevice device = trainer_->device();
   if (device.cuda) return {};
+  const double crowding = [&] {
+    const MutexLock lock(mutex_);
+    return crowding_;
+  }();
   const int codec_threads = std::min(device.threads, gossip::kMostCodecThreads);
   return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(lane_s * codec_threads / device.threads));
+      std::chrono::duration<double>(crowding * lane_s * codec_threads / device.threads));
 }
 
 void Bridge::pause(std::function<void()> on_paused) {
@@ -209,6 +214,7 @@ void Bridge::note_step(const training::StepReport& report) {
     gathered_.compute_s += report.compute_s;
     gathered_.optimizer_s += report.optimizer_s;
     gathered_s_ += total;
+    gathered_cpu_s_ += report.cpu_s;
     post = !std::exchange(report_posted_, true);
   }
   if (post) {
@@ -226,6 +232,8 @@ void Bridge::report_steps() {
     const MutexLock lock(mutex_);
     figures = std::exchange(gathered_, StepFigures{});
     time_s = std::exchange(gathered_s_, 0);
+    const double cpu_s = std::exchange(gathered_cpu_s_, 0);
+    if (cpu_s > 0) crowding_ = std::max(1.0, (figures.compute_s + figures.optimizer_s) / cpu_s);
     report_posted_ = false;
   }
   const auto steps = static_cast<double>(figures.steps);

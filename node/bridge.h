@@ -132,8 +132,8 @@ class Bridge {
   [[nodiscard]] training::MakeSource evaluation_source() const;
   // What the trainer calls with the report; empty, and `done` told, without a validation set.
   [[nodiscard]] OnEvaluated evaluation_reply(OnEvaluated done);
-  // What a job costs training that took the lane `lane_s` of processor time.
-  [[nodiscard]] Duration cost_of(double lane_s) const;
+  // By how much a job holds training up that took the lane `lane_s` of processor time.
+  [[nodiscard]] Duration cost_of(double lane_s);
   void note_step(const training::StepReport& report);
   void report_steps() ON_IO_THREAD;
   // Runs `job` on the io thread and counts it as finished.
@@ -154,6 +154,10 @@ class Bridge {
   Mutex mutex_;
   StepFigures gathered_ STARLING_GUARDED_BY(mutex_);
   double gathered_s_ STARLING_GUARDED_BY(mutex_) = 0;
+  double gathered_cpu_s_ STARLING_GUARDED_BY(mutex_) = 0;  // of the train thread
+  // How many times as long as its processor time a step computes: more than 1 where it shares its
+  // cores.
+  double crowding_ STARLING_GUARDED_BY(mutex_) = 1;
   bool report_posted_ STARLING_GUARDED_BY(mutex_) = false;
 
   std::uint64_t pending_ = 0;  // jobs of the lane whose outcome was not delivered yet; io thread

@@ -2,6 +2,7 @@
 
 #include "node/base/check.h"
 #include "node/base/clock.h"
+#include "node/base/cpu_time.h"
 #include "training/batch_tensors.h"
 #include "training/cpu/engine.h"
 #include "training/torch_guard.h"
@@ -44,6 +45,7 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
   StepReport report;
   report.batch = batch.size;
   const TimePoint begin = clock.now();
+  const double cpu_begin_s = thread_cpu_seconds();
   TRY(const Engine::Outcome outcome, compute(batch));
   report.loss = outcome.loss;
   report.compute_s = seconds(clock.now() - begin);
@@ -58,6 +60,7 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
   } else {
     TRY_VOID(guarded(Doing::training, [&] { return skip(report); }));
   }
+  report.cpu_s = thread_cpu_seconds() - cpu_begin_s;
   state_.cursor = batch.end;
   report.step = state_.step;
   report.samples = state_.samples;

@@ -57,6 +57,7 @@ struct StepReport {
   double compute_s = 0;          // forward and backward
   double lease_wait_s = 0;       // waiting for the master while a codec job ran
   double optimizer_s = 0;        // holding the master
+  double cpu_s = 0;              // processor time of the train thread in compute and optimizer
   double evaluation_s = 0;       // slice of an evaluation after the last step
   std::uint64_t bad_steps = 0;   // skipped steps since the start
 };

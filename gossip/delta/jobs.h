@@ -149,8 +149,9 @@ using CodecDone = std::variant<OfferDone, ExchangeDone, ReferenceSet, ReferenceD
 struct CodecOutcome {
   EdgeEnds edge;
   Result<CodecDone> result;
-  // Of the trainer's time: the processor time that the job took, over the trainer's threads; 0: not
-  // measured, or on processors that the trainer does not use.
+  // By how much the job held training up: its processor time over the trainer's threads, as often
+  // as the trainer waits for its cores; 0: not measured, or on processors that training does not
+  // use.
   Duration cost{};
 };
 

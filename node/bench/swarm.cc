@@ -18,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxNodes = 32;
-constexpr std::uint64_t kWarmUpSteps = 5;
 // So long that no window meets its end.
 constexpr std::string_view kEndless = "samples=1000000000";
 // How long the others are looked at after one was stopped or killed.
@@ -30,6 +29,7 @@ struct SwarmBench {
   std::size_t nodes = 0;
   std::uint64_t steps = 0;
   std::uint64_t repeats = 0;
+  std::uint64_t warm_up = 0;  // steps
   bool gossip = true;
   std::string fault;
   bool pinned = false;
@@ -41,6 +41,7 @@ Result<SwarmBench> options_of(const Arguments& arguments) {
   TRY(options.nodes, count_of(arguments, {"--nodes", 8, 1, kMaxNodes}));
   TRY(options.steps, count_of(arguments, {"--steps", 50, 1, 1'000'000}));
   TRY(options.repeats, count_of(arguments, {"--repeats", 3, 1, 1'000}));
+  TRY(options.warm_up, count_of(arguments, {"--warm-up", 5, 1, 1'000'000}));
   constexpr std::array<std::string_view, 2> kSwitch{"on", "off"};
   TRY(const auto gossip, word_of(arguments, "--gossip", kSwitch));
   TRY(options.fault, word_of(arguments, "--fault", kFaults));
@@ -145,7 +146,7 @@ Result<Json> measure_in(const fs::path& dir, const SwarmBench& options, const Ar
                     .pinned = options.pinned});
   terminal.err << fmt::format("starting {} nodes in {}\n", options.nodes, dir.string())
                << std::flush;
-  TRY_VOID(nodes.start(kWarmUpSteps));
+  TRY_VOID(nodes.start(options.warm_up));
   const bool slow = options.fault == "slow";
   if (slow) nodes.slow(options.nodes - 1);
   Windows windows;
@@ -187,6 +188,7 @@ Result<Json> measure_swarm(const Arguments& arguments, const Terminal& terminal)
                {{"nodes", options.nodes},
                 {"steps", options.steps},
                 {"repeats", options.repeats},
+                {"warm_up", options.warm_up},
                 {"gossip", options.gossip ? "on" : "off"},
                 {"fault", options.fault},
                 {"pinned", options.pinned}}}};
@@ -194,8 +196,8 @@ Result<Json> measure_swarm(const Arguments& arguments, const Terminal& terminal)
   return report;
 }
 
-constexpr std::array<std::string_view, 7> kSwarmFlags{"--nodes", "--steps", "--repeats", "--gossip",
-                                                      "--fault", "--pin",   "--finish"};
+constexpr std::array<std::string_view, 8> kSwarmFlags{
+    "--nodes", "--steps", "--repeats", "--warm-up", "--gossip", "--fault", "--pin", "--finish"};
 constexpr std::array<std::string_view, 12> kSwarmKeys{
     "node.dir",        "train.model",  "train.img",    "train.batch",
     "train.precision", "train.device", "node.threads", "data.train",

@@ -59,7 +59,7 @@ constexpr std::array<VerbFlag, 5> kDataFlags{
      {"--form", "jpeg|raw", "Encoded images, or pixels that need no decoding (pack)."},
      {"--quality", "N", "Of JPEG, 1 to 100 (pack); without it 90."}}};
 
-constexpr std::array<VerbFlag, 14> kBenchFlags{
+constexpr std::array<VerbFlag, 15> kBenchFlags{
     {kJson,
      {"--n", "N", "Values of the vector (codec, optim, round); without it ResNet-50's."},
      {"--level", "L", "One level of the ladder, L0 to L6 (codec, round); without it all, or L2."},
@@ -71,6 +71,9 @@ constexpr std::array<VerbFlag, 14> kBenchFlags{
      {"--steps", "N",
       "Steps (step, swarm) or batches (data) of one repeat; without it 3, 50 or 16."},
      {"--repeats", "N", "How often each figure is measured; medians and quartiles are shown."},
+     {"--warm-up", "N",
+      "Steps of every node before the first repeat (swarm); without it 5. The period between two "
+      "offers takes some 20 to settle."},
      {"--nodes", "N", "Nodes on this machine (swarm); without it 8."},
      {"--gossip", "on|off", "off: each node is a swarm of its own (swarm)."},
      {"--fault", "none|slow|stop|kill",

@@ -61,10 +61,10 @@ def against_ddp(name, what, flags, bars, ours_flags="", peer_flags=""):
                    (".bytes", "the same, bytes a node sends in a step", "B", "bytes_per_step", False, 60, None)), TORCH)
 
 
-def with_and_without(name, what, flags, bars, field=("images a second of all", "img/s", "images_per_s", True), megabits=None):
+def with_and_without(name, what, flags, bars, our_flags="", field=("images a second of all", "img/s", "images_per_s", True), megabits=None):
     """Gossip on against gossip off, and beside it DDP against its processes alone."""
     bar, goal = bars
-    ours = f"{{starling}} bench swarm {flags} --json"
+    ours = f"{{starling}} bench swarm {flags}{our_flags} --json"
     ddp = f"{{python}} {{peers}}/torch_ddp.py {flags}"
     kind, unit, name_of, more = field
     return (swarms(name, what, ours, ours + " --gossip off", (("", kind, unit, name_of, more, bar, goal),), megabits=megabits),
@@ -86,6 +86,8 @@ def slowed(name, what, command, needs, bars):
 
 TORCH = ("torch", "torchvision")
 NODES18 = "--model resnet18 --img 32 --batch 32 --precision fp32 --threads 1 --steps 50 --repeats 1"
+# Steps until the period between two offers has settled.
+SETTLED = " --warm-up 25"
 RESNET50_NODES = "--model resnet50 --img 224 --batch 8 --precision bf16 --threads 1 --repeats 1"
 NODES50 = f"{RESNET50_NODES} --steps 4"
 PINNED = f"--nodes 2 --pin {NODES18}"
@@ -149,11 +151,9 @@ COMPARISONS = (
     with_gossip("C10", "two neighbours each, ResNet-50, 224 px, batch 8, bf16", f"{RESNET50_NODES} --steps 16 --data synthetic:classes=10,size=224", (0.97, 0.99)),
     # As little arithmetic for as many parameters as there is: what gossip costs at the worst.
     with_gossip("C10.18", "two neighbours each, ResNet-18, 32 px, batch 32, fp32", NODES18, (None, None)),
-    *with_and_without("C11.2", "2 nodes on these cores, against as many alone", f"--nodes 2 {NODES18}", (0.95, 0.98)),
-    # The same at the period of C10: by itself a node exchanges once a step, which costs a processor most where a step is short.
-    with_gossip("C11.2.16", "2 nodes on these cores", NODES18, (0.95, 0.98), nodes=2),
-    *with_and_without("C11.4", "4 nodes on these cores, against as many alone", f"--nodes 4 {NODES18}", (0.95, 0.98)),
-    *with_and_without("C11.8", "8 nodes on these cores, against as many alone", f"--nodes 8 {NODES18}", (0.95, 0.98)),
+    *with_and_without("C11.2", "2 nodes on these cores, against as many alone", f"--nodes 2 {NODES18}", (0.95, 0.98), SETTLED),
+    *with_and_without("C11.4", "4 nodes on these cores, against as many alone", f"--nodes 4 {NODES18}", (0.95, 0.98), SETTLED),
+    *with_and_without("C11.8", "8 nodes on these cores, against as many alone", f"--nodes 8 {NODES18}", (0.95, 0.98), SETTLED),
     slowed("C12", "one of two nodes, a core each, runs a quarter of the time", f"{{starling}} bench swarm {PINNED} --json", (), (0.95, 0.99)),
     slowed("C12.ddp", "DDP over gloo: one of two nodes, a core each, runs a quarter of the time", f"{{python}} {{peers}}/torch_ddp.py {PINNED}",
            TORCH, (None, None)),
