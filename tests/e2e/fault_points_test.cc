@@ -57,7 +57,10 @@ std::int64_t newest_checkpoint(const std::filesystem::path& dir) {
 // Nodes of which the last dies at a moment; the others must end with one model.
 void survive(const std::string& moment, const std::string& samples) {
   CAPTURE(moment);
-  Swarm swarm(small_run(samples));
+  // As many exchanges as the moment counts, however much the codec takes of such small steps.
+  auto arguments = small_run(samples);
+  arguments.insert(arguments.end(), {"--set", "gossip.tau=2"});
+  Swarm swarm(arguments);
   swarm.start(3);
   {
     const Fault fault(moment);
