@@ -164,6 +164,7 @@ def long_line(bench):
     figures = {}
     for name, flags in (("bbr", []), ("cubic", ["--set", "net.bbr=false"])):
         with bench.lab(2, step_ms=50) as lab:
+            lab.network.need_cubic()
             contact, joiner = lab.nodes
             train_beyond_genesis(lab, contact, [*LOG, *flags])
             lab.network.link("*", "*", loss=0.01, delay_ms=50)

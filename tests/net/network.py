@@ -22,6 +22,7 @@ def ip(*words, commands=None):
         raise NoLab(f"ip: {error.strerror}") from error
     if done.returncode != 0:
         raise NoLab(f"`ip {' '.join(words)}`: {done.stdout.strip()}")
+    return done.stdout
 
 
 def hardware(number):
@@ -58,8 +59,14 @@ class Network:
         ip("-n", self.space(number), "-batch", "-", commands=(
             f"link set lo up\nlink set {DEVICE} address {hardware(number)}\naddress add {self.address(number)}/24 dev {DEVICE}\n"
             f"link set {DEVICE} up\n{''.join(others)}"))
-        # What a Debian kernel starts with, whatever this machine's own is.
-        ip("netns", "exec", self.space(number), "sh", "-c", "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control")
+        # What a Debian kernel starts with, whatever this machine's own is. Reno takes a lost packet for congestion as well: it is for machines
+        # that allow their namespaces no CUBIC (net.ipv4.tcp_allowed_congestion_control).
+        ip("netns", "exec", self.space(number), "sh", "-c",
+           "control=/proc/sys/net/ipv4/tcp_congestion_control; echo cubic 2> /dev/null > $control || echo reno > $control")
+
+    def need_cubic(self):
+        if ip("netns", "exec", self.space(self.numbers[0]), "cat", "/proc/sys/net/ipv4/tcp_congestion_control").strip() != "cubic":
+            raise NoLab("this machine allows its namespaces no CUBIC: sysctl -w 'net.ipv4.tcp_allowed_congestion_control=reno bbr cubic'")
 
     def __exit__(self, *_):
         if self.process:
