@@ -38,7 +38,7 @@ struct LevelOptions {
   // Share of the measured goodput that exchanges may use.
   double line_share = 0.7;
   // Share of the trainer's time that codec jobs may take. Raising it buys agreement with steps.
-  double codec_share = 0.04;
+  double codec_share = 0.06;
   // Longest period for the codec's sake: beyond it replicas lose more by parting than steps gain.
   std::uint32_t codec_max_tau = 16;
   // Exchanges over which the unsent share is averaged, and for which the wanted level must fit at

@@ -161,9 +161,9 @@ TEST_CASE("the period halves after twenty exchanges with room, and not below its
 
 TEST_CASE("the period doubles while the codec takes more than its share of training's time") {
   using std::chrono::milliseconds;
-  // Three jobs of 8 ms every two steps of 100 ms: 12 %.
+  // Three jobs of 12 ms every two steps of 100 ms: 18 %.
   PeriodInputs inputs{.tau = 2,
-                      .job_cost = milliseconds(8),
+                      .job_cost = milliseconds(12),
                       .step_time = milliseconds(100),
                       .exchanges_since_left_half = {}};
   CHECK(decide_period(inputs, {}) == PeriodDecision{4, PeriodReason::codec_time});
@@ -181,13 +181,13 @@ TEST_CASE("the period doubles while the codec takes more than its share of train
 TEST_CASE("room on the line does not halve a period that the codec needs") {
   using std::chrono::milliseconds;
   PeriodInputs inputs{.tau = 8,
-                      .job_cost = milliseconds(5),
+                      .job_cost = milliseconds(7),
                       .step_time = milliseconds(100),
                       .exchanges_with_room = 20,
                       .exchanges_since_left_half = {}};
-  // Half would take 3.75 % of 4 %: within the share, but not clearly.
+  // Half would take 5.25 % of 6 %: within the share, but not clearly.
   CHECK(decide_period(inputs, {}) == PeriodDecision{8, PeriodReason::codec_time});
-  inputs.job_cost = milliseconds(4);
+  inputs.job_cost = milliseconds(5);
   CHECK(decide_period(inputs, {}) == PeriodDecision{4, PeriodReason::room_for_half});
 }
 
