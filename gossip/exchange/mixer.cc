@@ -175,14 +175,12 @@ void Mixer::forget_strangers(TimePoint now) {
 
 void Mixer::learn(const CodecOutcome& outcome, Neighbour& neighbour) {
   if (!outcome.result) return;
-  const auto from_cost = [&] {
-    if (outcome.cost == Duration{}) return;
-    // The plain mean until the window is full, then a moving one of the same length.
-    job_costs_ = std::min(job_costs_ + 1, options_.levels.window);
-    job_cost_ += (outcome.cost - job_cost_) / job_costs_;
-  };
   const auto from_encode = [&](const EncodeFigures& figures, const Payload& payload) {
-    from_cost();
+    if (outcome.cost > Duration{}) {
+      // The plain mean until the window is full, then a moving one of the same length.
+      job_costs_ = std::min(job_costs_ + 1, options_.levels.window);
+      job_cost_ += (outcome.cost - job_cost_) / job_costs_;
+    }
     neighbour.history.on_encode(figures);
     if (figures.difference_energy > 0) neighbour.difference = std::sqrt(figures.difference_energy);
     if (payload.bytes)

@@ -71,10 +71,10 @@ def with_and_without(name, what, flags, bars, our_flags="", field=("images a sec
             swarms(f"{name}.ddp", f"DDP over gloo: {what}", ddp, ddp + " --alone", (("", kind, unit, name_of, more, None, None),), TORCH, megabits))
 
 
-def with_gossip(name, what, flags, bars, nodes=3):
-    """Nodes that are each other's neighbours, with gossip and without."""
+def with_gossip(name, what, flags, bars):
+    """Three nodes, each other's neighbours, with gossip and without."""
     bar, goal = bars
-    ours = f"{{starling}} bench swarm --nodes {nodes} {flags}"
+    ours = f"{{starling}} bench swarm --nodes 3 {flags}"
     return swarms(name, f"{what}: gossip each 16 steps, against none", f"{ours} --set gossip.tau=16 --json",
                   f"{ours} --gossip off --json", (("", "images a second of all", "img/s", "images_per_s", True, bar, goal),))
 
