@@ -127,6 +127,7 @@ void encode_part(const EncodeInput& input, BlockRange range, std::span<float> th
     part.difference_energy += facts.energy;
     part.sent_energy += bytes.sent_energy;
     if (part.sampler.wants(block)) part.sampler.look(encoder, facts.energy);
+    if (options.sink != nullptr) (*options.sink)(block, {from, bytes.size});
   }
 }
 

@@ -60,6 +60,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -73,10 +74,15 @@ struct Carry {
   std::uint32_t sample = 0;       // which blocks the next estimate of unsent shares looks at
 };
 
+// Is shown the bytes of a block once it was encoded, on the thread that did so: the blocks of a
+// part in their order, parts in any.
+using BlockSink = std::function<void(std::size_t block, ByteView bytes)>;
+
 struct EncodeOptions {
   Level level = Level::l2;
   Isa isa = detected_isa();
   const ForEachPart* parts = nullptr;  // null: on the calling thread
+  const BlockSink* sink = nullptr;     // null: nobody
 };
 
 // What encode() reads: the replica and the reference, Layout::size() values each. An empty
@@ -144,7 +150,16 @@ class DeltaView {
 [[nodiscard]] DeltaView own_delta(const Layout& layout, Level level, ByteView bytes,
                                   std::vector<std::uint32_t> offsets);
 
-// Writes q of one block: width(block) values; `out` has room for kBlock.
+// One block of a checked delta.
+struct DeltaBlock {
+  const Layout& layout;
+  Level level;
+  std::size_t index;
+  ByteView bytes;
+};
+
+// Writes q of one block: width(index) values; `out` has room for kBlock.
+void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa);
 void decode_block(const DeltaView& view, std::size_t block, std::span<float> out, Isa isa);
 
 // At least |q|^2 of one block, from its scales and the number of its values alone: exact for L3, a

@@ -15,6 +15,9 @@ namespace starling::gossip {
 
 namespace {
 
+// What rounding of differences and sums may add to a norm.
+constexpr double kMargin = 1 + 1e-6;
+
 float float_at(ByteView bytes, std::size_t index) {
   float value = 0;
   std::memcpy(&value, bytes.data() + index * sizeof(float), sizeof(value));
@@ -28,24 +31,30 @@ std::size_t statistics_bytes(const Layout& layout) {
 // Both deltas of one block as values.
 class BlockPair {
  public:
-  BlockPair(const DeltaPair& pair, Isa isa)
-      : lower_delta_(pair.own_side == Side::lower ? pair.own : pair.theirs),
-        higher_delta_(pair.own_side == Side::lower ? pair.theirs : pair.own),
-        isa_(isa) {}
-  void decode(std::size_t block) {
-    decode_block(lower_delta_, block, lower_, isa_);
-    decode_block(higher_delta_, block, higher_, isa_);
+  BlockPair(Side own_side, Isa isa) : own_is_lower_(own_side == Side::lower), isa_(isa) {}
+  void decode(const DeltaBlock& own, const DeltaView& theirs) {
+    decode_block(own, own_is_lower_ ? lower_ : higher_, isa_);
+    decode_block(theirs, own.index, own_is_lower_ ? higher_ : lower_, isa_);
+  }
+  void decode(const DeltaPair& pair, std::size_t block) {
+    const DeltaView& own = pair.own;
+    decode({own.layout(), own.level(), block, own.block(block)}, pair.theirs);
   }
   [[nodiscard]] const float* lower() const { return lower_.data(); }
   [[nodiscard]] const float* higher() const { return higher_.data(); }
 
  private:
-  const DeltaView& lower_delta_;
-  const DeltaView& higher_delta_;
+  bool own_is_lower_;
   Isa isa_;
   alignas(64) std::array<float, kBlock> lower_;
   alignas(64) std::array<float, kBlock> higher_;
 };
+
+// By what q_higher - q_lower is multiplied: factor (their - own) is the same float as
+// -factor (own - their).
+float factor_to_higher(Side own_side, float factor) {
+  return own_side == Side::lower ? factor : -factor;
+}
 
 // Adds up what the parts of a model come to, in their order.
 double sum_of_parts(const Layout& layout, const ForEachPart& parts,
@@ -120,19 +129,24 @@ double difference_norm(const DeltaPair& pair, Isa isa) {
   const Layout& layout = pair.own.layout();
   const Kernels& kernels = kernels_of(isa);
   return std::sqrt(sum_of_parts(layout, one_after_another, [&](BlockRange range) {
-    BlockPair values(pair, isa);
+    BlockPair values(pair.own_side, isa);
     double energy = 0;
     for (std::size_t block = range.begin; block < range.end; ++block) {
-      values.decode(block);
+      values.decode(pair, block);
       energy += kernels.distance(values.lower(), values.higher(), layout.width(block));
     }
     return energy;
   }));
 }
 
+double norm_bound(const DeltaView& delta) {
+  double energy = 0;
+  for (std::size_t block = 0; block < delta.layout().blocks(); ++block)
+    energy += energy_bound(delta, block);
+  return kMargin * std::sqrt(energy);
+}
+
 double difference_norm_bound(const DeltaPair& pair) {
-  // What rounding of differences and sums may add to the norm.
-  constexpr double kMargin = 1 + 1e-6;
   double energy = 0;
   for (std::size_t block = 0; block < pair.own.layout().blocks(); ++block) {
     const double norm =
@@ -148,19 +162,50 @@ double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& 
   STARLING_CHECK_OP(state.parameters.size(), ==, layout.size());
   STARLING_CHECK_OP(state.reference.size(), ==, layout.size());
   const Kernels& kernels = kernels_of(isa);
-  // factor (their - own) is the same float as -factor (own - their).
-  const float to_higher = pair.own_side == Side::lower ? factor : -factor;
+  const float to_higher = factor_to_higher(pair.own_side, factor);
   return std::sqrt(sum_of_parts(layout, parts, [&](BlockRange range) {
-    BlockPair values(pair, isa);
+    BlockPair values(pair.own_side, isa);
     double energy = 0;
     for (std::size_t block = range.begin; block < range.end; ++block) {
-      values.decode(block);
+      values.decode(pair, block);
       energy += kernels.apply(
           values.lower(), values.higher(), layout.width(block), to_higher,
           {state.parameters.data() + block * kBlock, state.reference.data() + block * kBlock});
     }
     return energy;
   }));
+}
+
+Result<Answered> encode_and_apply(const Increment& increment, const ExchangeState& state,
+                                  EncodeOptions options, Carry& carry) {
+  const Layout& layout = increment.theirs.layout();
+  const Kernels& kernels = kernels_of(options.isa);
+  const float to_higher = factor_to_higher(increment.own_side, increment.factor);
+  std::vector<double> sums(part_count(layout.blocks()));
+  const BlockSink apply = [&](std::size_t block, ByteView bytes) {
+    BlockPair values(increment.own_side, options.isa);
+    values.decode({layout, options.level, block, bytes}, increment.theirs);
+    sums[block / kPartBlocks] += kernels.apply(
+        values.lower(), values.higher(), layout.width(block), to_higher,
+        {state.parameters.data() + block * kBlock, state.reference.data() + block * kBlock});
+  };
+  options.sink = &apply;
+  TRY(Encoded own, encode(layout, {state.parameters, state.reference}, options, carry));
+  return Answered{std::move(own), std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0))};
+}
+
+void add_difference(const DeltaPair& pair, float factor, std::span<float> parameters, Isa isa) {
+  const Layout& layout = pair.own.layout();
+  const float to_higher = factor_to_higher(pair.own_side, factor);
+  BlockPair values(pair.own_side, isa);
+  for (std::size_t block = 0; block < layout.blocks(); ++block) {
+    values.decode(pair, block);
+    const auto x = parameters.subspan(block * kBlock, layout.width(block));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float after = x[i] + to_higher * (values.higher()[i] - values.lower()[i]);
+      if (std::isfinite(after)) x[i] = after;
+    }
+  }
 }
 
 }  // namespace starling::gossip

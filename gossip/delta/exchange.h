@@ -73,6 +73,11 @@ struct DeltaPair {
 // Cost:    reads scales and counts, a few nanoseconds a block.
 [[nodiscard]] double difference_norm_bound(const DeltaPair& pair);
 
+// No less than |q|, by as much as energy_bound() is above the energy.
+//
+// Cost:    reads scales and counts, a few nanoseconds a block.
+[[nodiscard]] double norm_bound(const DeltaView& delta);
+
 // What apply_exchange() changes: replica and reference, Layout::size() values each.
 struct ExchangeState {
   std::span<float> parameters;
@@ -86,5 +91,28 @@ struct ExchangeState {
 //          every cache line, and a walk in order is faster than as many jumps.
 double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& state, Isa isa,
                       const ForEachPart& parts = one_after_another);
+
+// What an answer adds to its own delta.
+struct Increment {
+  const DeltaView& theirs;
+  Side own_side;
+  float factor;
+};
+struct Answered {
+  Encoded own;
+  double norm = 0;  // |q_their - q_own|
+};
+
+// encode() of the state, then apply_exchange() of what was encoded and of theirs, block by block in
+// one walk: the same bytes, values and norm, with x and r read once.
+//
+// Errors:  those of encode(). Blocks before the one that is refused have changed by then: x by what
+//          the exchange would have added, and r, which is void.
+[[nodiscard]] Result<Answered> encode_and_apply(const Increment& increment,
+                                                const ExchangeState& state, EncodeOptions options,
+                                                Carry& carry);
+
+// x += factor (q_their - q_own), r is left alone. A value that would not be finite stays.
+void add_difference(const DeltaPair& pair, float factor, std::span<float> parameters, Isa isa);
 
 }  // namespace starling::gossip

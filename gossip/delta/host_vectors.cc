@@ -52,6 +52,13 @@ class HostMaster final : public LentMaster {
     return apply_exchange(pair, factor, {view_.parameters, own.writable()}, isa_,
                           parts_ ? parts_ : one_after_another);
   }
+  Result<Answered> answer(const Increment& increment, Reference& reference, Level level,
+                          Carry& carry) override {
+    auto& own = static_cast<HostReference&>(reference);
+    return encode_and_apply(increment, {view_.parameters, own.writable()},
+                            {.level = level, .isa = isa_, .parts = parts_ ? &parts_ : nullptr},
+                            carry);
+  }
   Result<void> edit(const std::function<void(std::span<float>)>& change) override {
     change(view_.parameters);
     return {};

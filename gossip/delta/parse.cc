@@ -213,29 +213,32 @@ DeltaView own_delta(const Layout& layout, Level level, ByteView bytes,
 }
 
 void decode_block(const DeltaView& view, std::size_t block, std::span<float> out, Isa isa) {
-  const Layout& layout = view.layout();
+  decode_block({view.layout(), view.level(), block, view.block(block)}, out, isa);
+}
+
+void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa) {
+  const auto& [layout, level, index, bytes] = block;
   const Kernels& kernels = kernels_of(isa);
-  const ByteView bytes = view.block(block);
-  const auto q = out.first(layout.width(block));
-  if (const auto groups = groups_of(layout, block, view.level()))
+  const auto q = out.first(layout.width(index));
+  if (const auto groups = groups_of(layout, index, level))
     return decode_groups(kernels, *groups, bytes, q);
   const std::uint16_t high = u16_at(bytes, 0);
   if (high == 0) {
     std::ranges::fill(q, 0.0F);
     return;
   }
-  if (view.level() == Level::l3) {
+  if (level == Level::l3) {
     kernels.expand_signs(raw(bytes) + 2, q.size(), from_bf16(high), q.data());
-    return zero_padding(layout, block, q);
+    return zero_padding(layout, index, q);
   }
   const float low_high[2] = {from_bf16(u16_at(bytes, 2)), from_bf16(high)};
-  if (is_sparse(view.level())) {
-    const StreamBounds bounds{view.level(), static_cast<std::uint32_t>(q.size()),
-                              static_cast<std::uint32_t>(layout.real_count(block))};
+  if (is_sparse(level)) {
+    const StreamBounds bounds{level, static_cast<std::uint32_t>(q.size()),
+                              static_cast<std::uint32_t>(layout.real_count(index))};
     return decode_sparse(kernels, bytes.subspan(4), bounds, low_high, q);
   }
   kernels.expand_two(raw(bytes) + 4, raw(bytes) + 4 + q.size() / 8, q.size(), low_high, q.data());
-  zero_padding(layout, block, q);
+  zero_padding(layout, index, q);
 }
 
 double energy_bound(const DeltaView& view, std::size_t block) {

@@ -22,6 +22,22 @@ float as_float(double norm) {
   return static_cast<float>(std::min(norm, static_cast<double>(std::numeric_limits<float>::max())));
 }
 
+// Mean and variance as the end of a payload; empty where it carries none.
+Result<Bytes> own_statistics(LentMaster& master, Statistics statistics) {
+  Bytes tail;
+  if (statistics == Statistics::without) return tail;
+  TRY(const ChannelStatistics own, master.statistics());
+  TRY_VOID(append_statistics(own, tail));
+  return tail;
+}
+
+void check_weight(Weight weight) { STARLING_CHECK(weight.of_128 >= 1 && weight.of_128 <= 64); }
+
+// A clip below all floats leaves nothing, in either sense.
+float factor_of(float scale, Weight weight) {
+  return std::max(scale * weight.value(), std::numeric_limits<float>::min());
+}
+
 }  // namespace
 
 Hash next_chain(const Hash& chain, ByteView lower, ByteView higher) {
@@ -87,18 +103,29 @@ struct Replica::OwnPayload {
   EncodeFigures figures;
 };
 
+struct Replica::FreshDelta {
+  Encoded encoded;
+  Carry carry;  // after it
+  Level level;
+  Statistics statistics;
+  Bytes tail;  // own_statistics()
+};
+
 Result<Replica::OwnPayload> Replica::make_payload(LentMaster& master, Edge& edge, Level level,
                                                   Statistics statistics) {
-  Carry next = edge.carry;  // so that a refusal by the statistics leaves it alone as well
+  TRY(Bytes tail, own_statistics(master, statistics));
+  Carry next = edge.carry;
   TRY(Encoded encoded, master.encode(edge.reference.get(), level, next));
-  if (statistics == Statistics::with) {
-    TRY(const ChannelStatistics own, master.statistics());
-    TRY_VOID(append_statistics(own, encoded.bytes));
-  }
-  OwnPayload own{{level, statistics, share(std::move(encoded.bytes))}, encoded.figures};
-  edge.carry = std::move(next);
+  return keep(edge, {std::move(encoded), std::move(next), level, statistics, std::move(tail)});
+}
+
+Replica::OwnPayload Replica::keep(Edge& edge, FreshDelta fresh) {
+  Bytes& bytes = fresh.encoded.bytes;
+  bytes.insert(bytes.end(), fresh.tail.begin(), fresh.tail.end());
+  OwnPayload own{{fresh.level, fresh.statistics, share(std::move(bytes))}, fresh.encoded.figures};
+  edge.carry = std::move(fresh.carry);
   edge.sent = own.payload.bytes;
-  edge.sent_offsets = std::move(encoded.offsets);
+  edge.sent_offsets = std::move(fresh.encoded.offsets);
   return own;
 }
 
@@ -119,29 +146,67 @@ struct Replica::Exchange {
   const Payload& their_payload;
 };
 
+float Replica::scale_of(const ExchangeTerms& terms, double norm) const {
+  const auto most = static_cast<double>(terms.max_norm);
+  if (most <= 0 || norm <= most) return 1;
+  const auto scale = static_cast<float>(most / norm);
+  // The further off, the less of it: whoever shouts the same at every turn would otherwise pull as
+  // hard each time as an honest neighbour does once, and always the same way.
+  return options_.aggregator == Aggregator::clip ? scale * scale : scale;
+}
+
 Result<void> Replica::apply(const Exchange& exchange, LentMaster& master, Edge& edge,
                             ExchangeDone& done) {
   const ExchangeTerms& terms = exchange.terms;
-  STARLING_CHECK(terms.weight.of_128 >= 1 && terms.weight.of_128 <= 64);
   const DeltaPair pair{exchange.own.delta, exchange.theirs.delta, terms.own_side};
-  if (terms.max_norm > 0 && difference_norm_bound(pair) > static_cast<double>(terms.max_norm)) {
-    // Both deltas are decoded twice then: the clip must be known before the first value changes.
-    const double norm = difference_norm(pair, options_.isa);
-    if (norm > static_cast<double>(terms.max_norm)) {
-      done.scale = static_cast<float>(static_cast<double>(terms.max_norm) / norm);
-      // The further off, the less of it: whoever shouts the same at every turn would otherwise pull
-      // as hard each time as an honest neighbour does once, and always the same way.
-      if (options_.aggregator == Aggregator::clip) done.scale *= done.scale;
-    }
-  }
-  const bool holds = holds_back(options_.aggregator);
-  // A clip below all floats leaves nothing, in either sense.
-  const float factor =
-      std::max(done.scale * terms.weight.value(), std::numeric_limits<float>::min());
-  TRY(const double norm, master.apply(pair, holds ? 0 : factor, *edge.reference));
+  // Both deltas are decoded twice where it is clipped: by how much must be known before the first
+  // value changes.
+  if (terms.max_norm > 0 && difference_norm_bound(pair) > static_cast<double>(terms.max_norm))
+    done.scale = scale_of(terms, difference_norm(pair, options_.isa));
+  const float factor = holds_back(options_.aggregator) ? 0 : factor_of(done.scale, terms.weight);
+  TRY(const double norm, master.apply(pair, factor, *edge.reference));
   done.norm = as_float(norm);
-  if (holds) {
-    held_.hold(terms.edge, {exchange.own_payload, exchange.their_payload, 2 * factor});
+  return settle(exchange, master, edge, done);
+}
+
+Result<void> Replica::answer_at_once(const AnswerJob& job, const PayloadView& theirs,
+                                     LentMaster& master, ExchangeDone& done) {
+  const ExchangeTerms& terms = job.terms;
+  Edge& edge = edges_.at(terms.edge);
+  const Statistics statistics = job.theirs.statistics;
+  const bool holds = holds_back(options_.aggregator);
+  TRY(Bytes tail, own_statistics(master, statistics));
+  Carry next = edge.carry;
+  auto answered = master.answer({theirs.delta, terms.own_side, holds ? 0 : terms.weight.value()},
+                                *edge.reference, job.own_level, next);
+  if (!answered) {
+    edges_.erase(terms.edge);
+    return std::unexpected(answered.error());
+  }
+  OwnPayload own = keep(edge, {std::move(answered->own), std::move(next), job.own_level, statistics,
+                               std::move(tail)});
+  const auto view = view_of_own(edge, own.payload);
+  STARLING_CHECK(view.has_value());
+  done.answer = own.payload;
+  done.figures = own.figures;
+  done.norm = as_float(answered->norm);
+  done.scale = scale_of(terms, answered->norm);
+  if (done.scale < 1 && !holds) {
+    // Rare: theirs was within the bound by itself. What was too much is taken back.
+    const float back = factor_of(done.scale, terms.weight) - terms.weight.value();
+    TRY_VOID(master.edit([&](std::span<float> parameters) {
+      add_difference({view->delta, theirs.delta, terms.own_side}, back, parameters, options_.isa);
+    }));
+  }
+  return settle({terms, *view, theirs, own.payload, job.theirs}, master, edge, done);
+}
+
+Result<void> Replica::settle(const Exchange& exchange, LentMaster& master, Edge& edge,
+                             ExchangeDone& done) {
+  const ExchangeTerms& terms = exchange.terms;
+  if (holds_back(options_.aggregator)) {
+    const float factor = 2 * factor_of(done.scale, terms.weight);
+    held_.hold(terms.edge, {exchange.own_payload, exchange.their_payload, factor});
     if (held_.complete(edges_.size())) TRY_VOID(add_held(master));
   }
   if (fault::planted("replica.residual_dropped")) master.overwrite(*edge.reference);
@@ -181,12 +246,18 @@ Result<CodecDone> Replica::run_job(const OfferJob& job) {
 }
 
 Result<CodecDone> Replica::run_job(const AnswerJob& job) {
+  check_weight(job.terms.weight);
   TRY(Edge * edge, find(job.terms.edge));
   TRY(PayloadView theirs, parse_payload(layout_, job.theirs));
   TRY_VOID(compare_spot(*edge, job.their_spot));
   ExchangeDone done;
   // One lease for both halves: the answer encodes exactly the x that the increment changes.
   TRY_VOID(vectors_->with_master([&](LentMaster& master) -> Result<void> {
+    // A value of theirs that is far above the bound would take the place of x in its float, and
+    // nothing could be taken back.
+    const auto most = static_cast<double>(job.terms.max_norm);
+    if (most <= 0 || norm_bound(theirs.delta) <= most)
+      return answer_at_once(job, theirs, master, done);
     TRY(OwnPayload own, make_payload(master, *edge, job.own_level, job.theirs.statistics));
     const auto view = view_of_own(*edge, own.payload);
     STARLING_CHECK(view.has_value());
@@ -198,6 +269,7 @@ Result<CodecDone> Replica::run_job(const AnswerJob& job) {
 }
 
 Result<CodecDone> Replica::run_job(const ApplyJob& job) {
+  check_weight(job.terms.weight);
   TRY(Edge * edge, find(job.terms.edge));
   TRY(PayloadView theirs, parse_payload(layout_, job.theirs));
   TRY(PayloadView own, view_of_own(*edge, job.own));

@@ -30,7 +30,8 @@ struct ReplicaOptions {
 // pool: one job at a time, in the order in which the state machines returned them. Holds this
 // node's copy of what each edge shares. Costs one model of memory for each edge and nothing else of
 // that size; a job that is refused changes nothing, except that a refused InstallJob forgets its
-// edge's reference (which was void already).
+// edge's reference (which was void already), and so does an AnswerJob whose own delta cannot be
+// sent (what came before the block at fault has changed by then).
 //
 //   job          needs r   reads x   changes            refused with
 //   OfferJob     yes       yes       carry              not_found, diverged, corrupt
@@ -82,10 +83,20 @@ class Replica {
   struct Exchange;
   [[nodiscard]] Result<void> apply(const Exchange& exchange, LentMaster& master, Edge& edge,
                                    ExchangeDone& done);
+  // Encodes the answer and applies the exchange in one walk over x and r.
+  [[nodiscard]] Result<void> answer_at_once(const AnswerJob& job, const PayloadView& theirs,
+                                            LentMaster& master, ExchangeDone& done);
+  // What of an increment of that norm is added: 1, or less where it is clipped.
+  [[nodiscard]] float scale_of(const ExchangeTerms& terms, double norm) const;
+  // What follows when x and r have changed.
+  [[nodiscard]] Result<void> settle(const Exchange& exchange, LentMaster& master, Edge& edge,
+                                    ExchangeDone& done);
   // Encodes the master against the edge's reference, with the statistics where they are asked for.
   struct OwnPayload;
   [[nodiscard]] static Result<OwnPayload> make_payload(LentMaster& master, Edge& edge, Level level,
                                                        Statistics statistics);
+  struct FreshDelta;
+  [[nodiscard]] static OwnPayload keep(Edge& edge, FreshDelta fresh);
   // A payload of this node's own: known blocks are not looked for again.
   [[nodiscard]] Result<PayloadView> view_of_own(const Edge& edge, const Payload& own) const;
   [[nodiscard]] Result<void> add_held(LentMaster& master);

@@ -67,6 +67,14 @@ class DeviceMaster final : public gossip::LentMaster {
                        gossip::Reference& reference) override {
     return codec_.apply(pair, factor, master(), place_of(reference));
   }
+  Result<gossip::Answered> answer(const gossip::Increment& increment, gossip::Reference& reference,
+                                  gossip::Level level, gossip::Carry& carry) override {
+    TRY(gossip::Encoded own, encode(&reference, level, carry));
+    TRY(const auto view, gossip::parse_delta(layout_, level, own.bytes));
+    TRY(const double norm,
+        apply({view, increment.theirs, increment.own_side}, increment.factor, reference));
+    return gossip::Answered{std::move(own), norm};
+  }
   Result<void> edit(const std::function<void(std::span<float>)>& change) override {
     std::vector<float> host(layout_.size());
     TRY_VOID(checked(cudaStreamWaitEvent(codec_.stream(), places_.written, 0), Doing::exchanging));

@@ -264,6 +264,38 @@ TEST_SUITE("gossip/delta/exchange") {
     }
   }
 
+  TEST_CASE("an answer in one walk is the same bits as the encode and then the apply") {
+    const Layout layout = uneven_layout();
+    Rng rng(5);
+    for (const Level own_level : kLevels)
+      for (const Level their_level : {Level::l1, Level::l3, Level::l6}) {
+        CAPTURE(name_of(own_level));
+        CAPTURE(name_of(their_level));
+        const auto r = values(layout, Shape::gaussian, rng);
+        End own{values(layout, Shape::mixed, rng), r, {}, {}};
+        End their{values(layout, Shape::gaussian, rng), r, {}, {}};
+        encode_at(layout, their, their_level);
+        const DeltaView theirs = view_of(layout, their_level, their.bytes);
+        const Side side = rng.chance(0.5) ? Side::lower : Side::higher;
+        auto x = own.x;
+        auto once = own.r;
+        Carry carry;
+
+        const auto answered =
+            encode_and_apply({theirs, side, 0.375F}, {x, once}, {.level = own_level}, carry);
+
+        REQUIRE(answered.has_value());
+        encode_at(layout, own, own_level);
+        CHECK(answered->own.bytes == own.bytes);
+        const DeltaView view = view_of(layout, own_level, own.bytes);
+        CHECK(answered->norm ==
+              apply_exchange({view, theirs, side}, 0.375F, {own.x, own.r}, Isa::scalar));
+        CHECK(same_bits(x, own.x));
+        CHECK(same_bits(once, own.r));
+        CHECK(same_bits(carry.thresholds, own.carry.thresholds));
+      }
+  }
+
   TEST_CASE("a neighbour's huge values never make parameters or statistics infinite") {
     const Layout layout = uneven_layout();
     for (const Level level : kLevels) {

@@ -67,6 +67,16 @@ TEST_SUITE("gossip/delta/parts") {
         CHECK(apply_exchange(pair, 0.5F, {x_shared, r_shared}, detected_isa(), *parts) == norm);
         CHECK(same_bits(x_shared, x_alone));
         CHECK(same_bits(r_shared, r_alone));
+        auto x_once = x;
+        auto r_once = r;
+        Carry carry_once;
+        const auto answered = encode_and_apply({*their_view, Side::lower, 0.5F}, {x_once, r_once},
+                                               {.level = level, .parts = parts}, carry_once);
+        REQUIRE(answered.has_value());
+        CHECK(answered->own.bytes == expected->bytes);
+        CHECK(answered->norm == norm);
+        CHECK(same_bits(x_once, x_alone));
+        CHECK(same_bits(r_once, r_alone));
       }
     }
   }
