@@ -67,4 +67,7 @@ struct Centroids {
   return threshold * (1.0F + surplus);
 }
 
+// Sampled blocks without whose thresholds nobody says how far all have drifted.
+inline constexpr std::uint32_t kFewestDrifts = 8;
+
 }  // namespace starling::gossip

@@ -1,6 +1,7 @@
 #include "gossip/delta/codec.h"
 
 #include "gossip/delta/block_encoder.h"
+#include "gossip/delta/centroids.h"
 #include "node/base/check.h"
 
 #include <algorithm>
@@ -18,52 +19,57 @@ constexpr std::size_t kSampleStride = 64;
 constexpr std::size_t kLevels = 7;
 alignas(64) constexpr std::array<float, kBlock> kZeroBlock{};
 
-// Estimates for every level what it would leave unsent, from the blocks that it is shown.
-class Sampler {
+// The blocks of the big part whose number is `phase` modulo 64 (or modulo their count, if smaller);
+// a model of small tensors alone is sampled there.
+class SampledBlocks {
  public:
-  // Blocks of the big part whose number is `phase` modulo 64 (or modulo their count, if smaller);
-  // a model of small tensors alone is sampled there.
-  Sampler(const Layout& layout, std::uint32_t phase)
+  SampledBlocks(const Layout& layout, std::uint32_t phase)
       : end_(layout.first_small_block() > 0 ? layout.first_small_block() : layout.blocks()),
         stride_(std::min(kSampleStride, end_)),
         phase_(phase % stride_) {}
 
-  [[nodiscard]] bool wants(std::size_t block) const {
-    return block < end_ && block % stride_ == phase_;
-  }
-
-  // Encodes the block that the encoder has loaded at each level, by exact selection.
-  void look(BlockEncoder& encoder, double energy) {
-    std::array<std::uint8_t, kMaxBlockBytes + kBlockSlack> scratch;
-    energy_ += energy;
-    for (std::size_t level = 0; level < kLevels; ++level) {
-      float threshold = 0;
-      sent_[level] +=
-          encoder.encode(static_cast<Level>(level), threshold, scratch.data()).sent_energy;
-    }
-  }
-
-  // What another one saw as well.
-  void add(const Sampler& other) {
-    energy_ += other.energy_;
-    for (std::size_t level = 0; level < kLevels; ++level) sent_[level] += other.sent_[level];
-  }
-
-  [[nodiscard]] std::array<float, kLevels> unsent_shares() const {
-    std::array<float, kLevels> shares{};
-    if (energy_ == 0) return shares;
-    for (std::size_t level = 0; level < kLevels; ++level)
-      shares[level] = static_cast<float>(std::clamp(1.0 - sent_[level] / energy_, 0.0, 1.0));
-    return shares;
-  }
+  [[nodiscard]] std::size_t count() const { return (end_ - phase_ + stride_ - 1) / stride_; }
+  [[nodiscard]] std::size_t block(std::size_t sample) const { return phase_ + sample * stride_; }
 
  private:
   std::size_t end_;
   std::size_t stride_;
   std::size_t phase_;
-  double energy_ = 0;
-  std::array<double, kLevels> sent_{};
 };
+
+// What one of them tells about all.
+struct Sample {
+  double energy = 0;
+  std::array<double, kLevels> sent{};  // of each level, by exact selection
+  float drift = 0;  // the threshold that would select exactly, over the carried one; 0: unknown
+};
+
+std::array<float, kLevels> unsent_shares(std::span<const Sample> samples) {
+  Sample all;
+  for (const Sample& one : samples) {
+    all.energy += one.energy;
+    for (std::size_t level = 0; level < kLevels; ++level) all.sent[level] += one.sent[level];
+  }
+  std::array<float, kLevels> shares{};
+  if (all.energy == 0) return shares;
+  for (std::size_t level = 0; level < kLevels; ++level)
+    shares[level] = static_cast<float>(std::clamp(1.0 - all.sent[level] / all.energy, 0.0, 1.0));
+  return shares;
+}
+
+// By how much the thresholds of all blocks have drifted since the last delta: the lower median.
+// Differences grow with the steps since the last exchange, and much alike in all blocks; the few
+// per cent by which they differ select half as many values or twice as many. Few blocks say too
+// little, and to select exactly in few is cheap.
+float drift_of(std::span<const Sample> samples) {
+  std::vector<float> known;
+  for (const Sample& one : samples)
+    if (one.drift > 0) known.push_back(one.drift);
+  if (known.size() < kFewestDrifts) return 1;
+  const auto middle = known.begin() + static_cast<std::ptrdiff_t>((known.size() - 1) / 2);
+  std::nth_element(known.begin(), middle, known.end());
+  return *middle;
+}
 
 // Whose fault a difference is that cannot be sent.
 std::unexpected<Error> refuse(std::size_t block, std::span<const float> x) {
@@ -79,9 +85,6 @@ std::unexpected<Error> refuse(std::size_t block, std::span<const float> x) {
 
 // What some blocks that follow each other became, but for their bytes.
 struct EncodedPart {
-  explicit EncodedPart(const Sampler& begin) : sampler(begin) {}
-
-  Sampler sampler;
   std::vector<std::uint32_t> sizes;  // of each block
   double difference_energy = 0;
   double sent_energy = 0;
@@ -92,7 +95,51 @@ struct EncodeInput {
   const Layout& layout;
   const Difference& difference;
   const EncodeOptions& options;
+
+  [[nodiscard]] const float* x(std::size_t block) const {
+    return difference.parameters.data() + block * kBlock;
+  }
+  [[nodiscard]] const float* r(std::size_t block) const {
+    return difference.reference.empty() ? kZeroBlock.data()
+                                        : difference.reference.data() + block * kBlock;
+  }
 };
+
+Sample sample_of(BlockEncoder& encoder, const EncodeInput& input, std::size_t block,
+                 float carried) {
+  std::array<std::uint8_t, kMaxBlockBytes + kBlockSlack> scratch;
+  const DifferenceFacts facts = encoder.load(block, input.x(block), input.r(block), 0);
+  Sample sample;
+  if (facts.max_abs_bits >= kInfinityBits) return sample;  // the walk refuses it
+  sample.energy = facts.energy;
+  for (std::size_t level = 0; level < kLevels; ++level) {
+    float exact = 0;
+    sample.sent[level] =
+        encoder.encode(static_cast<Level>(level), exact, scratch.data()).sent_energy;
+    if (static_cast<Level>(level) == input.options.level && carried > 0)
+      sample.drift = exact / carried;
+  }
+  return sample;
+}
+
+// All samples, before the walk.
+std::vector<Sample> samples_of(const EncodeInput& input, const SampledBlocks& sampled,
+                               std::span<const float> thresholds) {
+  constexpr std::size_t kTogether = 16;  // that one thread looks at
+  std::vector<Sample> samples(sampled.count());
+  const auto look = [&](std::size_t part) {
+    BlockEncoder encoder(input.layout, input.options.isa);
+    const std::size_t end = std::min(samples.size(), (part + 1) * kTogether);
+    for (std::size_t number = part * kTogether; number < end; ++number) {
+      const std::size_t block = sampled.block(number);
+      const float carried = block < thresholds.size() ? thresholds[block] : 0.0F;
+      samples[number] = sample_of(encoder, input, block, carried);
+    }
+  };
+  const std::size_t parts = (samples.size() + kTogether - 1) / kTogether;
+  (input.options.parts == nullptr ? one_after_another : *input.options.parts)(parts, look);
+  return samples;
+}
 
 std::size_t most_bytes(const Layout& layout, BlockRange range, Level level) {
   std::size_t most = 0;
@@ -104,18 +151,17 @@ std::size_t most_bytes(const Layout& layout, BlockRange range, Level level) {
 // Appends the blocks of `range`; thresholds of others are left alone.
 void encode_part(const EncodeInput& input, BlockRange range, std::span<float> thresholds,
                  Bytes& out, EncodedPart& part) {
-  const auto& [layout, difference, options] = input;
+  const Layout& layout = input.layout;
+  const EncodeOptions& options = input.options;
   part.sizes.reserve(range.end - range.begin);
   std::array<std::uint8_t, kMaxBlockBytes + kBlockSlack> written;
   BlockEncoder encoder(layout, options.isa);
   const bool sparse = is_sparse(options.level);
   for (std::size_t block = range.begin; block < range.end; ++block) {
-    const float* x = difference.parameters.data() + block * kBlock;
-    const float* r = difference.reference.empty() ? kZeroBlock.data()
-                                                  : difference.reference.data() + block * kBlock;
+    const float* x = input.x(block);
     float unused = 0;
     float& threshold = sparse && !layout.is_small(block) ? thresholds[block] : unused;
-    const DifferenceFacts facts = encoder.load(block, x, r, threshold);
+    const DifferenceFacts facts = encoder.load(block, x, input.r(block), threshold);
     if (facts.max_abs_bits >= kInfinityBits) {
       part.refused = refuse(block, {x, layout.width(block)}).error();
       return;
@@ -126,7 +172,6 @@ void encode_part(const EncodeInput& input, BlockRange range, std::span<float> th
     part.sizes.push_back(static_cast<std::uint32_t>(bytes.size));
     part.difference_energy += facts.energy;
     part.sent_energy += bytes.sent_energy;
-    if (part.sampler.wants(block)) part.sampler.look(encoder, facts.energy);
     if (options.sink != nullptr) (*options.sink)(block, {from, bytes.size});
   }
 }
@@ -135,7 +180,8 @@ void encode_part(const EncodeInput& input, BlockRange range, std::span<float> th
 // written cost nothing.
 Bytes encode_parts(const EncodeInput& input, std::span<float> thresholds,
                    std::span<EncodedPart> parts) {
-  const auto& [layout, difference, options] = input;
+  const Layout& layout = input.layout;
+  const EncodeOptions& options = input.options;
   const auto range_of = [&layout](std::size_t part) { return part_of(layout.blocks(), part); };
   Bytes all;
   if (options.parts == nullptr) {
@@ -173,22 +219,24 @@ Result<Encoded> encode(const Layout& layout, Difference difference, EncodeOption
   STARLING_CHECK(difference.reference.empty() || difference.reference.size() == layout.size());
   std::vector<float> thresholds = carry.thresholds;
   thresholds.resize(layout.first_small_block());
-  const EncodedPart begin{Sampler(layout, carry.sample)};
-  std::vector<EncodedPart> parts(part_count(layout.blocks()), begin);
+  const EncodeInput input{layout, difference, options};
+  const auto samples = samples_of(input, SampledBlocks(layout, carry.sample), thresholds);
+  const float drift = drift_of(samples);
+  for (float& threshold : thresholds)
+    if (threshold > 0) threshold *= drift;
+  std::vector<EncodedPart> parts(part_count(layout.blocks()));
   Encoded result;
-  result.bytes = encode_parts({layout, difference, options}, thresholds, parts);
+  result.bytes = encode_parts(input, thresholds, parts);
   result.offsets.reserve(layout.blocks() + 1);
   result.offsets.push_back(0);
-  Sampler sampler = begin.sampler;
   for (const auto& part : parts) {
     if (part.refused) return std::unexpected(*part.refused);
     for (const std::uint32_t bytes : part.sizes)
       result.offsets.push_back(result.offsets.back() + bytes);
     result.figures.difference_energy += part.difference_energy;
     result.figures.sent_energy += part.sent_energy;
-    sampler.add(part.sampler);
   }
-  result.figures.unsent_share = sampler.unsent_shares();
+  result.figures.unsent_share = unsent_shares(samples);
   carry.thresholds = std::move(thresholds);
   ++carry.sample;
   return result;

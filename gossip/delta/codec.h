@@ -39,9 +39,11 @@
 // is zero.
 //
 // How an encoder chooses (rulings 12 to 15; a reader does not check this, a test does):
-// L0 L1 L2   all values with |d| >= t, t carried from the delta before, if k comes out in
-//            [k0 / 2, 2 k0]; otherwise exactly the min(k0, n) largest. Equal |d|: lower index
-//            first.
+// L0 L1 L2   all values with |d| >= t, t carried from the delta before times the drift, if k comes
+//            out in [k0 / 2, 2 k0]; otherwise exactly the min(k0, n) largest. Equal |d|: lower
+//            index first. The drift is the lower median, over the sampled blocks (one in 64) that
+//            carry a t, of the t of exact selection over the carried one; 1 if they are fewer
+//            than eight.
 // centroids  |d| as 24-bit integers at the exponent of the block's largest |d|; mean = floor(sum /
 //            count); low and high are the means of those <= mean and those > mean (high = low when
 //            there are none), worked out the same way, then rounded to bf16. Integers have no
@@ -50,7 +52,8 @@
 // scales     max|d| / 7 or / 127, in fp32, rounded to bf16, at most FLT_MAX / 7 or / 127 (so that
 //            no code decodes to infinity); code = d / scale in fp32, half to even, clamped.
 //
-// Changing any of this is a new codec version, which is part of the settings fingerprint.
+// Changing what a reader takes, or makes of it, is a new codec version, which is part of the
+// settings fingerprint. How an encoder chooses may change, in all implementations at once.
 #pragma once
 
 #include "gossip/delta/isa.h"

@@ -81,6 +81,14 @@ class BlockCoder {
     return encode_sparse(level, threshold, out);
   }
 
+  // The threshold by which a sparse level would select exactly; 0 where all values are.
+  STARLING_DEVICE float exact_threshold(gossip::Level level) {
+    if (facts_.largest == 0) return 0;
+    float threshold = 0;
+    (void)select(level, threshold);
+    return threshold;
+  }
+
  private:
   STARLING_DEVICE std::uint32_t bits(std::uint32_t i) const {
     return std::bit_cast<std::uint32_t>(m_.d[i]);

@@ -10,6 +10,21 @@ using GpuCrew = ThreadCrew<GpuThreads>;
 constexpr unsigned kBlockThreads = 256;
 constexpr unsigned kFoldThreads = 1'024;
 
+__global__ void __launch_bounds__(kBlockThreads) look_kernel(EncodeArgs args) {
+  __shared__ CrewMemory crew_memory;
+  __shared__ CoderMemory memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  look_at_drift(crew, memory, args, blockIdx.x);
+}
+
+__global__ void __launch_bounds__(kFoldThreads) drift_kernel(EncodeArgs args) {
+  __shared__ CrewMemory crew_memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, crew_memory);
+  find_drift(crew, args);
+}
+
 __global__ void __launch_bounds__(kBlockThreads) encode_kernel(EncodeArgs args) {
   __shared__ CrewMemory crew_memory;
   __shared__ CoderMemory memory;
@@ -62,6 +77,13 @@ __global__ void __launch_bounds__(kBlockThreads) install_kernel(InstallArgs args
 
 const char* launch_encode(const EncodeArgs& args, std::uint8_t* delta, DeltaFigures* figures,
                           Stream stream) {
+  if (gossip::is_sparse(args.level)) {
+    if (args.sampled.count() > 0)
+      look_kernel<<<args.sampled.count(), kBlockThreads, 0, stream>>>(args);
+    if (const char* wrong = launch_result()) return wrong;
+    drift_kernel<<<1, kFoldThreads, 0, stream>>>(args);
+    if (const char* wrong = launch_result()) return wrong;
+  }
   encode_kernel<<<args.shapes.blocks, kBlockThreads, 0, stream>>>(args);
   if (const char* wrong = launch_result()) return wrong;
   close_up_kernel<<<1, kFoldThreads, 0, stream>>>(args, figures);

@@ -53,8 +53,45 @@ struct EncodeArgs {
   BlockFigures* figures;  // one a block
   SampledBlocks sampled;
   double* sampled_sent;         // kLevels for each sampled block
+  float* drifts;                // one a sampled block; of sparse levels
+  float* drift;                 // of all blocks; of sparse levels
   std::uint8_t* sampled_bytes;  // kMostBlockBytes for each sampled block
 };
+
+// By how much the threshold of a sampled block has drifted; 0: unknown. For sparse levels.
+template <class Crew>
+STARLING_DEVICE void look_at_drift(Crew& crew, CoderMemory& memory, const EncodeArgs& args,
+                                   std::uint32_t sample) {
+  const std::uint32_t block = args.sampled.phase + sample * args.sampled.stride;
+  const BlockShape shape = args.shapes.at(block);
+  const std::size_t first = std::size_t{block} * gossip::kBlock;
+  const float carried = shape.is_small ? 0.0F : args.thresholds[block];
+  float drift = 0;
+  if (carried > 0) {
+    BlockCoder<Crew> coder(crew, memory, shape);
+    const CoderFacts facts =
+        coder.load(args.x + first, args.r == nullptr ? nullptr : args.r + first);
+    if (facts.largest < kInfinity) drift = coder.exact_threshold(args.level) / carried;
+  }
+  crew.once([&] { args.drifts[sample] = drift; });
+}
+
+// The lower median of those that are known, or 1 where they are few: one crew.
+template <class Crew>
+STARLING_DEVICE void find_drift(Crew& crew, const EncodeArgs& args) {
+  const float* const drifts = args.drifts;
+  const std::uint32_t samples = args.sampled.count();
+  const std::uint32_t known = crew.template sum<std::uint32_t>(
+      samples, [&](std::uint32_t i) { return drifts[i] > 0 ? 1U : 0U; });
+  if (known < gossip::kFewestDrifts) return crew.once([&] { *args.drift = 1; });
+  crew.each(samples, [&](std::uint32_t i) {
+    if (!(drifts[i] > 0)) return;
+    std::uint32_t below = 0;
+    for (std::uint32_t j = 0; j < samples; ++j)
+      if (drifts[j] > 0 && (drifts[j] < drifts[i] || (drifts[j] == drifts[i] && j < i))) ++below;
+    if (below == (known - 1) / 2) *args.drift = drifts[i];
+  });
+}
 
 // Encodes one block.
 template <class Crew>
@@ -73,6 +110,7 @@ STARLING_DEVICE void encode_block(Crew& crew, CoderMemory& memory, const EncodeA
   }
   const bool carries = gossip::is_sparse(args.level) && !shape.is_small;
   float threshold = carries ? args.thresholds[block] : 0.0F;
+  if (threshold > 0) threshold *= *args.drift;
   const CoderBytes done =
       coder.encode(args.level, threshold, args.slots + std::size_t{block} * args.slot_bytes);
   crew.once([&] {

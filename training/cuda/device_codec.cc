@@ -85,6 +85,8 @@ Result<void> DeviceCodec::reserve() {
   TRY_VOID(make_into(slots_, blocks * kMostBlockBytes));
   TRY_VOID(make_into(sampled_bytes_, samples * kMostBlockBytes));
   TRY_VOID(make_into(sampled_sent_, samples * kLevels));
+  TRY_VOID(make_into(drifts_, samples));
+  TRY_VOID(make_into(drift_, 1));
   TRY_VOID(make_into(block_figures_, blocks));
   TRY_VOID(make_into(figures_, 1));
   TRY_VOID(make_into(thresholds_, blocks));
@@ -122,6 +124,8 @@ EncodeArgs DeviceCodec::encode_args(const Master& master, const float* r, gossip
   args.figures = block_figures_.get();
   args.sampled = sampled_blocks(*layout_, sample);
   args.sampled_sent = sampled_sent_.get();
+  args.drifts = drifts_.get();
+  args.drift = drift_.get();
   args.sampled_bytes = sampled_bytes_.get();
   return args;
 }

@@ -83,6 +83,8 @@ class DeviceCodec {
   DeviceArray<std::uint8_t> slots_;
   DeviceArray<std::uint8_t> sampled_bytes_;
   DeviceArray<double> sampled_sent_;
+  DeviceArray<float> drifts_;
+  DeviceArray<float> drift_;
   DeviceArray<BlockFigures> block_figures_;
   DeviceArray<DeltaFigures> figures_;
   DeviceArray<float> thresholds_;

@@ -1,6 +1,7 @@
 #include "gossip/delta/codec.h"
 
 #include "gossip/delta/block_encoder.h"
+#include "gossip/delta/centroids.h"
 #include "node/base/hash.h"
 #include "tests/gossip/delta/models.h"
 
@@ -207,6 +208,31 @@ TEST_SUITE("gossip/delta/codec") {
         const double per_block = static_cast<double>(selected) / (12.0 * 16);
         CHECK(per_block < 1.1 * nominal_count(level));
       }
+    }
+  }
+
+  TEST_CASE("carried thresholds follow differences that grow or shrink alike in all blocks") {
+    const Layout layout = plain_layout(64 * kFewestDrifts);
+    for (const float factor : {0.5F, 3.0F}) {
+      CAPTURE(factor);
+      Rng rng(23);
+      Carry carry;
+      (void)encode_ok(layout, {values(layout, Shape::gaussian, rng), {}}, {}, carry);
+      auto x = values(layout, Shape::gaussian, rng);
+      for (float& value : x) value *= factor;
+      const Encoded encoded = encode_ok(layout, {x, {}}, {}, carry);
+      const auto view = parse_delta(layout, Level::l2, encoded.bytes);
+      REQUIRE(view.has_value());
+      std::size_t selected = 0;
+      std::size_t exactly = 0;  // as if nothing had been carried
+      for (std::size_t block = 0; block < layout.blocks(); ++block) {
+        const std::size_t count = selected_of(*view, block).size();
+        selected += count;
+        exactly += count == nominal_count(Level::l2) ? 1 : 0;
+      }
+      CHECK(exactly < layout.blocks() / 8);
+      CHECK(static_cast<double>(selected) / static_cast<double>(layout.blocks()) ==
+            doctest::Approx(nominal_count(Level::l2)).epsilon(0.1));
     }
   }
 

@@ -131,6 +131,17 @@ TEST_SUITE("training/cuda/codec") {
     check_layout(plain_layout(2));
   }
 
+  TEST_CASE("the encoder of a GPU sees the drift of all thresholds that the CPU sees") {
+    const Layout layout = plain_layout(64 * kFewestDrifts);
+    Rng rng(31);
+    Carry carry;
+    check_encode(layout, {values(layout, Shape::gaussian, rng), {}}, Level::l1, carry);
+    auto x = values(layout, Shape::gaussian, rng);
+    for (float& value : x) value *= 0.5F;
+    x[3] = x[4] = 0;
+    check_encode(layout, {x, {}}, Level::l1, carry);
+  }
+
   TEST_CASE("the decoder of a GPU gives the CPU's replica and reference, to the bit") {
     const Layout layout = uneven_layout();
     for (const Shape shape : kShapes)

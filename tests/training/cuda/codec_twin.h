@@ -68,6 +68,8 @@ TwinDelta twin_encode(const gossip::Layout& layout, const gossip::Difference& di
   std::vector<BlockFigures> figures(blocks);
   std::vector<double> sampled_sent(std::size_t{sampled.count()} * kLevels);
   std::vector<std::uint8_t> sampled_bytes(std::size_t{sampled.count()} * kMostBlockBytes);
+  std::vector<float> drifts(sampled.count());
+  float drift = 0;
   const EncodeArgs args{difference.parameters.data(),
                         difference.reference.empty() ? nullptr : difference.reference.data(),
                         tables.shapes(),
@@ -79,8 +81,15 @@ TwinDelta twin_encode(const gossip::Layout& layout, const gossip::Difference& di
                         figures.data(),
                         sampled,
                         sampled_sent.data(),
+                        drifts.data(),
+                        &drift,
                         sampled_bytes.data()};
   CoderMemory memory;
+  if (gossip::is_sparse(level)) {
+    for (std::uint32_t sample = 0; sample < sampled.count(); ++sample)
+      run([&](auto& crew) { look_at_drift(crew, memory, args, sample); });
+    run([&](auto& crew) { find_drift(crew, args); });
+  }
   for (std::uint32_t block = 0; block < blocks; ++block)
     run([&](auto& crew) { encode_block(crew, memory, args, block); });
   run([&](auto& crew) { close_up(crew, args, &result.figures); });
