@@ -5,12 +5,61 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <string>
 
 namespace starling::gossip::consensus {
 namespace {
 
-__extension__ using Wide = unsigned __int128;
+// Bits that a word has room for behind up to seven of a byte, less one, so that no shift is by a
+// whole word. Wider values are written and read as a lower half and the rest.
+constexpr unsigned kWordBits = 56;
+constexpr unsigned kHalf = 32;
+
+// 2^power, of a normal number.
+double power_of_two(int power) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(power + 1023) << 52);
+}
+
+// The word that begins at a byte, zeros behind the end.
+std::uint64_t word_at(ByteView bytes, std::size_t at) {
+  std::uint64_t word = 0;
+  if (bytes.size() - at >= sizeof(word))
+    std::memcpy(&word, bytes.data() + at, sizeof(word));
+  else
+    std::memcpy(&word, bytes.data() + at, bytes.size() - at);
+  return word;
+}
+
+// The packed integer that begins at a bit.
+std::int64_t unpacked(ByteView packed, std::size_t place, unsigned bits) {
+  std::uint64_t raw = word_at(packed, place / 8) >> place % 8;
+  if (bits > kWordBits) {
+    const std::size_t upper = place + kHalf;
+    raw = (raw & 0xffff'ffffU) | word_at(packed, upper / 8) >> upper % 8 << kHalf;
+  }
+  return static_cast<std::int64_t>(raw << (64 - bits)) >> (64 - bits);  // sign extension
+}
+
+// Appends bits, the lowest first, to bytes with a word of room behind the last.
+class BitWriter {
+ public:
+  explicit BitWriter(std::byte* out) : at_(out) {}
+  // Units:   count <= 56; the bits of value above count are zero.
+  void put(std::uint64_t value, unsigned count) {
+    word_ |= value << filled_;
+    std::memcpy(at_, &word_, sizeof(word_));
+    filled_ += count;
+    at_ += filled_ / 8;
+    word_ >>= filled_ / 8 * 8;
+    filled_ %= 8;
+  }
+
+ private:
+  std::byte* at_;
+  std::uint64_t word_ = 0;
+  unsigned filled_ = 0;
+};
 
 // Rounds a / b half away from zero; b >= 1.
 std::int64_t divide_away(std::int64_t a, std::uint64_t b) {
@@ -36,13 +85,16 @@ std::uint8_t block_exponent(std::span<const float> values) {
 void add_quantized(std::span<const float> values, std::uint8_t exponent, std::uint32_t weight,
                    std::span<std::int64_t> out) {
   STARLING_CHECK_OP(values.size(), ==, out.size());
-  // 2^(30 - e) lies between 2^-98 and 2^156, so scaling is one exact multiplication in double:
-  // llrint(value * scale) is llrint(ldexp(value, 30 - e)).
-  const double scale =
-      std::ldexp(1.0, kFractionBits - (static_cast<int>(exponent) - kExponentBias));
+  // 2^(30 - e) lies between 2^-98 and 2^156, so scaling is one exact multiplication in double. A
+  // double of 2^52 and above has no fraction, so adding 1.5 * 2^52 rounds as llrint() does, and the
+  // integer lies in the lowest bits: a loop without a call.
+  constexpr double kWhole = 0x1.8p52;
+  const double scale = power_of_two(kFractionBits - (static_cast<int>(exponent) - kExponentBias));
   const auto factor = static_cast<std::int64_t>(weight);
-  for (std::size_t k = 0; k < values.size(); ++k)
-    out[k] += factor * std::llrint(static_cast<double>(values[k]) * scale);
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    const double rounded = static_cast<double>(values[k]) * scale + kWhole;
+    out[k] += factor * (std::bit_cast<std::int64_t>(rounded) - std::bit_cast<std::int64_t>(kWhole));
+  }
 }
 
 std::int64_t divide_rounded(std::int64_t sum, std::uint64_t weight) {
@@ -52,25 +104,25 @@ std::int64_t divide_rounded(std::int64_t sum, std::uint64_t weight) {
 
 float dequantize(std::int64_t z, std::uint8_t exponent) {
   const int e = static_cast<int>(exponent) - kExponentBias;
-  return static_cast<float>(std::ldexp(static_cast<double>(z), e - kFractionBits));
+  return static_cast<float>(static_cast<double>(z) * power_of_two(e - kFractionBits));
 }
 
 Bytes pack(std::span<const std::int64_t> values, unsigned bits) {
   STARLING_CHECK(bits >= 1 && bits <= 64);
-  Bytes bytes((values.size() * bits + 7) / 8);
-  const std::uint64_t mask = bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1;
-  Wide pending = 0;
-  unsigned filled = 0;
-  std::size_t at = 0;
+  const std::size_t size = (values.size() * bits + 7) / 8;
+  Bytes bytes(size + sizeof(std::uint64_t));
+  BitWriter writer(bytes.data());
+  const std::uint64_t mask = ~std::uint64_t{0} >> (64 - bits);
   for (const std::int64_t value : values) {
-    pending |= static_cast<Wide>(static_cast<std::uint64_t>(value) & mask) << filled;
-    filled += bits;
-    for (; filled >= 8; filled -= 8) {
-      bytes[at++] = static_cast<std::byte>(pending & 0xff);
-      pending >>= 8;
+    const std::uint64_t raw = static_cast<std::uint64_t>(value) & mask;
+    if (bits <= kWordBits) {
+      writer.put(raw, bits);
+    } else {
+      writer.put(raw & 0xffff'ffffU, kHalf);
+      writer.put(raw >> kHalf, bits - kHalf);
     }
   }
-  if (filled > 0) bytes[at] = static_cast<std::byte>(pending & 0xff);
+  bytes.resize(size);
   return bytes;
 }
 
@@ -78,33 +130,25 @@ Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
                         std::span<std::int64_t> out) {
   STARLING_CHECK(bits >= 1 && bits <= 64);
   constexpr auto kDoing = Doing::reducing;
-  const std::size_t expected = (out.size() * bits + 7) / 8;
+  const std::size_t total = out.size() * bits;
+  const std::size_t expected = (total + 7) / 8;
   if (packed.size() != expected)
     return fail(Errc::bad_message, kDoing,
                 std::to_string(packed.size()) + " bytes of packed integers where " +
                     std::to_string(expected) + " belong");
-  Wide pending = 0;
-  unsigned filled = 0;
-  std::size_t at = 0;
-  std::int64_t farthest = 0;
-  for (auto& sum : out) {
-    for (; filled < bits; filled += 8)
-      pending |= static_cast<Wide>(static_cast<std::uint8_t>(packed[at++])) << filled;
-    const auto raw = static_cast<std::uint64_t>(pending) << (64 - bits);
-    const auto value = static_cast<std::int64_t>(raw) >> (64 - bits);  // sign extension
-    pending >>= bits;
-    filled -= bits;
-    if (value > largest || value < -largest) {
-      farthest = value;
-      break;
-    }
-    sum += value;
+  std::int64_t too_large = 0;
+  for (std::size_t k = 0; k < out.size(); ++k) {
+    const std::int64_t value = unpacked(packed, k * bits, bits);
+    if (value > largest || value < -largest) too_large = value;
+    // Modulo 2^64, because what is too large is refused below, and not before.
+    out[k] = static_cast<std::int64_t>(static_cast<std::uint64_t>(out[k]) +
+                                       static_cast<std::uint64_t>(value));
   }
-  if (farthest != 0)
+  if (too_large != 0)
     return fail(Errc::bad_message, kDoing,
-                "a packed integer of " + std::to_string(farthest) + " where " +
+                "a packed integer of " + std::to_string(too_large) + " where " +
                     std::to_string(largest) + " is the most");
-  if (pending != 0)
+  if (total % 8 != 0 && static_cast<unsigned>(packed.back()) >> total % 8 != 0)
     return fail(Errc::bad_message, kDoing, "the filling after the packed integers is not zero");
   return {};
 }

@@ -74,7 +74,7 @@ inline constexpr std::uint32_t kCodecVersion = 1;
 // What an edge carries from one encode to the next. Only its own node sees it.
 struct Carry {
   std::vector<float> thresholds;  // one a block of the big part; 0: none yet
-  std::uint32_t sample = 0;       // which blocks the next estimate of unsent shares looks at
+  std::uint32_t sample = 0;       // which blocks the next encode samples
 };
 
 // Is shown the bytes of a block once it was encoded, on the thread that did so: the blocks of a
@@ -110,8 +110,8 @@ struct Encoded {
 //
 // Errors:  diverged if x is not finite; corrupt if x is but x - r is not (the reference must be
 //          reset); carry is as before then.
-// Cost:    reads x and r once; no allocation but the result, with options.parts twice. Unsent
-//          shares cost about a tenth.
+// Cost:    reads x and r once, sampled blocks twice; no allocation but the result, with
+//          options.parts twice. Samples (unsent shares and drift) cost about a tenth.
 // Thread:  any; those of options.parts help.
 [[nodiscard]] Result<Encoded> encode(const Layout& layout, Difference difference,
                                      EncodeOptions options, Carry& carry);

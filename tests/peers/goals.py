@@ -162,7 +162,7 @@ COMPARISONS = (
            "--repeats 1 --json", "{starling} bench swarm --nodes 3 --model resnet50 --img 32 --batch 4 --threads 1 --steps 8 --repeats 1 --gossip off --json",
            (("", "memory of a ResNet-50 node", "MiB", "rss_mib", False, None, None),)),
     Comparison(
-        "{starling} bench swarm --nodes 8 --model resnet50 --img 32 --batch 1 --threads 1 --steps 2 --repeats 1 --finish --json",
+        "{starling} bench swarm --nodes 8 --model resnet50 --img 32 --batch 8 --threads 1 --steps 2 --repeats 1 --finish --json",
         "{python} {peers}/gloo_round.py --processes 8 --repeats 5",
         (Figure("C19", "final consensus of 8 ResNet-50 nodes, bit-identical, against one all-reduce of gloo's among 8 processes", "ms",
                 "consensus_ms", "round_ms", bar=1 / 6, goal=1 / 4),), TORCH),
