@@ -10,7 +10,8 @@ import time
 import measured  # noqa: F401  (the way to tests/bench)
 from figures import Failed, machine, run, spread, values_of
 
-COMMAND_S = 600
+# Longer is a hang: DDP takes a quarter of an hour for the training of C13 on two cores.
+COMMAND_S = 3600
 
 
 @dataclasses.dataclass(frozen=True)
