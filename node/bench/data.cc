@@ -2,11 +2,13 @@
 //
 // A training pass over --data, read, decoded, cropped, mirrored and normalised by the loader's own
 // threads; the caller only waits for batches and gives their memory back.
+#include "node/base/clock.h"
 #include "node/bench/bench.h"
 #include "training/data/dataset.h"
 #include "training/data/loader.h"
 #include "training/data/spec.h"
 
+#include <algorithm>
 #include <array>
 
 namespace starling::node::bench {
@@ -67,7 +69,9 @@ Result<Json> measure_data(const Arguments& arguments, const Terminal& /*terminal
     const Cost after = process_cost();
     const auto images = static_cast<double>(taken);
     const double cpu_s = after.cpu_s - before.cpu_s;
-    per_s.add(images / (after.wall_s - before.wall_s));
+    // A few small batches that lay ready take less than the clock can tell: as much as it can,
+    // then.
+    per_s.add(images / std::max(after.wall_s - before.wall_s, seconds(Duration{1})));
     per_cpu_s.add(cpu_s > 0 ? images / cpu_s : 0);
     cpu_ms.add(1e3 * cpu_s / images);
   }
