@@ -58,9 +58,9 @@ std::array<float, kLevels> unsent_shares(std::span<const Sample> samples) {
 }
 
 // By how much the thresholds of all blocks have drifted since the last delta: the lower median.
-// Differences grow with the steps since the last exchange, and much alike in all blocks; the few
-// per cent by which they differ select half as many values or twice as many. Few blocks say too
-// little, and to select exactly in few is cheap.
+// Differences grow with the steps since the last exchange, alike in all blocks but for a few per
+// cent, and a tenth more or less of a threshold selects half or twice as many values. Few blocks
+// say too little, and to select exactly in few is cheap.
 float drift_of(std::span<const Sample> samples) {
   std::vector<float> known;
   for (const Sample& one : samples)

@@ -176,15 +176,15 @@ double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& 
   }));
 }
 
-Result<Answered> encode_and_apply(const Increment& increment, const ExchangeState& state,
+Result<Answered> encode_and_apply(const TheirHalf& theirs, const ExchangeState& state,
                                   EncodeOptions options, Carry& carry) {
-  const Layout& layout = increment.theirs.layout();
+  const Layout& layout = theirs.delta.layout();
   const Kernels& kernels = kernels_of(options.isa);
-  const float to_higher = factor_to_higher(increment.own_side, increment.factor);
+  const float to_higher = factor_to_higher(theirs.own_side, theirs.factor);
   std::vector<double> sums(part_count(layout.blocks()));
   const BlockSink apply = [&](std::size_t block, ByteView bytes) {
-    BlockPair values(increment.own_side, options.isa);
-    values.decode({layout, options.level, block, bytes}, increment.theirs);
+    BlockPair values(theirs.own_side, options.isa);
+    values.decode({layout, options.level, block, bytes}, theirs.delta);
     sums[block / kPartBlocks] += kernels.apply(
         values.lower(), values.higher(), layout.width(block), to_higher,
         {state.parameters.data() + block * kBlock, state.reference.data() + block * kBlock});

@@ -92,9 +92,9 @@ struct ExchangeState {
 double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& state, Isa isa,
                       const ForEachPart& parts = one_after_another);
 
-// What an answer adds to its own delta.
-struct Increment {
-  const DeltaView& theirs;
+// The other end's half of an exchange that is answered, and by how much both deltas count for x.
+struct TheirHalf {
+  const DeltaView& delta;
   Side own_side;
   float factor;
 };
@@ -108,9 +108,8 @@ struct Answered {
 //
 // Errors:  those of encode(). Blocks before the one that is refused have changed by then: x by what
 //          the exchange would have added, and r, which is void.
-[[nodiscard]] Result<Answered> encode_and_apply(const Increment& increment,
-                                                const ExchangeState& state, EncodeOptions options,
-                                                Carry& carry);
+[[nodiscard]] Result<Answered> encode_and_apply(const TheirHalf& theirs, const ExchangeState& state,
+                                                EncodeOptions options, Carry& carry);
 
 // x += factor (q_their - q_own), r is left alone. A value that would not be finite stays.
 void add_difference(const DeltaPair& pair, float factor, std::span<float> parameters, Isa isa);

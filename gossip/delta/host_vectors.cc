@@ -52,10 +52,10 @@ class HostMaster final : public LentMaster {
     return apply_exchange(pair, factor, {view_.parameters, own.writable()}, isa_,
                           parts_ ? parts_ : one_after_another);
   }
-  Result<Answered> answer(const Increment& increment, Reference& reference, Level level,
+  Result<Answered> answer(const TheirHalf& theirs, Reference& reference, Level level,
                           Carry& carry) override {
     auto& own = static_cast<HostReference&>(reference);
-    return encode_and_apply(increment, {view_.parameters, own.writable()},
+    return encode_and_apply(theirs, {view_.parameters, own.writable()},
                             {.level = level, .isa = isa_, .parts = parts_ ? &parts_ : nullptr},
                             carry);
   }

@@ -42,7 +42,7 @@ class LentMaster {
   [[nodiscard]] virtual Result<double> apply(const DeltaPair& pair, float factor,
                                              Reference& reference) = 0;
   // See encode_and_apply() in exchange.h; where it is refused, the reference is void.
-  [[nodiscard]] virtual Result<Answered> answer(const Increment& increment, Reference& reference,
+  [[nodiscard]] virtual Result<Answered> answer(const TheirHalf& theirs, Reference& reference,
                                                 Level level, Carry& carry) = 0;
   // Lends x in host memory, and takes over what was changed: for what is rare, because a device
   // copies the model twice. Fails only where the device does.

@@ -67,12 +67,11 @@ class DeviceMaster final : public gossip::LentMaster {
                        gossip::Reference& reference) override {
     return codec_.apply(pair, factor, master(), place_of(reference));
   }
-  Result<gossip::Answered> answer(const gossip::Increment& increment, gossip::Reference& reference,
+  Result<gossip::Answered> answer(const gossip::TheirHalf& theirs, gossip::Reference& reference,
                                   gossip::Level level, gossip::Carry& carry) override {
     TRY(gossip::Encoded own, encode(&reference, level, carry));
     TRY(const auto view, gossip::parse_delta(layout_, level, own.bytes));
-    TRY(const double norm,
-        apply({view, increment.theirs, increment.own_side}, increment.factor, reference));
+    TRY(const double norm, apply({view, theirs.delta, theirs.own_side}, theirs.factor, reference));
     return gossip::Answered{std::move(own), norm};
   }
   Result<void> edit(const std::function<void(std::span<float>)>& change) override {
