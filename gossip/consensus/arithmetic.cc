@@ -1,5 +1,6 @@
 #include "gossip/consensus/arithmetic.h"
 
+#include "gossip/delta/bits.h"
 #include "node/base/check.h"
 
 #include <algorithm>
@@ -11,9 +12,7 @@
 namespace starling::gossip::consensus {
 namespace {
 
-// Bits that a word has room for behind up to seven of a byte, less one, so that no shift is by a
-// whole word. Wider values are written and read as a lower half and the rest.
-constexpr unsigned kWordBits = 56;
+// Values of more than kPutBits bits are written and read as a lower half and the rest.
 constexpr unsigned kHalf = 32;
 
 // 2^power, of a normal number.
@@ -34,32 +33,12 @@ std::uint64_t word_at(ByteView bytes, std::size_t at) {
 // The packed integer that begins at a bit.
 std::int64_t unpacked(ByteView packed, std::size_t place, unsigned bits) {
   std::uint64_t raw = word_at(packed, place / 8) >> place % 8;
-  if (bits > kWordBits) {
+  if (bits > kPutBits) {
     const std::size_t upper = place + kHalf;
     raw = (raw & 0xffff'ffffU) | word_at(packed, upper / 8) >> upper % 8 << kHalf;
   }
   return static_cast<std::int64_t>(raw << (64 - bits)) >> (64 - bits);  // sign extension
 }
-
-// Appends bits, the lowest first, to bytes with a word of room behind the last.
-class BitWriter {
- public:
-  explicit BitWriter(std::byte* out) : at_(out) {}
-  // Units:   count <= 56; the bits of value above count are zero.
-  void put(std::uint64_t value, unsigned count) {
-    word_ |= value << filled_;
-    std::memcpy(at_, &word_, sizeof(word_));
-    filled_ += count;
-    at_ += filled_ / 8;
-    word_ >>= filled_ / 8 * 8;
-    filled_ %= 8;
-  }
-
- private:
-  std::byte* at_;
-  std::uint64_t word_ = 0;
-  unsigned filled_ = 0;
-};
 
 // Rounds a / b half away from zero; b >= 1.
 std::int64_t divide_away(std::int64_t a, std::uint64_t b) {
@@ -111,11 +90,11 @@ Bytes pack(std::span<const std::int64_t> values, unsigned bits) {
   STARLING_CHECK(bits >= 1 && bits <= 64);
   const std::size_t size = (values.size() * bits + 7) / 8;
   Bytes bytes(size + sizeof(std::uint64_t));
-  BitWriter writer(bytes.data());
+  BitWriter writer(reinterpret_cast<std::uint8_t*>(bytes.data()));
   const std::uint64_t mask = ~std::uint64_t{0} >> (64 - bits);
   for (const std::int64_t value : values) {
     const std::uint64_t raw = static_cast<std::uint64_t>(value) & mask;
-    if (bits <= kWordBits) {
+    if (bits <= kPutBits) {
       writer.put(raw, bits);
     } else {
       writer.put(raw & 0xffff'ffffU, kHalf);

@@ -1,5 +1,7 @@
 #include "gossip/delta/sparse_stream.h"
 
+#include "gossip/delta/bits.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -28,48 +30,6 @@ constexpr std::size_t kMaxQuotientBits = [] {
     most = std::max(most, k + most_quotient_zeros(rice_bits(k)));
   return std::size_t{most};
 }();
-
-// How many bits one put() takes at most: what is left of a word when up to seven are waiting.
-constexpr std::uint32_t kPutBits = 56;
-
-std::uint64_t load_u64(const std::uint8_t* bytes) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, bytes, sizeof(word));
-  return word;
-}
-
-// Appends bits from the lowest bit of each byte upwards. Every put writes a whole word and moves on
-// by the bytes that are full: no branch, so nothing to guess.
-class BitWriter {
- public:
-  explicit BitWriter(std::uint8_t* out) : begin_(out), at_(out) {}
-
-  // Units:   count <= 56; the bits of value above count are zero.
-  void put(std::uint64_t value, std::uint32_t count) {
-    word_ |= value << filled_;
-    std::memcpy(at_, &word_, sizeof(word_));
-    filled_ += count;
-    at_ += filled_ / 8;
-    word_ >>= filled_ / 8 * 8;
-    filled_ %= 8;
-  }
-  // Bits above the last are zero.
-  void put_all(const std::uint8_t* bits, std::uint32_t count) {
-    for (; count > kPutBits; count -= kPutBits, bits += kPutBits / 8)
-      put(load_u64(bits) & ((std::uint64_t{1} << kPutBits) - 1), kPutBits);
-    put(load_u64(bits) & ((std::uint64_t{1} << count) - 1), count);
-  }
-  std::size_t finish() {
-    std::memcpy(at_, &word_, sizeof(word_));
-    return static_cast<std::size_t>(at_ - begin_) + (filled_ + 7) / 8;
-  }
-
- private:
-  std::uint8_t* begin_;
-  std::uint8_t* at_;
-  std::uint64_t word_ = 0;
-  std::uint32_t filled_ = 0;
-};
 
 // A copy of the start of the bytes with zeros behind: words can be loaded at any place that a valid
 // stream can reach, and a stream that is cut off reads zeros, which end in a refusal.
