@@ -48,6 +48,7 @@ BridgeOptions Node::bridge_options() const {
   options.trainer.optimizer = settings_.optimizer;
   options.trainer.label_smoothing = settings_.label_smoothing;
   options.trainer.resize = settings_.resize;
+  options.trainer.evaluation_share = config_.eval.share;
   options.train = parts_.data.train.get();
   options.val = parts_.data.val.get();
   options.loader = training::loader_options_for(*parts_.data.train, training::Pass::training,

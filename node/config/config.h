@@ -132,6 +132,7 @@ struct LeaveConfig {
 
 struct EvalConfig {
   Duration every = std::chrono::minutes(5);
+  double share = 0.1;
 };
 
 struct CheckpointConfig {

@@ -377,8 +377,11 @@ constexpr std::array kKeys{
         "Keep it below what systemd or Kubernetes allow."),
     row<Time<&C::eval, &EvalConfig::every, 0, 30 * kDay>>(
         "eval.every", "", "D",
-        "Time between evaluations of this replica; they take at most a tenth of the time of "
-        "training. 0: only at the end."),
+        "Time between the beginnings of evaluations of this replica. 0: only at the end."),
+    row<Decimal<&C::eval, &EvalConfig::share, 1, 900>>(
+        "eval.share", "", "X",
+        "Share of the training thread's time that an evaluation takes until it has ended. More of "
+        "it shows the figures sooner and trains less meanwhile."),
     row<Time<&C::checkpoint, &CheckpointConfig::every, 0, 30 * kDay>>(
         "checkpoint.every", "", "D",
         "Time between checkpoints: what a crash can cost. 0: only when leaving."),

@@ -124,7 +124,7 @@ TEST_SUITE("node/config") {
         {"net.listen", "7700", "HOST:PORT"},     {"gossip.codec", "L7", "L6"},
         {"log.level", "loud", "warn"},           {"http.exposed", "maybe", "true or false"},
         {"swarm.invite", "hello", "starling1:"}, {"node.name", "a\nb", "printable"},
-        {"checkpoint.keep", "0", "1 to 1000"}};
+        {"checkpoint.keep", "0", "1 to 1000"},   {"eval.share", "1", "0.001 to 0.9"}};
     for (const auto& [key, value, right] : cases) {
       CAPTURE(key);
       CAPTURE(value);

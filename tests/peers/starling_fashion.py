@@ -33,12 +33,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("starling")
     parser.add_argument("--nodes", type=int, default=4)
-    parser.add_argument("--every", default="3s", help="between evaluations of a node")
+    parser.add_argument("--every", default="1s", help="between evaluations of a node")
+    parser.add_argument("--share", default="0.5", help="of a node's time that evaluations take: with less of it they are too far apart")
     parser.add_argument("--mark", type=float, default=0.25, help="the validation loss to be reached")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, for the nodes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        command = [options.starling, "demo", "--nodes", str(options.nodes), "--dir", folder + "/swarm", "--set", f"eval.every={options.every}"]
+        command = [options.starling, "demo", "--nodes", str(options.nodes), "--dir", folder + "/swarm",
+                   "--set", f"eval.every={options.every}", "--set", f"eval.share={options.share}"]
         for setting in options.set:
             command += ["--set", setting]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
