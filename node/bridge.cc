@@ -153,7 +153,7 @@ void Bridge::evaluate(OnEvaluated done) {
     trainer_->request_evaluation(evaluation_source(), std::move(reply));
 }
 
-void Bridge::evaluate_replica(training::Replica replica, OnEvaluated done) {
+void Bridge::evaluate_replica(training::SharedReplica replica, OnEvaluated done) {
   if (auto reply = evaluation_reply(std::move(done)))
     trainer_->request_evaluation_of(std::move(replica), evaluation_source(), std::move(reply));
 }

@@ -114,7 +114,7 @@ class Bridge {
   // Outcomes on the io thread. Without a validation set evaluate() fails at once with not_found.
   using OnEvaluated = std::function<void(Result<training::EvaluationReport>)>;
   void evaluate(OnEvaluated done) ON_IO_THREAD;
-  void evaluate_replica(training::Replica replica, OnEvaluated done) ON_IO_THREAD;
+  void evaluate_replica(training::SharedReplica replica, OnEvaluated done) ON_IO_THREAD;
   void save(training::CheckpointRequest request,
             std::function<void(Result<std::filesystem::path>)> done) ON_IO_THREAD;
   // A copy of the replica, made on the lane.

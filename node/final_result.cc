@@ -22,14 +22,6 @@ using Json = nlohmann::json;
 // 4,096 participants and 65,536 chunks are about 7 MiB of text.
 constexpr std::size_t kMaxCertificateFile = std::size_t{16} << 20;
 
-training::Replica zero_replica(const training::Model& model) {
-  training::Replica replica;
-  replica.parameters.resize(model.layout.size());
-  replica.bn_mean.resize(model.layout.bn_channels());
-  replica.bn_variance.resize(model.layout.bn_channels());
-  return replica;
-}
-
 std::unexpected<Error> corrupt(const std::string& what) {
   return fail(Errc::corrupt, Doing::reading_file, "certificate.json: " + what);
 }
@@ -75,7 +67,7 @@ consensus::ModelShape shape_of(const training::Model& model) {
 }
 
 ConsensusMemory::ConsensusMemory(const training::Model& model, double limit)
-    : plan_(shape_of(model)), result_(zero_replica(model)), result_counters_(1) {
+    : plan_(shape_of(model)) {
   for (const auto& tensor : model.layout.tensors())
     limits_.push_back({.first = tensor.offset,
                        .values = tensor.count,
@@ -84,31 +76,30 @@ ConsensusMemory::ConsensusMemory(const training::Model& model, double limit)
 
 void ConsensusMemory::contribute(training::Replica contribution) {
   contribution_ = std::move(contribution);
-  counters_ = {contribution_.batches_tracked};
 }
 
 void ConsensusMemory::restore(training::Replica result) {
   result_ = std::move(result);
-  result_counters_ = {result_.batches_tracked};
 }
 
 consensus::JobOutcome ConsensusMemory::run(const consensus::ConsensusJob& job) {
-  const consensus::JobMemory memory{.parameters = contribution_.parameters,
-                                    .mean = contribution_.bn_mean,
-                                    .variance = contribution_.bn_variance,
-                                    .counters = counters_,
-                                    .result_parameters = result_.parameters,
-                                    .result_mean = result_.bn_mean,
-                                    .result_variance = result_.bn_variance,
-                                    .result_counters = result_counters_,
-                                    .tensors = limits_};
+  const consensus::ModelShape& shape = plan_.shape();
+  // Pages of a vector of the model's size: a step's time, which the io thread does not have.
+  result_.parameters.resize(shape.parameters);
+  result_.bn_mean.resize(shape.channels);
+  result_.bn_variance.resize(shape.channels);
+  const bool contributes = !contribution_.parameters.empty();
+  const consensus::JobMemory memory{
+      .parameters = contribution_.parameters,
+      .mean = contribution_.bn_mean,
+      .variance = contribution_.bn_variance,
+      .counters = std::span(&contribution_.batches_tracked, contributes ? 1 : 0),
+      .result_parameters = result_.parameters,
+      .result_mean = result_.bn_mean,
+      .result_variance = result_.bn_variance,
+      .result_counters = std::span(&result_.batches_tracked, 1),
+      .tensors = limits_};
   return consensus::run_job(job, plan_, memory);
-}
-
-training::Replica ConsensusMemory::result() const {
-  training::Replica result = result_;
-  result.batches_tracked = result_counters_.front();
-  return result;
 }
 
 void add_difference(gossip::MasterPort& master, const training::Replica& result,
@@ -135,10 +126,9 @@ Result<void> write_final(const std::filesystem::path& folder, const training::Mo
   if (error)
     return fail(Errc::io_failed, Doing::writing_file, folder.string() + ": " + error.message());
   const auto partial = folder / "model.safetensors.partial";
-  TRY([[maybe_unused]] const Hash file_hash,
-      training::write_model(partial, model, result,
-                            {{"consensus", to_hex(held.certificate.hash.view())},
-                             {"samples", std::to_string(held.certificate.samples)}}));
+  TRY_VOID(training::write_model(partial, model, result,
+                                 {{"consensus", to_hex(held.certificate.hash.view())},
+                                  {"samples", std::to_string(held.certificate.samples)}}));
   if (fault::maybe("final.before_rename")) error = std::make_error_code(std::errc::io_error);
   if (!error) std::filesystem::rename(partial, folder / "model.safetensors", error);
   if (error)

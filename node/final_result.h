@@ -43,20 +43,23 @@ class ConsensusMemory {
   [[nodiscard]] gossip::consensus::JobOutcome run(const gossip::consensus::ConsensusJob& job);
 
   [[nodiscard]] const training::Replica& contribution() const { return contribution_; }
-  // The result x*, once the run said so.
-  [[nodiscard]] training::Replica result() const;
+  // The result x*, once the run said so; nothing changes it from then on.
+  [[nodiscard]] const training::Replica& result() const { return result_; }
 
  private:
   gossip::consensus::ChunkPlan plan_;
   std::vector<gossip::consensus::TensorLimit> limits_;
   training::Replica contribution_;
-  std::vector<std::int64_t> counters_;
-  training::Replica result_;
-  std::vector<std::int64_t> result_counters_;
+  training::Replica result_;  // its vectors are made by the first job
 };
 
 // Owners: the node until the run ends or fails, and each job of it that still has to be done.
 using SharedConsensusMemory = std::shared_ptr<ConsensusMemory>;
+
+// The result, and with it the memory that it lies in.
+[[nodiscard]] inline training::SharedReplica result_of(const SharedConsensusMemory& memory) {
+  return {memory, &memory->result()};
+}
 
 // master += x* - y, statistics likewise: what a merge adds to a replica that has trained on
 // meanwhile.

@@ -216,13 +216,14 @@ class Node final : private transport::SessionEvents,
   [[nodiscard]] const SharedConsensusMemory& consensus_memory(gossip::consensus::RunKind kind)
       ON_IO_THREAD;
   void on_merged(const gossip::consensus::Merged& merged) ON_IO_THREAD;
-  void tell_merged(const gossip::consensus::Merged& merged, training::Replica result) ON_IO_THREAD;
+  void tell_merged(const gossip::consensus::Merged& merged,
+                   training::SharedReplica result) ON_IO_THREAD;
   void on_merge_failed(const Error& error) ON_IO_THREAD;
   void on_finished(const gossip::consensus::Finished& finished) ON_IO_THREAD;
   void note_end(const gossip::consensus::Finished& finished) ON_IO_THREAD;
   [[nodiscard]] Result<void> begin_serving(ServedModel served) ON_IO_THREAD;
   transport::Task<> write_final_files();
-  void evaluate_final(training::Replica result) ON_IO_THREAD;
+  void evaluate_final(training::SharedReplica result) ON_IO_THREAD;
   void on_consensus_failed(const Error& error) ON_IO_THREAD;
   void end_if_finished() ON_IO_THREAD;
   void leave_finished(std::string how) ON_IO_THREAD;

@@ -60,11 +60,10 @@ void Node::on_merged(const consensus::Merged& merged) {
   if (!bridge_ || !merge_memory_) return;
   const SharedConsensusMemory memory = std::exchange(merge_memory_, nullptr);
   auto apply = [this, memory] {
-    const training::Replica result = memory->result();
-    add_difference(bridge_->trainer(), result, memory->contribution());
-    return result;
+    add_difference(bridge_->trainer(), memory->result(), memory->contribution());
+    return result_of(memory);
   };
-  auto done = [this, merged](training::Replica result) {
+  auto done = [this, merged](training::SharedReplica result) {
     assert_io_thread();
     log_.info("merge.applied",
               {{"participants", merged.participants.size()}, {"samples", merged.samples}});
@@ -73,7 +72,7 @@ void Node::on_merged(const consensus::Merged& merged) {
   bridge_->run_on_lane(std::move(apply), std::move(done));
 }
 
-void Node::tell_merged(const consensus::Merged& merged, training::Replica result) {
+void Node::tell_merged(const consensus::Merged& merged, training::SharedReplica result) {
   nlohmann::json body{
       {"merged", true}, {"participants", merged.participants.size()}, {"samples", merged.samples}};
   if (figures_.eval) body["replica_accuracy_ratio"] = figures_.eval->accuracy_ratio;
@@ -129,9 +128,8 @@ transport::Task<> Node::write_final_files() {
   assert_io_thread();
   const auto held = gossip_.final_consensus()->certificate_message();
   if (!held) co_return;
-  // Owners: this coroutine and the job that writes.
-  auto result =
-      std::make_shared<training::Replica>(consensus_memory(consensus::RunKind::finish)->result());
+  // Not a copy: to make one takes as long as a step, and this thread has none to spare.
+  training::SharedReplica result = result_of(consensus_memory(consensus::RunKind::finish));
   auto write = [this, result, held = *held] {
     return write_final(parts_.dir.final_dir(), parts_.model, *result, held);
   };
@@ -155,10 +153,10 @@ transport::Task<> Node::write_final_files() {
     reply.done({{"hash", figures_.final_hash},
                 {"epoch", certificate.epoch.value},
                 {"participants", figures_.final_participants}});
-  evaluate_final(std::move(*result));
+  evaluate_final(std::move(result));
 }
 
-void Node::evaluate_final(training::Replica result) {
+void Node::evaluate_final(training::SharedReplica result) {
   const auto done = [this](const Result<training::EvaluationReport>& report) {
     assert_io_thread();
     if (report || report.error().code != Errc::not_found) note_evaluation(report);

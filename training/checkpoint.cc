@@ -112,10 +112,15 @@ Result<void> write_files(const fs::path& folder, const Model& model, const Check
   const Metadata metadata{{"step", std::to_string(checkpoint.state.step)},
                           {"samples", std::to_string(checkpoint.state.samples)}};
   StateFile file{checkpoint.state, {}, {}};
-  TRY(file.model_hash, write_model(folder / kModelName, model, checkpoint.replica, metadata));
+  Hasher model_hasher;
+  TRY_VOID(
+      write_model(folder / kModelName, model, checkpoint.replica, metadata, &model_hasher));
+  file.model_hash = model_hasher.finish();
   fault::pass("checkpoint.before_optimizer");
-  TRY(file.optimizer_hash,
-      write_vector(folder / kOptimizerName, model, checkpoint.momenta, metadata));
+  Hasher optimizer_hasher;
+  TRY_VOID(write_vector(folder / kOptimizerName, model, checkpoint.momenta, metadata,
+                        &optimizer_hasher));
+  file.optimizer_hash = optimizer_hasher.finish();
   fault::pass("checkpoint.before_state");
   TRY_VOID(write_whole_file(folder / kStateName, format_state(file)));
   return flush_folder(folder);

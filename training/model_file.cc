@@ -140,11 +140,12 @@ std::vector<TensorEntry> parameter_entries(const Model& model) {
 
 Result<void> append_parameters(SafetensorsWriter& writer, const Model& model,
                                std::span<const float> values) {
-  std::vector<float> in_file_order;
-  for (const gossip::TensorPlace& place : model.layout.tensors()) {
-    in_file_order.resize(place.count);
+  const auto& tensors = model.layout.tensors();
+  std::vector<float> room(std::ranges::max(tensors, {}, &gossip::TensorPlace::count).count);
+  for (const gossip::TensorPlace& place : tensors) {
+    const auto in_file_order = std::span(room).first(place.count);
     gossip::to_file_order(place, values.subspan(place.offset, place.count), in_file_order);
-    TRY_VOID(writer.append(std::as_bytes(std::span(in_file_order))));
+    TRY_VOID(writer.append(std::as_bytes(in_file_order)));
   }
   return {};
 }
@@ -184,8 +185,8 @@ bool fits(const SafetensorsHeader& header, const ModelPlan& plan) {
 
 }  // namespace
 
-Result<Hash> write_model(const std::filesystem::path& path, const Model& model,
-                         const Replica& replica, const Metadata& metadata) {
+Result<void> write_model(const std::filesystem::path& path, const Model& model,
+                         const Replica& replica, const Metadata& metadata, Hasher* hasher) {
   STARLING_CHECK_OP(replica.parameters.size(), ==, model.layout.size());
   STARLING_CHECK_OP(replica.bn_mean.size(), ==, model.layout.bn_channels());
   STARLING_CHECK_OP(replica.bn_variance.size(), ==, model.layout.bn_channels());
@@ -196,7 +197,8 @@ Result<Hash> write_model(const std::filesystem::path& path, const Model& model,
     entries.push_back({norm.name + std::string(kTracked), DType::i64, {}, 0, 0});
   }
   TRY(SafetensorsWriter writer,
-      SafetensorsWriter::create(path, std::move(entries), with_model(metadata, model.plan.spec)));
+      SafetensorsWriter::create(path, std::move(entries), with_model(metadata, model.plan.spec),
+                                hasher));
   TRY_VOID(append_parameters(writer, model, replica.parameters));
   for (const NormSpec& norm : model.norms) {
     const auto at = static_cast<std::size_t>(norm.offset);
@@ -244,11 +246,13 @@ Result<ModelSpec> model_of_file(const std::filesystem::path& path) {
               path.string() + ": its tensors are of no model that this build knows");
 }
 
-Result<Hash> write_vector(const std::filesystem::path& path, const Model& model,
-                          std::span<const float> values, const Metadata& metadata) {
+Result<void> write_vector(const std::filesystem::path& path, const Model& model,
+                          std::span<const float> values, const Metadata& metadata,
+                          Hasher* hasher) {
   STARLING_CHECK_OP(values.size(), ==, model.layout.size());
-  TRY(SafetensorsWriter writer, SafetensorsWriter::create(path, parameter_entries(model),
-                                                          with_model(metadata, model.plan.spec)));
+  TRY(SafetensorsWriter writer,
+      SafetensorsWriter::create(path, parameter_entries(model),
+                                with_model(metadata, model.plan.spec), hasher));
   TRY_VOID(append_parameters(writer, model, values));
   return writer.finish();
 }

@@ -19,13 +19,13 @@ using Metadata = std::map<std::string, std::string>;
 
 // Writes parameters (O,I,H,W, fp32), running_mean, running_var and num_batches_tracked (int64):
 // what `torchvision.models.NAME().load_state_dict(..., strict=True)` takes. Not atomic: write to a
-// temporary name.
+// temporary name. `hasher`, if there is one, gets every byte.
 //
-// Returns: BLAKE2b-256 of the file.
 // Errors:  disk_full, permission, io_failed.
 // Thread:  any.
-[[nodiscard]] Result<Hash> write_model(const std::filesystem::path& path, const Model& model,
-                                       const Replica& replica, const Metadata& metadata);
+[[nodiscard]] Result<void> write_model(const std::filesystem::path& path, const Model& model,
+                                       const Replica& replica, const Metadata& metadata,
+                                       Hasher* hasher = nullptr);
 
 // Reads such a file: ours, or one converted from published weights (F32, F16 or BF16).
 //
@@ -43,8 +43,9 @@ using Metadata = std::map<std::string, std::string>;
 [[nodiscard]] Result<ModelSpec> model_of_file(const std::filesystem::path& path);
 
 // The same for one padded canonical vector (momenta): parameter names and shapes, nothing else.
-[[nodiscard]] Result<Hash> write_vector(const std::filesystem::path& path, const Model& model,
-                                        std::span<const float> values, const Metadata& metadata);
+[[nodiscard]] Result<void> write_vector(const std::filesystem::path& path, const Model& model,
+                                        std::span<const float> values, const Metadata& metadata,
+                                        Hasher* hasher = nullptr);
 [[nodiscard]] Result<std::vector<float>> read_vector(const std::filesystem::path& path,
                                                      const Model& model);
 [[nodiscard]] Result<std::vector<float>> parse_vector(const SafetensorsFile& file,

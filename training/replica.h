@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace starling::training {
@@ -17,5 +18,10 @@ struct Replica {
 
   friend bool operator==(const Replica&, const Replica&) = default;
 };
+
+// A replica that nobody changes any more, so that whoever needs it needs no copy.
+//
+// Owners: whoever made it, and each job that still reads it.
+using SharedReplica = std::shared_ptr<const Replica>;
 
 }  // namespace starling::training

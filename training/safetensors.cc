@@ -404,13 +404,18 @@ ByteView SafetensorsFile::data(const TensorEntry& tensor) const {
 }
 
 struct SafetensorsWriter::Impl {
-  Impl(OutputFile output, std::vector<TensorEntry> entries)
-      : file(std::move(output)), tensors(std::move(entries)) {}
+  Impl(OutputFile output, std::vector<TensorEntry> entries, Hasher* sum)
+      : file(std::move(output)), tensors(std::move(entries)), hasher(sum) {}
+
+  Result<void> write(ByteView bytes) {
+    if (hasher != nullptr) hasher->add(bytes);
+    return file.write(bytes);
+  }
 
   OutputFile file;
   std::vector<TensorEntry> tensors;
   std::size_t next = 0;
-  Hasher hasher;
+  Hasher* hasher;
 };
 
 SafetensorsWriter::SafetensorsWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -420,7 +425,7 @@ SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&& other) noexc
 
 Result<SafetensorsWriter> SafetensorsWriter::create(
     const std::filesystem::path& path, std::vector<TensorEntry> tensors,
-    const std::map<std::string, std::string>& metadata) {
+    const std::map<std::string, std::string>& metadata, Hasher* hasher) {
   std::uint64_t at = 0;
   for (TensorEntry& tensor : tensors) {
     const auto bytes = size_in_bytes(tensor.dtype, tensor.shape);
@@ -435,9 +440,8 @@ Result<SafetensorsWriter> SafetensorsWriter::create(
   ByteWriter(start).append(as_bytes(header));
 
   TRY(OutputFile file, OutputFile::create(path));
-  auto impl = std::make_unique<Impl>(std::move(file), std::move(tensors));
-  TRY_VOID(impl->file.write(start));
-  impl->hasher.add(start);
+  auto impl = std::make_unique<Impl>(std::move(file), std::move(tensors), hasher);
+  TRY_VOID(impl->write(start));
   return SafetensorsWriter(std::move(impl));
 }
 
@@ -445,15 +449,12 @@ Result<void> SafetensorsWriter::append(ByteView bytes) {
   STARLING_CHECK(impl_->next < impl_->tensors.size());
   const TensorEntry& tensor = impl_->tensors[impl_->next++];
   STARLING_CHECK_OP(bytes.size(), ==, tensor.end - tensor.begin);
-  TRY_VOID(impl_->file.write(bytes));
-  impl_->hasher.add(bytes);
-  return {};
+  return impl_->write(bytes);
 }
 
-Result<Hash> SafetensorsWriter::finish() {
+Result<void> SafetensorsWriter::finish() {
   STARLING_CHECK_OP(impl_->next, ==, impl_->tensors.size());
-  TRY_VOID(impl_->file.close_durably());
-  return impl_->hasher.finish();
+  return impl_->file.close_durably();
 }
 
 }  // namespace starling::training

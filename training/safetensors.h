@@ -102,6 +102,7 @@ class SafetensorsFile {
 //
 // The caller declares every tensor, appends their bytes in that order and calls finish(), which
 // flushes to the disk. Destroyed before that, it leaves a partial file: write to a temporary name.
+// A hasher, if there is one, gets every byte of the file; it must outlive the writer.
 class SafetensorsWriter {
  public:
   // Creates the file and writes the header; begin and end of the entries are ignored.
@@ -109,15 +110,15 @@ class SafetensorsWriter {
   // Errors:  disk_full, permission, io_failed.
   [[nodiscard]] static Result<SafetensorsWriter> create(
       const std::filesystem::path& path, std::vector<TensorEntry> tensors,
-      const std::map<std::string, std::string>& metadata);
+      const std::map<std::string, std::string>& metadata, Hasher* hasher = nullptr);
   ~SafetensorsWriter();
   SafetensorsWriter(SafetensorsWriter&& other) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&& other) noexcept;
 
   // Appends the bytes of the next tensor.
   [[nodiscard]] Result<void> append(ByteView bytes);
-  // Flushes to the disk; the hash of the whole file.
-  [[nodiscard]] Result<Hash> finish();
+  // Flushes to the disk.
+  [[nodiscard]] Result<void> finish();
 
  private:
   struct Impl;

@@ -33,7 +33,7 @@ struct Saving {
   OnSaved on_saved;
 };
 struct Evaluating {
-  std::optional<Replica> replica;  // nothing: the trainer's own when the request is served
+  SharedReplica replica;  // null: the trainer's own when the request is served
   MakeSource make_source;
   OnEvaluated on_evaluated;
 };
@@ -305,9 +305,10 @@ void Trainer::Impl::serve(Saving request) {
 
 void Trainer::Impl::serve(Evaluating request) {
   auto evaluation = guarded(Doing::evaluating, [&]() -> Result<Evaluation> {
-    const Replica replica =
-        request.replica ? *std::move(request.replica) : stepper->engine().snapshot();
-    return Evaluation::create(model, replica, options.device, request.make_source());
+    const SharedReplica replica =
+        request.replica ? std::move(request.replica)
+                        : std::make_shared<const Replica>(stepper->engine().snapshot());
+    return Evaluation::create(model, *replica, options.device, request.make_source());
   });
   if (!evaluation) {
     if (request.on_evaluated) request.on_evaluated(fail(std::move(evaluation).error()));
@@ -442,10 +443,11 @@ void Trainer::resume() {
 void Trainer::set_progress(double share) { impl_->progress_share = share; }
 
 void Trainer::request_evaluation(MakeSource source, OnEvaluated on_evaluated) {
-  impl_->ask(Evaluating{std::nullopt, std::move(source), std::move(on_evaluated)});
+  impl_->ask(Evaluating{nullptr, std::move(source), std::move(on_evaluated)});
 }
 
-void Trainer::request_evaluation_of(Replica replica, MakeSource source, OnEvaluated on_evaluated) {
+void Trainer::request_evaluation_of(SharedReplica replica, MakeSource source,
+                                    OnEvaluated on_evaluated) {
   impl_->ask(Evaluating{std::move(replica), std::move(source), std::move(on_evaluated)});
 }
 

@@ -149,7 +149,7 @@ class Trainer final : public gossip::MasterPort {
   // Evaluates a copy of the replica as it is when the request is served. Requests queue.
   void request_evaluation(MakeSource source, OnEvaluated on_evaluated);
   // Evaluates these values instead (a merged model).
-  void request_evaluation_of(Replica replica, MakeSource source, OnEvaluated on_evaluated);
+  void request_evaluation_of(SharedReplica replica, MakeSource source, OnEvaluated on_evaluated);
   // Copies the state at a step boundary and writes it on another thread while training goes on.
   void request_checkpoint(CheckpointRequest request, OnSaved on_saved);
 

@@ -40,7 +40,7 @@ struct Saving {
   OnSaved on_saved;
 };
 struct Evaluating {
-  std::optional<Replica> replica;  // nothing: the trainer's own
+  SharedReplica replica;  // null: the trainer's own
   OnEvaluated on_evaluated;
 };
 struct Pausing {
@@ -323,8 +323,8 @@ void Trainer::Impl::serve(Saving request) {
 }
 
 void Trainer::Impl::serve(Evaluating request) {
-  const Replica of = request.replica ? *std::move(request.replica) : copy();
-  if (request.on_evaluated) request.on_evaluated(evaluate(of));
+  if (!request.replica) request.replica = std::make_shared<const Replica>(copy());
+  if (request.on_evaluated) request.on_evaluated(evaluate(*request.replica));
 }
 
 void Trainer::Impl::serve(const Pausing& request) {
@@ -401,10 +401,10 @@ void Trainer::set_progress(double share) {
 
 // NOLINTBEGIN(performance-unnecessary-value-param): the signatures are training/trainer.h's.
 void Trainer::request_evaluation(MakeSource, OnEvaluated on_evaluated) {
-  impl_->ask(Evaluating{std::nullopt, std::move(on_evaluated)});
+  impl_->ask(Evaluating{nullptr, std::move(on_evaluated)});
 }
 
-void Trainer::request_evaluation_of(Replica replica, MakeSource, OnEvaluated on_evaluated) {
+void Trainer::request_evaluation_of(SharedReplica replica, MakeSource, OnEvaluated on_evaluated) {
   impl_->ask(Evaluating{std::move(replica), std::move(on_evaluated)});
 }
 

@@ -215,7 +215,7 @@ TEST_SUITE("training/trainer") {
     for (std::size_t i = 0; i < bias->count; ++i) constant.parameters[bias->offset + i] = 0;
 
     fixture.trainer->request_evaluation(source, [&](auto r) { own.set(std::move(r)); });
-    fixture.trainer->request_evaluation_of(constant, source,
+    fixture.trainer->request_evaluation_of(std::make_shared<const Replica>(constant), source,
                                            [&](auto r) { other.set(std::move(r)); });
 
     CHECK(own.wait()->images == 128);
