@@ -82,12 +82,16 @@ void ConsensusMemory::restore(training::Replica result) {
   result_ = std::move(result);
 }
 
-consensus::JobOutcome ConsensusMemory::run(const consensus::ConsensusJob& job) {
+void ConsensusMemory::make_result() {
+  if (!result_.parameters.empty()) return;
   const consensus::ModelShape& shape = plan_.shape();
-  // Pages of a vector of the model's size: a step's time, which the io thread does not have.
   result_.parameters.resize(shape.parameters);
   result_.bn_mean.resize(shape.channels);
   result_.bn_variance.resize(shape.channels);
+}
+
+consensus::JobOutcome ConsensusMemory::run(const consensus::ConsensusJob& job) {
+  make_result();
   const bool contributes = !contribution_.parameters.empty();
   const consensus::JobMemory memory{
       .parameters = contribution_.parameters,

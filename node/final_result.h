@@ -47,10 +47,13 @@ class ConsensusMemory {
   [[nodiscard]] const training::Replica& result() const { return result_; }
 
  private:
+  // By the first job, because the io thread has no time for its page faults.
+  void make_result();
+
   gossip::consensus::ChunkPlan plan_;
   std::vector<gossip::consensus::TensorLimit> limits_;
   training::Replica contribution_;
-  training::Replica result_;  // its vectors are made by the first job
+  training::Replica result_;
 };
 
 // Owners: the node until the run ends or fails, and each job of it that still has to be done.

@@ -75,6 +75,25 @@ TEST_SUITE("node/final_result") {
     CHECK_FALSE(std::filesystem::exists(folder / "model.safetensors.partial"));
   }
 
+  TEST_CASE("a result costs nothing before the first job and is never copied") {
+    const TempFolder dir;
+    const auto folder = dir.path() / "final";
+    const auto model = small_model();
+    const auto replica = training::make_genesis(model, 7).replica;
+    const auto held = certificate_of(model, replica);
+    CHECK(ConsensusMemory(model, 0).result().parameters.empty());
+
+    REQUIRE(write_final(folder, model, replica, held));
+    auto restored = restore_final(folder, model, held);
+    REQUIRE(restored.has_value());
+    SharedConsensusMemory memory = *std::move(restored);
+    const training::SharedReplica result = result_of(memory);
+    CHECK(result.get() == &memory->result());
+    // Whoever reads it keeps it.
+    memory.reset();
+    CHECK(result->parameters == replica.parameters);
+  }
+
   TEST_CASE("a model that is not the certified one is never served") {
     const TempFolder dir;
     const auto folder = dir.path() / "final";
