@@ -78,9 +78,7 @@ void ConsensusMemory::contribute(training::Replica contribution) {
   contribution_ = std::move(contribution);
 }
 
-void ConsensusMemory::restore(training::Replica result) {
-  result_ = std::move(result);
-}
+void ConsensusMemory::restore(training::Replica result) { result_ = std::move(result); }
 
 void ConsensusMemory::make_result() {
   if (!result_.parameters.empty()) return;

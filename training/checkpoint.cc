@@ -113,8 +113,7 @@ Result<void> write_files(const fs::path& folder, const Model& model, const Check
                           {"samples", std::to_string(checkpoint.state.samples)}};
   StateFile file{checkpoint.state, {}, {}};
   Hasher model_hasher;
-  TRY_VOID(
-      write_model(folder / kModelName, model, checkpoint.replica, metadata, &model_hasher));
+  TRY_VOID(write_model(folder / kModelName, model, checkpoint.replica, metadata, &model_hasher));
   file.model_hash = model_hasher.finish();
   fault::pass("checkpoint.before_optimizer");
   Hasher optimizer_hasher;

@@ -247,8 +247,7 @@ Result<ModelSpec> model_of_file(const std::filesystem::path& path) {
 }
 
 Result<void> write_vector(const std::filesystem::path& path, const Model& model,
-                          std::span<const float> values, const Metadata& metadata,
-                          Hasher* hasher) {
+                          std::span<const float> values, const Metadata& metadata, Hasher* hasher) {
   STARLING_CHECK_OP(values.size(), ==, model.layout.size());
   TRY(SafetensorsWriter writer,
       SafetensorsWriter::create(path, parameter_entries(model),
