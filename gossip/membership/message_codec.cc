@@ -136,10 +136,20 @@ Result<MembershipMessage> read_probe_reply(wire::ProbeReply::Reader in) {
   return ProbeReply{in.getNonce(), subject, static_cast<ProbeVerdict>(verdict)};
 }
 
-FactName read_name(wire::FactName::Reader in) {
-  return {in.getSubject(),
-          (in.getVersion() & 1) != 0 ? FactName::Kind::report : FactName::Kind::record,
-          in.getVersion() >> 1};
+Result<FactName> read_name(wire::FactName::Reader in) {
+  // Incarnations begin with one.
+  if (in.getVersion() == 0) return bad_message("a name of no statement");
+  return FactName{in.getSubject(),
+                  (in.getVersion() & 1) != 0 ? FactName::Kind::report : FactName::Kind::record,
+                  in.getVersion() >> 1};
+}
+
+Result<void> read_names(::capnp::List<wire::FactName>::Reader in, std::vector<FactName>& names) {
+  for (const auto each : in) {
+    TRY(const FactName name, read_name(each));
+    names.push_back(name);
+  }
+  return {};
 }
 
 Result<MembershipMessage> read_facts(wire::Facts::Reader in) {
@@ -165,8 +175,8 @@ Result<MembershipMessage> read_facts(wire::Facts::Reader in) {
     TRY(auto report, parse_report(view_of(entry)));
     facts.reports.push_back(report);
   }
-  for (const auto name : has) facts.has.push_back(read_name(name));
-  for (const auto name : wants) facts.wants.push_back(read_name(name));
+  TRY_VOID(read_names(has, facts.has));
+  TRY_VOID(read_names(wants, facts.wants));
   facts.answers = in.getAnswers();
   if (const auto more = in.getMoreAfter(); more.size() != 0) {
     TRY(const auto after, read_id(more));

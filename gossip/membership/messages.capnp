@@ -65,7 +65,7 @@ struct AgedRecord {
 
 struct FactName {
   subject @0 :UInt64;         # the first 8 bytes of its author's id, the first byte highest
-  version @1 :UInt64;         # a record: 2 x incarnation; a progress report: 2 x samples + 1; modulo 2^64
+  version @1 :UInt64;         # a record: 2 x incarnation; a progress report: 2 x samples + 1; modulo 2^64; never 0
 }
 
 struct Facts {
