@@ -24,8 +24,8 @@ namespace starling::node {
 
 // Memory of one run of the consensus.
 //
-// Owned by the node from the freeze (or a merge's snapshot) to the end of the run; jobs run on the
-// codec lane. Cost: two vectors of the model's size.
+// Owned by the node from the freeze (or a merge's snapshot) to the end of the run, and by whoever
+// still reads the result; jobs run on the codec lane. Cost: two vectors of the model's size.
 class ConsensusMemory {
  public:
   // `limit`: the largest |q_their - q_own| that this node measured in its last 100 exchanges; 0:
@@ -56,7 +56,8 @@ class ConsensusMemory {
   training::Replica result_;
 };
 
-// Owners: the node until the run ends or fails, and each job of it that still has to be done.
+// Owners: the node until the run ends or fails, each job of it that still has to be done, and each
+// SharedReplica of its result.
 using SharedConsensusMemory = std::shared_ptr<ConsensusMemory>;
 
 // The result, and with it the memory that it lies in.

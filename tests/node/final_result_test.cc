@@ -50,16 +50,27 @@ consensus::CertificateMessage certificate_of(const training::Model& model,
   return held;
 }
 
+training::Replica trained(const training::Model& model) {
+  auto replica = training::make_genesis(model, 7).replica;
+  replica.batches_tracked = 55;
+  return replica;
+}
+
+// A node that finished alone, and the folder of its final files.
+struct Finished {
+  TempFolder dir;
+  std::filesystem::path folder = dir.path() / "final";
+  training::Model model = small_model();
+  training::Replica replica = trained(model);
+  consensus::CertificateMessage held = certificate_of(model, replica);
+};
+
 }  // namespace
 
 TEST_SUITE("node/final_result") {
   TEST_CASE("what a finished node wrote it can serve after a restart") {
-    const TempFolder dir;
-    const auto folder = dir.path() / "final";
-    const auto model = small_model();
-    auto replica = training::make_genesis(model, 7).replica;
-    replica.batches_tracked = 55;
-    const auto held = certificate_of(model, replica);
+    const Finished node;
+    const auto& [dir, folder, model, replica, held] = node;
 
     REQUIRE(write_final(folder, model, replica, held));
     const auto read = read_certificate(folder);
@@ -76,11 +87,8 @@ TEST_SUITE("node/final_result") {
   }
 
   TEST_CASE("a result costs nothing before the first job and is never copied") {
-    const TempFolder dir;
-    const auto folder = dir.path() / "final";
-    const auto model = small_model();
-    const auto replica = training::make_genesis(model, 7).replica;
-    const auto held = certificate_of(model, replica);
+    const Finished node;
+    const auto& [dir, folder, model, replica, held] = node;
     CHECK(ConsensusMemory(model, 0).result().parameters.empty());
 
     REQUIRE(write_final(folder, model, replica, held));
@@ -95,11 +103,8 @@ TEST_SUITE("node/final_result") {
   }
 
   TEST_CASE("a model that is not the certified one is never served") {
-    const TempFolder dir;
-    const auto folder = dir.path() / "final";
-    const auto model = small_model();
-    const auto replica = training::make_genesis(model, 7).replica;
-    const auto held = certificate_of(model, replica);
+    const Finished node;
+    const auto& [dir, folder, model, replica, held] = node;
 
     SUBCASE("another model") {
       const auto other = training::make_genesis(model, 8).replica;
