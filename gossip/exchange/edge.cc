@@ -76,18 +76,9 @@ void Edge::session_down(Turn& turn) {
 
 // --- messages and jobs --------------------------------------------------------------------------
 
-bool Edge::must_wait(const ExchangeMessage& message) const {
-  if (running_ || !inbox_.empty()) return true;
-  if (!frozen_) return false;
-  // A frozen edge refuses offers at once, so that the peer is settled too; but not while an own
-  // offer is out, which the peer may have taken as the answer to its own.
-  if (std::holds_alternative<Offer>(message)) return out_.has_value();
-  return !std::holds_alternative<Busy>(message) && !std::holds_alternative<EdgeClose>(message);
-}
-
 void Edge::receive(Turn& turn, ExchangeMessage message, const Admission& admission) {
   if (!session_) return;
-  if (must_wait(message)) {
+  if (running_ || !inbox_.empty()) {
     if (inbox_.size() < kInboxMax) {
       inbox_.push_back({std::move(message), admission});
     } else if (state_ == EdgeState::closed) {
@@ -104,15 +95,6 @@ void Edge::drain_inbox(Turn& turn) {
   while (!inbox_.empty() && !running_) {
     Waiting waiting = std::move(inbox_.front());
     inbox_.pop_front();
-    std::deque<Waiting> rest;
-    rest.swap(inbox_);
-    // With an empty inbox must_wait() asks about this message alone.
-    if (must_wait(waiting.message)) {
-      rest.push_front(std::move(waiting));
-      inbox_.swap(rest);
-      return;
-    }
-    inbox_.swap(rest);
     std::visit([&](auto& value) { handle(turn, value, waiting.admission); }, waiting.message);
   }
 }
@@ -154,7 +136,6 @@ void Edge::job_done(Turn& turn, CodecOutcome outcome) {
 }
 
 void Edge::tick(Turn& turn) {
-  if (frozen_) return;
   if (turn.now >= deadline_) {
     if (state_ == EdgeState::lost) {
       turn.out.events.emplace_back(
@@ -182,7 +163,6 @@ TimePoint Edge::park_at() const {
 }
 
 TimePoint Edge::next_deadline() const {
-  if (frozen_) return kNever;
   TimePoint next = deadline_;
   if (state_ != EdgeState::open) return next;
   next = std::min(next, resend_answer_at_);
@@ -214,11 +194,6 @@ void Edge::refused(Turn& turn, const ExchangeMessage& message) {
   }
 }
 
-void Edge::set_frozen(Turn& turn, Frozen frozen) {
-  frozen_ = frozen == Frozen::yes;
-  if (!frozen_) drain_inbox(turn);
-}
-
 void Edge::set_level(Level level) {
   if (level == level_) return;
   level_ = level;
@@ -228,11 +203,11 @@ void Edge::set_level(Level level) {
 // --- what the mixer asks ------------------------------------------------------------------------
 
 bool Edge::may_open(TimePoint now) const {
-  return state_ == EdgeState::closed && session_ && !frozen_ && !cooling(now);
+  return state_ == EdgeState::closed && session_ && !cooling(now);
 }
 
 bool Edge::may_offer() const {
-  return state_ == EdgeState::open && !running_ && !out_ && inbox_.empty() && !frozen_;
+  return state_ == EdgeState::open && !running_ && !out_ && inbox_.empty();
 }
 
 bool Edge::answering() const {

@@ -160,11 +160,6 @@ class Edge {
   void tick(Turn& turn);
   [[nodiscard]] TimePoint next_deadline() const;
 
-  // Holds back (or lets through again) every message that would need a job: after a drain nothing
-  // may touch the master. Offers are answered with Busy, unless an own one is pending.
-  enum class Frozen : std::uint8_t { no, yes };
-  void set_frozen(Turn& turn, Frozen frozen);
-
   // The level of the next own payload; a change starts the guard anew (rulings 10).
   void set_level(Level level);
   void forget_norms() { guard_.clear(); }
@@ -290,7 +285,6 @@ class Edge {
 
   EdgeState state_ = EdgeState::closed;
   bool session_ = false;
-  bool frozen_ = false;
   std::optional<Instance> instance_;
   TimePoint deadline_ = kNever;          // of the present state
   TimePoint closed_until_{};             // no opening before, either way

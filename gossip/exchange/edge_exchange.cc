@@ -92,7 +92,7 @@ void Edge::handle(Turn& turn, Offer& message, const Admission& admission) {
   if (message.chain8 != chain8()) return reset(turn, ResetReason::chain_differs);
   if (message.spot.block >= options_.blocks) return reset(turn, ResetReason::bad_header);
   if (out_ && !fault::planted("edge.crossing_answered_too")) return cross(turn, message);
-  if (frozen_ || admission.answering == Admission::Answering::busy) {
+  if (admission.answering == Admission::Answering::busy) {
     turn.out.events.emplace_back(OfferVoided{peer_, message.seq, By::us, kBusyRetry});
     send(turn, Busy{generation_, seq_, name_of_offer(message), kBusyRetry});
     return;

@@ -180,8 +180,6 @@ void Edge::reset(Turn& turn, ResetReason reason) {
   generation_ = generation_.next();
   turn.out.events.emplace_back(EdgeWasReset{peer_, generation_, reason, By::us});
   if (!count_reset(turn)) return close_with(turn, CloseReason::too_many_resets);
-  // The lower end would have to make a snapshot, and a frozen master is nobody's to read.
-  if (frozen_) return close_with(turn, CloseReason::failed);
   send(turn, EdgeReset{generation_, reason});
   start_over(turn);
 }

@@ -35,7 +35,6 @@ ExchangeEffects Mixer::on_session_up(TimePoint now, NodeId peer, Instance instan
     Neighbour& up = neighbour(peer);
     up.open_at = earliest_open(now, up);
     up.edge.session_up(turn, instance);
-    if (phase_ == Phase::frozen) up.edge.set_frozen(turn, Edge::Frozen::yes);
   });
 }
 

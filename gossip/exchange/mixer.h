@@ -122,17 +122,16 @@ class Mixer {
   // When on_tick() is due at the latest; calling it earlier is harmless.
   [[nodiscard]] TimePoint next_deadline() const;
 
-  // For the final consensus: no new offers; those under way are settled or, at `deadline`, given
-  // up. Once drained() no job touches the master until end_drain().
+  // For the final consensus, after which nothing is exchanged any more: no new offers; those under
+  // way are settled or, at `deadline`, given up. Then all edges are closed, and their references'
+  // memory is free for what the consensus needs. Once drained() no job touches the master.
   [[nodiscard]] ExchangeEffects begin_drain(TimePoint now, TimePoint deadline);
-  [[nodiscard]] ExchangeEffects end_drain(TimePoint now);
   // Before leaving: one exchange at the highest level that fits half the time left, with the
   // fastest neighbour, then all edges are closed and drained() holds, at `deadline` at the latest.
   [[nodiscard]] ExchangeEffects begin_leave(TimePoint now, TimePoint deadline);
   [[nodiscard]] bool drained() const;
 
-  // This replica was replaced by another one: all edges are void. Best called while drained().
-  [[nodiscard]] ExchangeEffects reset_to_genesis(TimePoint now);
+  // This replica was replaced by another one of that age: all edges are void.
   [[nodiscard]] ExchangeEffects adopt_replica(TimePoint now, double age);
 
   // Own signed record, sent with openings (at most exchange_limits::kMaxRecord bytes).
@@ -210,8 +209,7 @@ class Mixer {
   [[nodiscard]] Neighbour* choose_for_leave();
   [[nodiscard]] bool settled() const;
   [[nodiscard]] bool jobs_running() const;
-  void freeze(Turn& turn, Edge::Frozen frozen);
-  [[nodiscard]] ExchangeEffects take_over(TimePoint now, double age);
+  void close_all(Turn& turn, CloseReason reason);
 
   NodeId self_;
   MixerOptions options_;

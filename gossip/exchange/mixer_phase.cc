@@ -14,19 +14,9 @@ ExchangeEffects Mixer::begin_drain(TimePoint now, TimePoint deadline) {
   });
 }
 
-ExchangeEffects Mixer::end_drain(TimePoint now) {
-  return turn_at(now, [&](Turn& turn) {
-    if (phase_ != Phase::draining && phase_ != Phase::frozen) return;
-    phase_ = Phase::mixing;
-    phase_deadline_ = kNever;
-    freeze(turn, Edge::Frozen::no);
-  });
-}
-
 ExchangeEffects Mixer::begin_leave(TimePoint now, TimePoint deadline) {
-  return turn_at(now, [&](Turn& turn) {
+  return turn_at(now, [&](Turn&) {
     if (phase_ == Phase::leaving || phase_ == Phase::left) return;
-    if (phase_ == Phase::frozen) freeze(turn, Edge::Frozen::no);
     phase_ = Phase::leaving;
     phase_deadline_ = deadline;
     phase_overdue_ = false;
@@ -54,8 +44,8 @@ bool Mixer::drained() const {
   return (phase_ == Phase::frozen || phase_ == Phase::left) && !jobs_running();
 }
 
-void Mixer::freeze(Turn& turn, Edge::Frozen frozen) {
-  for (auto& [peer, each] : neighbours_) each.edge.set_frozen(turn, frozen);
+void Mixer::close_all(Turn& turn, CloseReason reason) {
+  for (auto& [peer, each] : neighbours_) each.edge.close(turn, reason);
 }
 
 void Mixer::advance_phase(Turn& turn) {
@@ -65,7 +55,7 @@ void Mixer::advance_phase(Turn& turn) {
   if (!settled() && !(phase_overdue_ && !jobs_running())) return;
   phase_ = Phase::frozen;
   phase_deadline_ = kNever;
-  freeze(turn, Edge::Frozen::yes);
+  close_all(turn, CloseReason::finishing);
 }
 
 void Mixer::advance_leave(Turn& turn) {
@@ -116,16 +106,12 @@ Mixer::Neighbour* Mixer::choose_for_leave() {
 void Mixer::leave_now(Turn& turn) {
   phase_ = Phase::left;
   phase_deadline_ = kNever;
-  for (auto& [peer, each] : neighbours_) each.edge.close(turn, CloseReason::leaving);
+  close_all(turn, CloseReason::leaving);
 }
 
-ExchangeEffects Mixer::reset_to_genesis(TimePoint now) { return take_over(now, 0); }
-
-ExchangeEffects Mixer::adopt_replica(TimePoint now, double age) { return take_over(now, age); }
-
-ExchangeEffects Mixer::take_over(TimePoint now, double age) {
+ExchangeEffects Mixer::adopt_replica(TimePoint now, double age) {
   return turn_at(now, [&](Turn& turn) {
-    for (auto& [peer, each] : neighbours_) each.edge.close(turn, CloseReason::replica_changed);
+    close_all(turn, CloseReason::replica_changed);
     node_.replica.age = std::max(0.0, age);
     exchanges_ = 0;
     tau_left_at_.clear();

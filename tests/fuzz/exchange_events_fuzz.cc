@@ -80,7 +80,7 @@ class Bench {
       case 0:
         return take(mixer_.begin_drain(now_, now_ + std::chrono::seconds(1)));
       case 1:
-        return take(mixer_.end_drain(now_));
+        return take(mixer_.begin_leave(now_, now_ + std::chrono::seconds(8)));
       case 2:
         return take(mixer_.adopt_replica(now_, byte()));
       default:

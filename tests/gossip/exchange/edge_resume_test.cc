@@ -192,34 +192,6 @@ TEST_CASE("an offer that overtakes a refused answer waits for it") {
   CHECK(pair.high.edge.seq() == Seq{2});
 }
 
-// --- frozen -------------------------------------------------------------------------------------
-
-TEST_CASE("a frozen edge starts no job and takes a late answer when it thaws") {
-  Pair pair;
-  pair.open();
-  const Offer offer = offer_from(pair.low);
-  pair.low.act([&](Turn& turn) { pair.low.edge.set_frozen(turn, Edge::Frozen::yes); });
-  pair.high.receive(offer);
-  pair.high.finish_job();
-
-  pair.low.receive(*pair.high.take<Answer>());
-  CHECK_FALSE(pair.low.has_job());
-  pair.low.act([&](Turn& turn) { pair.low.edge.set_frozen(turn, Edge::Frozen::no); });
-
-  CHECK(pair.low.job<ApplyJob>() != nullptr);
-}
-
-TEST_CASE("a frozen edge without an own offer answers Busy") {
-  Pair pair;
-  pair.open();
-  pair.high.act([&](Turn& turn) { pair.high.edge.set_frozen(turn, Edge::Frozen::yes); });
-
-  pair.high.receive(offer_from(pair.low));
-
-  CHECK(pair.high.take<Busy>().has_value());
-  CHECK_FALSE(pair.high.has_job());
-}
-
 TEST_CASE("an edge that was closed and opened again while a job ran here is open again") {
   Pair pair;
   pair.open();

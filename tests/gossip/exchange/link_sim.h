@@ -100,6 +100,9 @@ class LinkSim {
   [[nodiscard]] std::uint64_t master_jobs(std::size_t node) const {
     return nodes_[node]->master_jobs;
   }
+  [[nodiscard]] bool has_reference(std::size_t node, std::size_t peer) const {
+    return !nodes_[node]->replica->reference(EdgeEnds::of(id(node), id(peer))).empty();
+  }
 
  private:
   struct Master final : MasterPort {

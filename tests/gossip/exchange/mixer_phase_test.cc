@@ -13,18 +13,22 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_CASE("a drain without anything under way is over at once and ends") {
+TEST_CASE("a drain without anything under way drops every reference, and then it is over") {
   Bench bench;
   bench.open(20);
+  bench.open(21);
 
   bench.take(bench.mixer.begin_drain(bench.now, bench.now + 5s));
+  REQUIRE(bench.jobs.size() == 2);
+  for (const auto& job : bench.jobs) CHECK(std::holds_alternative<DropJob>(job));
+  CHECK_FALSE(bench.mixer.drained());
+  bench.finish_jobs();
   CHECK(bench.mixer.drained());
+  CHECK(bench.to<EdgeClose>(20)->reason == CloseReason::finishing);
+  CHECK(bench.to<EdgeClose>(21)->reason == CloseReason::finishing);
+
   bench.steps(10);
   CHECK(bench.jobs.empty());
-
-  bench.take(bench.mixer.end_drain(bench.now));
-  CHECK_FALSE(bench.mixer.drained());
-  CHECK(bench.jobs.size() == 1);
 }
 
 TEST_CASE("a drain gives up an unanswered offer at its deadline") {
@@ -38,8 +42,29 @@ TEST_CASE("a drain gives up an unanswered offer at its deadline") {
   CHECK(bench.mixer.next_deadline() <= bench.now + 5s);
   bench.now += 5s;
   bench.take(bench.mixer.on_tick(bench.now));
+  bench.finish_jobs();
 
   CHECK(bench.mixer.drained());
+}
+
+TEST_CASE("a drained node lets nobody in and answers no offer") {
+  Bench bench;
+  bench.open(20);
+  bench.take(bench.mixer.begin_drain(bench.now, bench.now + 5s));
+  bench.finish_jobs();
+  REQUIRE(bench.mixer.drained());
+
+  Offer late;
+  late.generation = bench.mixer.find_edge(node_named(20))->generation();
+  bench.message(20, late);
+  bench.accept(20, late.generation.next());
+  bench.accept(21);
+
+  CHECK(bench.mixer.drained());
+  CHECK(bench.count<EdgeOpenAck>() == 0);
+  CHECK(bench.count<Answer>() == 0);
+  CHECK(bench.to<EdgeClose>(20)->reason == CloseReason::finishing);
+  CHECK(bench.to<EdgeClose>(21)->reason == CloseReason::finishing);
 }
 
 TEST_CASE("a drain gives up an offer whose session is gone at once") {
@@ -50,6 +75,7 @@ TEST_CASE("a drain gives up an offer whose session is gone at once") {
   bench.take(bench.mixer.on_session_down(bench.now, node_named(20)));
 
   bench.take(bench.mixer.begin_drain(bench.now, bench.now + 5s));
+  bench.finish_jobs();
 
   CHECK(bench.mixer.drained());
 }
