@@ -17,6 +17,9 @@
 namespace starling::training {
 namespace {
 
+// Large enough for any disk's full rate, and nothing against the memory of a node.
+constexpr std::uint64_t kPiece = std::uint64_t{8} << 20;
+
 std::unexpected<Error> os_error(Doing doing, const std::filesystem::path& path, int number) {
   return fail(errc_of_errno(number), doing,
               path.string() + ": " + std::generic_category().message(number));
@@ -81,11 +84,14 @@ OutputFile::OutputFile(int descriptor, std::filesystem::path path)
     : descriptor_(descriptor), path_(std::move(path)) {}
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      written_(other.written_) {}
 
 OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   std::swap(path_, other.path_);
+  std::swap(written_, other.written_);
   return *this;
 }
 
@@ -104,11 +110,33 @@ Result<OutputFile> OutputFile::create(const std::filesystem::path& path) {
 Result<void> OutputFile::write(ByteView bytes) {
   if (fault::maybe("file.write")) return os_error(Doing::writing_file, path_, ENOSPC);
   while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
+    const auto piece = static_cast<std::size_t>(kPiece - written_ % kPiece);
+    const ssize_t count = ::write(descriptor_, bytes.data(), std::min(bytes.size(), piece));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return os_error(Doing::writing_file, path_, errno);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
+    written_ += static_cast<std::uint64_t>(count);
+    if (written_ % kPiece == 0) TRY_VOID(drop_behind());
   }
+  return {};
+}
+
+// The disk begins with the piece just written, and the one before leaves the cache when it has
+// ended with that: two pieces at most are in memory and unwritten.
+Result<void> OutputFile::drop_behind() {
+  constexpr auto kAll =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  const auto piece = static_cast<off_t>(kPiece);
+  const auto last = static_cast<off_t>(written_) - piece;
+  int failed = ::sync_file_range(descriptor_, last, piece, SYNC_FILE_RANGE_WRITE) == 0 ? 0 : errno;
+  if (last >= piece) {
+    if (::sync_file_range(descriptor_, last - piece, piece, kAll) != 0) failed = errno;
+    (void)::posix_fadvise(descriptor_, last - piece, piece, POSIX_FADV_DONTNEED);
+  }
+  // The kernel reports a write that failed once, so fsync() would not say it again. Where a file
+  // system knows nothing of ranges (EINVAL, ESPIPE, ENOSYS), fsync() does all.
+  if (failed == EIO || failed == ENOSPC || failed == EDQUOT)
+    return os_error(Doing::writing_file, path_, failed);
   return {};
 }
 

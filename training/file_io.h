@@ -35,6 +35,9 @@ struct FilePrefix {
 
 // A file being written. Owned by its writer; one thread. Closing without close_durably() leaves
 // what was written so far.
+//
+// A large file goes to the disk while it is written and does not stay in the page cache: a model
+// is seldom read again by who wrote it, and its pages would push out the training data's.
 class OutputFile {
  public:
   // Creates the file, or empties it. Errors: disk_full, permission, io_failed.
@@ -49,9 +52,11 @@ class OutputFile {
 
  private:
   OutputFile(int descriptor, std::filesystem::path path);
+  [[nodiscard]] Result<void> drop_behind();
 
   int descriptor_ = -1;
   std::filesystem::path path_;
+  std::uint64_t written_ = 0;
 };
 
 }  // namespace starling::training
