@@ -4,9 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 using namespace starling;
@@ -78,6 +81,50 @@ TEST_SUITE("training/optimizer") {
       REQUIRE(w[i].bits == to_bf16(x[i]).bits);
       // bf16 has 8 bits of precision: half a unit in the last place is 2^-9 of the value.
       REQUIRE(std::abs(to_float(w[i]) - x[i]) <= std::abs(x[i]) * 0x1p-8F);
+    }
+  }
+
+  // A large working copy goes past the caches, but for its end and where it begins between two
+  // lines.
+  TEST_CASE_TEMPLATE("a large arena is moved as its parts are", T, float, Bf16) {
+    constexpr std::size_t kLarge = (std::size_t{8} << 20) / sizeof(T) + kCount;
+    for (const std::size_t first : {0UL, 1UL}) {
+      CAPTURE(first);
+      Rng rng(17);
+      std::vector<float> x(kLarge + first);
+      for (float& value : x) value = static_cast<float>(rng.unit()) - 0.5F;
+      std::vector<T> g(kLarge + first);
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        if constexpr (std::is_same_v<T, float>)
+          g[i] = 0.25F - x[i];
+        else
+          g[i] = to_bf16(0.25F - x[i]);
+      }
+      std::vector<float> v(kLarge + first, 0.5F);
+      std::vector<T> w(kLarge + first);
+      std::vector<float> x_parts = x;
+      std::vector<float> v_parts = v;
+      std::vector<T> w_parts = w;
+      const std::span<const T> gradients = std::span(g).subspan(first);
+      const SgdStep step{0.1F, 0.9F, 1e-4F};
+
+      const auto run = [&](std::vector<float>& to_x, std::vector<float>& to_v, std::vector<T>& to_w,
+                           std::size_t at, std::size_t n) {
+        const auto part = gradients.subspan(at, n);
+        const std::span<float> xs = std::span(to_x).subspan(first + at, n);
+        const std::span<float> vs = std::span(to_v).subspan(first + at, n);
+        const std::span<T> ws = std::span(to_w).subspan(first + at, n);
+        sgd_pass(SgdRange<T>{xs, part, vs, ws}, step);
+        sgd_pass(SgdRange<T>{xs, part, vs, ws, std::span(&part, 1)}, step);
+      };
+      run(x, v, w, 0, kLarge);
+      for (std::size_t at = 0; at < kLarge; at += 100'000) {
+        run(x_parts, v_parts, w_parts, at, std::min<std::size_t>(100'000, kLarge - at));
+      }
+
+      CHECK(x == x_parts);
+      CHECK(v == v_parts);
+      CHECK(std::memcmp(w.data(), w_parts.data(), w.size() * sizeof(T)) == 0);
     }
   }
 
