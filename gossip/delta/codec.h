@@ -161,8 +161,10 @@ struct DeltaBlock {
   ByteView bytes;
 };
 
-// Writes q of one block: width(index) values; `out` has room for kBlock.
-void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa);
+// Writes q of one block: width(index) values; `out` has room for kBlock. Meanwhile asks for `soon`,
+// what the caller needs next: decoding touches no memory, and the walk behind it nothing else.
+void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa,
+                  std::span<const float> soon = {});
 void decode_block(const DeltaView& view, std::size_t block, std::span<float> out, Isa isa);
 
 // At least |q|^2 of one block, from its scales and the number of its values alone: exact for L3, a

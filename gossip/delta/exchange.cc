@@ -28,17 +28,27 @@ std::size_t statistics_bytes(const Layout& layout) {
   return 2 * layout.bn_channels() * sizeof(float);
 }
 
+// The block of a replica and of the reference that two decoded deltas are for; empty where it is
+// in the caches.
+struct Soon {
+  std::span<const float> x;
+  std::span<const float> r;
+};
+
+DeltaBlock block_of(const DeltaView& delta, std::size_t block) {
+  return {delta.layout(), delta.level(), block, delta.block(block)};
+}
+
 // Both deltas of one block as values.
 class BlockPair {
  public:
   BlockPair(Side own_side, Isa isa) : own_is_lower_(own_side == Side::lower), isa_(isa) {}
-  void decode(const DeltaBlock& own, const DeltaView& theirs) {
-    decode_block(own, own_is_lower_ ? lower_ : higher_, isa_);
-    decode_block(theirs, own.index, own_is_lower_ ? higher_ : lower_, isa_);
+  void decode(const DeltaBlock& own, const DeltaView& theirs, const Soon& soon = {}) {
+    decode_block(own, own_is_lower_ ? lower_ : higher_, isa_, soon.x);
+    decode_block(block_of(theirs, own.index), own_is_lower_ ? higher_ : lower_, isa_, soon.r);
   }
-  void decode(const DeltaPair& pair, std::size_t block) {
-    const DeltaView& own = pair.own;
-    decode({own.layout(), own.level(), block, own.block(block)}, pair.theirs);
+  void decode(const DeltaPair& pair, std::size_t block, const Soon& soon = {}) {
+    decode(block_of(pair.own, block), pair.theirs, soon);
   }
   [[nodiscard]] const float* lower() const { return lower_.data(); }
   [[nodiscard]] const float* higher() const { return higher_.data(); }
@@ -167,10 +177,12 @@ double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& 
     BlockPair values(pair.own_side, isa);
     double energy = 0;
     for (std::size_t block = range.begin; block < range.end; ++block) {
-      values.decode(pair, block);
-      energy += kernels.apply(
-          values.lower(), values.higher(), layout.width(block), to_higher,
-          {state.parameters.data() + block * kBlock, state.reference.data() + block * kBlock});
+      const std::size_t width = layout.width(block);
+      const auto x = state.parameters.subspan(block * kBlock, width);
+      const auto r = state.reference.subspan(block * kBlock, width);
+      values.decode(pair, block, {.x = x, .r = r});
+      energy +=
+          kernels.apply(values.lower(), values.higher(), width, to_higher, {x.data(), r.data()});
     }
     return energy;
   }));

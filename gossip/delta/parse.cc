@@ -92,11 +92,14 @@ class BlockChecker {
   std::optional<std::size_t> check_sparse(ByteView rest) {
     const StreamBounds bounds{level_, static_cast<std::uint32_t>(layout_.width(block_)),
                               static_cast<std::uint32_t>(layout_.real_count(block_))};
-    if (const char* wrong = read_stream(kernels_, rest, bounds, stream_)) return refuse(wrong);
-    if (!layout_.real_mask(block_).empty())
+    std::size_t length = 0;
+    if (const char* wrong = check_stream(rest, bounds, length)) return refuse(wrong);
+    if (!layout_.real_mask(block_).empty()) {
+      STARLING_CHECK(read_stream(kernels_, rest, bounds, stream_) == nullptr);
       for (std::uint32_t i = 0; i < stream_.count; ++i)
         if (!layout_.is_real(block_, stream_.index[i])) return refuse("an index into padding");
-    return 4 + stream_.bytes;
+    }
+    return 4 + length;
   }
 
   std::optional<std::size_t> check_groups(const Groups& groups, ByteView rest) {
@@ -157,17 +160,29 @@ void decode_groups(const Kernels& kernels, const Groups& groups, ByteView bytes,
   }
 }
 
-void decode_sparse(const Kernels& kernels, ByteView bytes, const StreamBounds& bounds,
-                   const float low_high[2], std::span<float> out) {
+// The bytes of a sparse block behind its centroids, and what these are.
+struct SparseBytes {
+  ByteView stream;
+  float low_high[2];
+};
+
+void decode_sparse(const Kernels& kernels, const SparseBytes& bytes, const StreamBounds& bounds,
+                   std::span<float> out, std::span<const float> soon) {
   SparseStream stream;
-  STARLING_CHECK(read_stream(kernels, bytes, bounds, stream) == nullptr);
+  // Where the time goes: three quarters of what is needed are asked for while the stream is read.
+  const auto meanwhile = soon.first(soon.size() / 4 * 3);
+  STARLING_CHECK(read_stream(kernels, bytes.stream, bounds, stream, meanwhile) == nullptr);
   // The bits are in memory as the planes of L4 are; whole vectors of values fit.
   alignas(64) std::array<float, kMaxSelected> values;
   kernels.expand_two(reinterpret_cast<const std::uint8_t*>(stream.signs.data()),
                      reinterpret_cast<const std::uint8_t*>(stream.sizes.data()),
-                     (stream.count + 15U) / 16 * 16, low_high, values.data());
+                     (stream.count + 15U) / 16 * 16, bytes.low_high, values.data());
   std::ranges::fill(out, 0.0F);
-  for (std::uint32_t i = 0; i < stream.count; ++i) out[stream.index[i]] = values[i];
+  Ahead rest(soon.subspan(meanwhile.size()), stream.count);
+  for (std::uint32_t i = 0; i < stream.count; ++i) {
+    rest.step();
+    out[stream.index[i]] = values[i];
+  }
 }
 
 void zero_padding(const Layout& layout, std::size_t block, std::span<float> out) {
@@ -216,10 +231,12 @@ void decode_block(const DeltaView& view, std::size_t block, std::span<float> out
   decode_block({view.layout(), view.level(), block, view.block(block)}, out, isa);
 }
 
-void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa) {
+void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa,
+                  std::span<const float> soon) {
   const auto& [layout, level, index, bytes] = block;
   const Kernels& kernels = kernels_of(isa);
   const auto q = out.first(layout.width(index));
+  if (!is_sparse(level)) Ahead(soon, 1).step();  // too little work to ask beside it
   if (const auto groups = groups_of(layout, index, level))
     return decode_groups(kernels, *groups, bytes, q);
   const std::uint16_t high = u16_at(bytes, 0);
@@ -231,12 +248,13 @@ void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa) {
     kernels.expand_signs(raw(bytes) + 2, q.size(), from_bf16(high), q.data());
     return zero_padding(layout, index, q);
   }
-  const float low_high[2] = {from_bf16(u16_at(bytes, 2)), from_bf16(high)};
+  const float low = from_bf16(u16_at(bytes, 2));
   if (is_sparse(level)) {
     const StreamBounds bounds{level, static_cast<std::uint32_t>(q.size()),
                               static_cast<std::uint32_t>(layout.real_count(index))};
-    return decode_sparse(kernels, bytes.subspan(4), bounds, low_high, q);
+    return decode_sparse(kernels, {bytes.subspan(4), {low, from_bf16(high)}}, bounds, q, soon);
   }
+  const float low_high[2] = {low, from_bf16(high)};
   kernels.expand_two(raw(bytes) + 4, raw(bytes) + 4 + q.size() / 8, q.size(), low_high, q.data());
   zero_padding(layout, index, q);
 }

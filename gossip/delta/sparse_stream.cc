@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 
 namespace starling::gossip {
 
@@ -89,32 +90,102 @@ class OnePlaces {
   std::array<std::uint16_t, kBits + 16> places_;
 };
 
-// Adds to each index the sum of the remainders up to and with its own; returns the sum of all. Sums
-// of four are worked out at once, in the four quarters of a word: a product with ones in each
-// quarter leaves in every quarter the sum of those below. A sum that runs over its quarter belongs
-// to a stream that is refused.
-struct Remainders {
+// The place of the k-th one of a row of quotients, from 1; nothing if `count` bits have fewer.
+std::optional<std::uint32_t> place_of_one(const BitReader& reader, std::size_t place,
+                                          std::uint32_t count, std::uint32_t k) {
+  for (std::uint32_t passed = 0; passed < count; passed += kPutBits) {
+    std::uint64_t word = reader.bits(place + passed, kPutBits);
+    const auto here = static_cast<std::uint32_t>(std::popcount(word));
+    if (here < k) {
+      k -= here;
+      continue;
+    }
+    for (; k > 1; --k) word &= word - 1;
+    return passed + static_cast<std::uint32_t>(std::countr_zero(word));
+  }
+  return std::nullopt;
+}
+
+// The gaps of a stream: how many there are, how their bits are divided, and where each kind is.
+struct GapBits {
   std::uint32_t k = 0;
   std::uint32_t b = 0;
+  std::size_t remainders = 0;
+  std::size_t quotients = 0;
+
+  [[nodiscard]] std::uint32_t longest_row() const { return k + most_quotient_zeros(b); }
+  // From the sum of all remainders and the place of the last one in the row of quotients: the zeros
+  // before the i-th one are the sum of the quotients up to there, so an index is that sum 2^b
+  // times, the sum of the remainders and i.
+  [[nodiscard]] std::uint32_t last_index(std::uint32_t sum, std::uint32_t end) const {
+    return ((end - (k - 1)) << b) + sum + k - 1;
+  }
 };
-std::uint32_t add_running_sums(const BitReader& reader, std::size_t place,
-                               const Remainders& remainders,
-                               std::span<std::uint16_t, kMaxSelected + 4> indices) {
-  constexpr std::uint64_t kQuarters = 0x0001'0001'0001'0001U;
-  constexpr std::uint64_t kHalves = 0x0000'0001'0000'0001U;
-  const auto [k, b] = remainders;
-  const std::uint64_t two = (std::uint64_t{1} << 2 * b) - 1;
-  const std::uint64_t one = ((std::uint64_t{1} << b) - 1) * kHalves;
+
+const char* find_gaps(const BitReader& reader, const StreamBounds& bounds, GapBits& out) {
+  const std::size_t start = count_bits(bounds.level);
+  const std::uint32_t k = static_cast<std::uint32_t>(reader.bits(0, count_bits(bounds.level))) + 1;
+  const std::uint32_t nominal = nominal_count(bounds.level);
+  if (k < std::min(nominal / 2, bounds.real_count) || k > std::min(2 * nominal, bounds.real_count))
+    return "number of selected values out of range";
+  const std::uint32_t b = rice_bits(k);
+  out = {.k = k, .b = b, .remainders = start, .quotients = start + std::size_t{k} * b};
+  return nullptr;
+}
+
+constexpr const char* kBehindBlock = "index behind the block";
+
+// What is wrong with the end of a stream whose last bit is before `end`.
+const char* check_end(const BitReader& reader, std::size_t end, ByteView bytes) {
+  if ((end + 7) / 8 > bytes.size()) return "cut off";
+  if (end % 8 != 0 && reader.bits(end, 8 - static_cast<std::uint32_t>(end % 8)) != 0)
+    return "bits set behind the last value";
+  return nullptr;
+}
+
+// Sums of the remainders, four at a time in the four quarters of a word: a product with ones in
+// each quarter leaves in every quarter the sum of those below.
+class RemainderSums {
+ public:
+  static constexpr std::uint64_t kQuarters = 0x0001'0001'0001'0001U;
+
+  RemainderSums(const BitReader& reader, const GapBits& gaps)
+      : reader_(reader),
+        gaps_(gaps),
+        two_((std::uint64_t{1} << 2 * gaps.b) - 1),
+        one_(((std::uint64_t{1} << gaps.b) - 1) * 0x0000'0001'0000'0001U) {}
+  // Of the remainders i to i + 3; zero stands for those behind the last.
+  [[nodiscard]] std::uint64_t of_four(std::uint32_t i) const {
+    const std::uint32_t b = gaps_.b;
+    std::uint64_t word =
+        reader_.bits(gaps_.remainders + std::size_t{i} * b, std::min(4U, gaps_.k - i) * b);
+    word = (word & two_) | (word & two_ << 2 * b) << (32 - 2 * b);
+    word = (word & one_) | (word & one_ << b) << (16 - b);
+    return word * kQuarters;
+  }
+  // Of all of the four.
+  static std::uint32_t last(std::uint64_t sums) { return static_cast<std::uint32_t>(sums >> 48); }
+
+ private:
+  const BitReader& reader_;
+  GapBits gaps_;
+  std::uint64_t two_;
+  std::uint64_t one_;
+};
+
+// Adds to each index the sum of the remainders up to and with its own; returns the sum of all. A
+// sum that runs over its quarter belongs to a stream that is refused.
+std::uint32_t add_running_sums(const BitReader& reader, const GapBits& gaps,
+                               std::span<std::uint16_t, kMaxSelected + 4> indices, Ahead ahead) {
+  const RemainderSums remainders(reader, gaps);
   std::uint32_t sum = 0;
-  for (std::uint32_t i = 0; i < k; i += 4) {
-    std::uint64_t word = reader.bits(place + std::size_t{i} * b, std::min(4U, k - i) * b);
-    word = (word & two) | (word & two << 2 * b) << (32 - 2 * b);
-    word = (word & one) | (word & one << b) << (16 - b);
-    const std::uint64_t sums = word * kQuarters;
+  for (std::uint32_t i = 0; i < gaps.k; i += 4) {
+    ahead.step();
+    const std::uint64_t sums = remainders.of_four(i);
     std::uint64_t four = load_u64(reinterpret_cast<const std::uint8_t*>(&indices[i]));
-    four += sums + (sum & 0xffffU) * kQuarters;
+    four += sums + (sum & 0xffffU) * RemainderSums::kQuarters;
     std::memcpy(&indices[i], &four, sizeof(four));
-    sum += static_cast<std::uint32_t>(sums >> 48);
+    sum += RemainderSums::last(sums);
   }
   return sum;
 }
@@ -189,36 +260,40 @@ std::uint32_t selected_count(Level level, ByteView bytes) {
 }
 
 const char* read_stream(const Kernels& kernels, ByteView bytes, const StreamBounds& bounds,
-                        SparseStream& out) {
+                        SparseStream& out, std::span<const float> soon) {
   const BitReader reader(bytes);
-  const std::uint32_t k = selected_count(bounds.level, bytes);
-  const std::uint32_t nominal = nominal_count(bounds.level);
-  if (k < std::min(nominal / 2, bounds.real_count) || k > std::min(2 * nominal, bounds.real_count))
-    return "number of selected values out of range";
-  const std::uint32_t b = rice_bits(k);
-  const std::size_t remainders = count_bits(bounds.level);
-  std::size_t place = remainders + std::size_t{k} * b;
-
-  // The zeros before the i-th one are the sum of the quotients up to there, so an index is that sum
-  // 2^b times, the sum of the remainders and i; only the last needs a look, because they rise.
+  GapBits gaps;
+  if (const char* wrong = find_gaps(reader, bounds, gaps)) return wrong;
+  const std::uint32_t k = gaps.k;
   OnePlaces ones;
-  if (ones.find(kernels, reader, place, k + most_quotient_zeros(b)) < k)
-    return "index behind the block";
+  if (ones.find(kernels, reader, gaps.quotients, gaps.longest_row()) < k) return kBehindBlock;
   for (std::uint32_t i = 0; i < k; ++i)
-    out.index[i] = static_cast<std::uint16_t>(((ones.at(i) - i) << b) + i);
-  const std::uint32_t sum = add_running_sums(reader, remainders, {.k = k, .b = b}, out.index);
-  const std::uint32_t end = ones.at(k - 1);
-  if (((end - (k - 1)) << b) + sum + k - 1 >= bounds.width) return "index behind the block";
-  place += end + 1;
+    out.index[i] = static_cast<std::uint16_t>(((ones.at(i) - i) << gaps.b) + i);
+  const std::uint32_t sum = add_running_sums(reader, gaps, out.index, Ahead(soon, (k + 3) / 4));
+  // Indices rise, so that only the last needs a look.
+  if (gaps.last_index(sum, ones.at(k - 1)) >= bounds.width) return kBehindBlock;
+  const std::size_t signs = gaps.quotients + ones.at(k - 1) + 1;
+  const std::size_t end = signs + 2 * std::size_t{k};
   out.count = k;
-  read_bits(reader, place, k, out.signs);
-  read_bits(reader, place + k, k, out.sizes);
-  place += 2 * std::size_t{k};
-  out.bytes = (place + 7) / 8;
-  if (out.bytes > bytes.size()) return "cut off";
-  if (place % 8 != 0 && reader.bits(place, 8 - static_cast<std::uint32_t>(place % 8)) != 0)
-    return "bits set behind the last value";
-  return nullptr;
+  out.bytes = (end + 7) / 8;
+  read_bits(reader, signs, k, out.signs);
+  read_bits(reader, signs + k, k, out.sizes);
+  return check_end(reader, end, bytes);
+}
+
+const char* check_stream(ByteView bytes, const StreamBounds& bounds, std::size_t& length) {
+  const BitReader reader(bytes);
+  GapBits gaps;
+  if (const char* wrong = find_gaps(reader, bounds, gaps)) return wrong;
+  const auto last = place_of_one(reader, gaps.quotients, gaps.longest_row(), gaps.k);
+  if (!last) return kBehindBlock;
+  const RemainderSums remainders(reader, gaps);
+  std::uint32_t sum = 0;
+  for (std::uint32_t i = 0; i < gaps.k; i += 4) sum += RemainderSums::last(remainders.of_four(i));
+  if (gaps.last_index(sum, *last) >= bounds.width) return kBehindBlock;
+  const std::size_t end = gaps.quotients + *last + 1 + 2 * std::size_t{gaps.k};
+  length = (end + 7) / 8;
+  return check_end(reader, end, bytes);
 }
 
 }  // namespace starling::gossip

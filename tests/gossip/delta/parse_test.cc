@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 namespace starling::gossip {
 
@@ -236,6 +237,43 @@ TEST_SUITE("gossip/delta/parse") {
         REQUIRE((out.sizes[at / 64] >> at % 64 & 1) == (sizes[at / 8] >> at % 8 & 1U));
       }
     }
+  }
+
+  TEST_CASE("a stream that is only checked is judged as one that is read") {
+    Rng rng(7);
+    std::map<std::string, int> verdicts;
+    for (int i = 0; i < 20'000; ++i) {
+      const Level level = kLevels[rng.below(3)];
+      const std::uint32_t nominal = nominal_count(level);
+      std::vector<std::uint16_t> indices;
+      const auto width = static_cast<std::uint32_t>(16 * (1 + rng.below(kBlock / 16)));
+      for (std::uint16_t index = 0; index < width && indices.size() < kMaxSelected; ++index)
+        if (rng.below(width) < nominal) indices.push_back(index);
+      if (indices.empty()) continue;
+      std::array<std::uint8_t, kMaxSelected / 8 + 8> bits{};
+      for (std::uint8_t& byte : bits) byte = static_cast<std::uint8_t>(rng());
+      std::array<std::uint8_t, 1'024> stream{};
+      std::size_t size = write_stream(
+          level, {.indices = indices, .signs = bits.data(), .sizes = bits.data()}, stream.data());
+      if (rng.below(2) == 0)
+        stream[rng.below(size)] ^= static_cast<std::uint8_t>(1 + rng.below(255));
+      if (rng.below(8) == 0) size -= rng.below(size);
+      const ByteView bytes = std::as_bytes(std::span(stream)).first(size);
+      const StreamBounds bounds{level, width,
+                                static_cast<std::uint32_t>(width - rng.below(width / 8 + 1))};
+      SparseStream read;
+      std::size_t length = 0;
+
+      const char* wrong = read_stream(kernels_of(detected_isa()), bytes, bounds, read);
+      const char* found = check_stream(bytes, bounds, length);
+
+      REQUIRE(std::string(found == nullptr ? "valid" : found) ==
+              (wrong == nullptr ? "valid" : wrong));
+      if (wrong == nullptr) REQUIRE(length == read.bytes);
+      ++verdicts[wrong == nullptr ? "valid" : wrong];
+    }
+    CHECK(verdicts.size() == 5);
+    for (const auto& [verdict, count] : verdicts) CHECK_MESSAGE(count > 100, verdict);
   }
 
   TEST_CASE("counts outside of half to twice the nominal one are refused") {
