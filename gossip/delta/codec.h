@@ -52,8 +52,9 @@
 // scales     max|d| / 7 or / 127, in fp32, rounded to bf16, at most FLT_MAX / 7 or / 127 (so that
 //            no code decodes to infinity); code = d / scale in fp32, half to even, clamped.
 //
-// Changing what a reader takes, or makes of it, is a new codec version, which is part of the
-// settings fingerprint. How an encoder chooses may change, in all implementations at once.
+// Changing what a reader takes, or makes of it (the hash chain is made of it, too), is a new codec
+// version, which is part of the settings fingerprint. How an encoder chooses may change, in all
+// implementations at once.
 #pragma once
 
 #include "gossip/delta/isa.h"
@@ -69,7 +70,7 @@
 
 namespace starling::gossip {
 
-inline constexpr std::uint32_t kCodecVersion = 1;
+inline constexpr std::uint32_t kCodecVersion = 2;
 
 // What an edge carries from one encode to the next. Only its own node sees it.
 struct Carry {

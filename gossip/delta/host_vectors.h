@@ -18,6 +18,7 @@ class HostVectors final : public ReplicaVectors {
   [[nodiscard]] Result<std::unique_ptr<Reference>> make_reference() override;
   [[nodiscard]] Result<void> with_master(
       const std::function<Result<void>(LentMaster&)>& job) override;
+  [[nodiscard]] ForEachPart parts() const override { return parts_; }
 
  private:
   const Layout& layout_;

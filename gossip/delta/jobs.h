@@ -133,7 +133,7 @@ struct OfferDone {
 };
 struct ExchangeDone {
   Payload answer;         // empty bytes after an ApplyJob
-  Hash chain;             // H(chain | payload of the lower end | payload of the higher end)
+  Hash chain;             // the edge's next: see next_chain() in replica.h
   float norm = 0;         // |q_their - q_own| before clipping
   float scale = 1;        // factor by which the increment was clipped, 1 if it was not
   EncodeFigures figures;  // zero after an ApplyJob

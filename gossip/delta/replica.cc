@@ -40,8 +40,23 @@ float factor_of(float scale, Weight weight) {
 
 }  // namespace
 
-Hash next_chain(const Hash& chain, ByteView lower, ByteView higher) {
-  return Hasher().add(chain.view()).add(lower).add(higher).finish();
+Hash next_chain(const Hash& chain, ByteView lower, ByteView higher, const ForEachPart& parts) {
+  const auto pieces_of = [](ByteView payload) {
+    return (payload.size() + kChainPiece - 1) / kChainPiece;
+  };
+  const std::size_t pieces_of_lower = pieces_of(lower);
+  std::vector<Hash> hashes(pieces_of_lower + pieces_of(higher));
+  const ForEachPart each = parts ? parts : ForEachPart(one_after_another);
+  each(hashes.size(), [&](std::size_t piece) {
+    const bool of_lower = piece < pieces_of_lower;
+    const ByteView payload = of_lower ? lower : higher;
+    const std::size_t at = (of_lower ? piece : piece - pieces_of_lower) * kChainPiece;
+    hashes[piece] = hash_of(payload.subspan(at, std::min(kChainPiece, payload.size() - at)));
+  });
+  Hasher next;
+  next.add(chain.view()).add(std::uint64_t{lower.size()}).add(std::uint64_t{higher.size()});
+  for (const Hash& hash : hashes) next.add(hash.view());
+  return next.finish();
 }
 
 Replica::Replica(const Layout& layout, MasterPort& master, Genesis genesis, ReplicaOptions options)
@@ -217,11 +232,15 @@ Result<void> Replica::settle(const Exchange& exchange, LentMaster& master, Edge&
     TRY(const ChannelStatistics own, master.statistics());
     pool_statistics(exchange.theirs.statistics, terms.weight, own);
   }
-  const bool own_is_lower = terms.own_side == Side::lower;
-  const Payload& lower = own_is_lower ? exchange.own_payload : exchange.their_payload;
-  const Payload& higher = own_is_lower ? exchange.their_payload : exchange.own_payload;
-  done.chain = next_chain(terms.chain, *lower.bytes, *higher.bytes);
   return {};
+}
+
+Hash Replica::chain_after(const ExchangeTerms& terms, const Payload& own,
+                          const Payload& theirs) const {
+  const bool own_is_lower = terms.own_side == Side::lower;
+  const Payload& lower = own_is_lower ? own : theirs;
+  const Payload& higher = own_is_lower ? theirs : own;
+  return next_chain(terms.chain, *lower.bytes, *higher.bytes, vectors_->parts());
 }
 
 Result<void> Replica::add_held(LentMaster& master) {
@@ -265,6 +284,7 @@ Result<CodecDone> Replica::run_job(const AnswerJob& job) {
     done.figures = own.figures;
     return apply({job.terms, *view, theirs, own.payload, job.theirs}, master, *edge, done);
   }));
+  done.chain = chain_after(job.terms, done.answer, job.theirs);
   return done;
 }
 
@@ -279,6 +299,7 @@ Result<CodecDone> Replica::run_job(const ApplyJob& job) {
     if (fault::planted("replica.late_answer_overwrites")) master.overwrite(*edge->reference);
     return apply({job.terms, own, theirs, job.own, job.theirs}, master, *edge, done);
   }));
+  done.chain = chain_after(job.terms, job.own, job.theirs);
   return done;
 }
 

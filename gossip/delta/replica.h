@@ -79,7 +79,7 @@ class Replica {
   [[nodiscard]] Result<CodecDone> run_job(const InstallJob& job);
   [[nodiscard]] Result<CodecDone> run_job(const DropJob& job);
 
-  // Applies checked payloads to x, r and the statistics; fills norm, scale and chain.
+  // Applies checked payloads to x, r and the statistics; fills norm and scale.
   struct Exchange;
   [[nodiscard]] Result<void> apply(const Exchange& exchange, LentMaster& master, Edge& edge,
                                    ExchangeDone& done);
@@ -91,6 +91,9 @@ class Replica {
   // What follows when x and r have changed.
   [[nodiscard]] Result<void> settle(const Exchange& exchange, LentMaster& master, Edge& edge,
                                     ExchangeDone& done);
+  // By both payloads of an exchange. The master is not needed for it: training has it meanwhile.
+  [[nodiscard]] Hash chain_after(const ExchangeTerms& terms, const Payload& own,
+                                 const Payload& theirs) const;
   // Encodes the master against the edge's reference, with the statistics where they are asked for.
   struct OwnPayload;
   [[nodiscard]] static Result<OwnPayload> make_payload(LentMaster& master, Edge& edge, Level level,
@@ -113,7 +116,14 @@ class Replica {
   std::optional<Hash> genesis_hash_;  // worked out once: 0.13 s for ResNet-50
 };
 
-// The next value of an edge's hash chain: H(chain | payload of the lower | payload of the higher).
-[[nodiscard]] Hash next_chain(const Hash& chain, ByteView lower, ByteView higher);
+// Bytes of a payload that are hashed by themselves: several threads can share a payload.
+inline constexpr std::size_t kChainPiece = 65'536;
+
+// The next value of an edge's hash chain: H(chain | length of the lower end's payload | of the
+// higher's | H of each piece of the lower's | of the higher's), lengths as 64 bits.
+//
+// Cost:    hashes both payloads, the pieces by `parts`; empty: on the calling thread.
+[[nodiscard]] Hash next_chain(const Hash& chain, ByteView lower, ByteView higher,
+                              const ForEachPart& parts = {});
 
 }  // namespace starling::gossip

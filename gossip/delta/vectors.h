@@ -62,6 +62,8 @@ class ReplicaVectors {
   // Blocks while the optimizer pass has the master.
   [[nodiscard]] virtual Result<void> with_master(
       const std::function<Result<void>(LentMaster&)>& job) = 0;
+  // Who helps with what of a job needs no master; empty: nobody.
+  [[nodiscard]] virtual ForEachPart parts() const { return {}; }
 };
 
 }  // namespace starling::gossip

@@ -18,8 +18,8 @@ $Cxx.namespace("starling::gossip::exchange_wire");
 # side: a payload is sent again only after Resume, and one named by Busy is void at both ends.
 #
 # A receiver checks: generation and sequence number against its own state, chain8 (the first eight
-# bytes of H(chain | payload of the lower end | payload of the higher end), which starts as the hash
-# of r), the spot against its own r, the weight (1 to 64 of 128), every number for being finite and
+# bytes of a hash chain over the payloads of both ends, next_chain() in gossip/delta/replica.h, which
+# starts as the hash of r), the spot against its own r, the weight (1 to 64 of 128), every number for being finite and
 # in range. The attachment of Offer and Answer is a delta at `level`, followed by BatchNorm mean and
 # variance exactly when seq mod 16 = 15; that of EdgeOpen in mode snapshot is the replica at L6.
 #

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 
 namespace starling::gossip {
 
@@ -417,12 +418,43 @@ TEST_SUITE("gossip/delta/replica") {
     CHECK(one.leases == 0);
   }
 
-  TEST_CASE("the chain depends on both payloads and on their order") {
-    const Bytes a(5, std::byte{1});
+  TEST_CASE("the chain depends on the chain, on every byte of both payloads and on their order") {
+    const Bytes a(2 * kChainPiece + 5, std::byte{1});
     const Bytes b(7, std::byte{2});
+    const Hash chain = next_chain({}, a, b);
 
-    CHECK(next_chain({}, a, b) != next_chain({}, b, a));
-    CHECK(next_chain({}, a, b) != next_chain(next_chain({}, a, b), a, b));
+    CHECK(chain != next_chain({}, b, a));
+    CHECK(chain != next_chain(chain, a, b));
+    for (const std::size_t at : {std::size_t{0}, kChainPiece, a.size() - 1}) {
+      Bytes other = a;
+      other[at] ^= std::byte{4};
+      CHECK(chain != next_chain({}, other, b));
+      CHECK(next_chain({}, b, a) != next_chain({}, b, other));
+    }
+  }
+
+  TEST_CASE("a byte that goes from one end's payload to the other's changes the chain") {
+    const Bytes all(3 * kChainPiece, std::byte{1});
+    const ByteView view(all);
+
+    std::set<Hash> chains;
+    for (const std::size_t cut : {std::size_t{0}, std::size_t{1}, kChainPiece, kChainPiece + 1,
+                                  2 * kChainPiece, all.size()})
+      chains.insert(next_chain({}, view.first(cut), view.subspan(cut)));
+    CHECK(chains.size() == 6);
+  }
+
+  TEST_CASE("the chain is the same whoever hashes the pieces, and in whatever order") {
+    Rng rng(7);
+    Bytes a(3 * kChainPiece + 1);
+    for (std::byte& byte : a) byte = static_cast<std::byte>(rng() & 255);
+    const Bytes b(kChainPiece, std::byte{3});
+    const ForEachPart backwards = [](std::size_t parts, const auto& job) {
+      for (std::size_t part = parts; part > 0; --part) job(part - 1);
+    };
+
+    CHECK(next_chain({}, a, b, backwards) == next_chain({}, a, b));
+    CHECK(next_chain({}, b, {}, backwards) == next_chain({}, b, {}));
   }
 
   TEST_CASE("edges do not touch one another") {
