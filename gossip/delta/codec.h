@@ -70,7 +70,7 @@
 
 namespace starling::gossip {
 
-inline constexpr std::uint32_t kCodecVersion = 2;
+inline constexpr std::uint32_t kCodecVersion = 3;
 
 // What an edge carries from one encode to the next. Only its own node sees it.
 struct Carry {

@@ -45,17 +45,19 @@ Hash next_chain(const Hash& chain, ByteView lower, ByteView higher, const ForEac
     return (payload.size() + kChainPiece - 1) / kChainPiece;
   };
   const std::size_t pieces_of_lower = pieces_of(lower);
-  std::vector<Hash> hashes(pieces_of_lower + pieces_of(higher));
+  // Of the chain, since a checksum under a key of zeros would tell nothing apart.
+  const Hash key = hash_of(chain.view());
+  std::vector<Checksum> sums(pieces_of_lower + pieces_of(higher));
   const ForEachPart each = parts ? parts : ForEachPart(one_after_another);
-  each(hashes.size(), [&](std::size_t piece) {
+  each(sums.size(), [&](std::size_t piece) {
     const bool of_lower = piece < pieces_of_lower;
     const ByteView payload = of_lower ? lower : higher;
     const std::size_t at = (of_lower ? piece : piece - pieces_of_lower) * kChainPiece;
-    hashes[piece] = hash_of(payload.subspan(at, std::min(kChainPiece, payload.size() - at)));
+    sums[piece] = checksum_of(key, payload.subspan(at, std::min(kChainPiece, payload.size() - at)));
   });
   Hasher next;
   next.add(chain.view()).add(std::uint64_t{lower.size()}).add(std::uint64_t{higher.size()});
-  for (const Hash& hash : hashes) next.add(hash.view());
+  for (const Checksum& sum : sums) next.add(sum);
   return next.finish();
 }
 

@@ -1,9 +1,11 @@
-// BLAKE2b-256, the one hash of the project outside the Noise handshake.
+// BLAKE2b-256, the one hash of the project outside the Noise handshake, and a checksum.
 #pragma once
 
 #include "node/base/bytes.h"
 #include "node/base/ids.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -37,6 +39,15 @@ class Hasher {
 };
 
 [[nodiscard]] Hash hash_of(ByteView bytes);
+
+// Tells bytes apart that differ by accident: Poly1305 under `key`, which such a difference knows
+// nothing of, takes two of them for equal with a chance below their length / 2^100. Whoever knows
+// the key can make bytes of equal checksum: no substitute for a hash where somebody gains by that.
+//
+// Cost:    5.1 GB/s on one core where a Hasher does 0.78.
+// Thread:  any.
+using Checksum = std::array<std::byte, 16>;
+[[nodiscard]] Checksum checksum_of(const Hash& key, ByteView bytes);
 
 // The first eight bytes of a hash as a number: for sorting, choosing and short comparisons.
 [[nodiscard]] std::uint64_t first_u64(const Hash& hash);
