@@ -31,6 +31,12 @@ enum class Aggregator : std::uint8_t {
   return aggregator == Aggregator::median || aggregator == Aggregator::trimmed;
 }
 
+// Whether neighbours are taken at their word where no norm bounds what they say: BatchNorm
+// statistics, and what a reference has become.
+[[nodiscard]] constexpr bool trusts(Aggregator aggregator) {
+  return aggregator == Aggregator::mean || aggregator == Aggregator::unguarded;
+}
+
 // The middle of `values`, of an even number the mean of both middle ones; or the mean without the
 // smallest and the largest quarter, of three and more values at least one each, summed in ascending
 // order. Both in fp64 with one rounding, so that everybody gets the same from the same values.

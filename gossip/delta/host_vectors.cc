@@ -28,6 +28,10 @@ class HostReference final : public Reference {
   Result<Hash> hash_of_block(std::size_t block) const override {
     return gossip::hash_of_block(vector_.values(), block);
   }
+  Result<void> read(const Read& with) const override {
+    with(vector_.values());
+    return {};
+  }
   std::span<const float> values() const override { return vector_.values(); }
   [[nodiscard]] std::span<float> writable() { return vector_.values(); }
 

@@ -82,6 +82,22 @@ std::span<const float> Replica::reference(const EdgeEnds& edge) const {
   return found->second.reference->values();
 }
 
+Result<std::size_t> Replica::neighbourhood_mean(std::span<float> x) const {
+  STARLING_CHECK_OP(x.size(), ==, layout_.size());
+  std::vector<const Reference*> settled;
+  for (const auto& [ends, edge] : edges_)
+    if (edge.exchanges >= kSettledExchanges) settled.push_back(edge.reference.get());
+  if (settled.empty() || !trusts(options_.aggregator)) return 0;
+  std::ranges::fill(x, 0.0F);
+  const float share = 1.0F / static_cast<float>(settled.size());
+  for (const Reference* reference : settled) {
+    TRY_VOID(reference->read([&](std::span<const float> r) {
+      for (std::size_t i = 0; i < r.size(); ++i) x[i] += share * r[i];
+    }));
+  }
+  return settled.size();
+}
+
 Result<Replica::Edge*> Replica::find(const EdgeEnds& edge) {
   const auto found = edges_.find(edge);
   if (found == edges_.end())
@@ -93,6 +109,7 @@ Result<Replica::Edge*> Replica::find_or_make(const EdgeEnds& edge) {
   held_.forget(edge);  // it was about another reference
   if (const auto found = edges_.find(edge); found != edges_.end()) {
     found->second.carry = {};
+    found->second.exchanges = 0;
     return &found->second;
   }
   TRY(auto reference, vectors_->make_reference());
@@ -221,6 +238,7 @@ Result<void> Replica::answer_at_once(const AnswerJob& job, const PayloadView& th
 Result<void> Replica::settle(const Exchange& exchange, LentMaster& master, Edge& edge,
                              ExchangeDone& done) {
   const ExchangeTerms& terms = exchange.terms;
+  edge.exchanges += 1;
   if (holds_back(options_.aggregator)) {
     const float factor = 2 * factor_of(done.scale, terms.weight);
     held_.hold(terms.edge, {exchange.own_payload, exchange.their_payload, factor});
@@ -228,9 +246,7 @@ Result<void> Replica::settle(const Exchange& exchange, LentMaster& master, Edge&
   }
   if (fault::planted("replica.residual_dropped")) master.overwrite(*edge.reference);
   // A pooled mean is bounded by nothing, so whoever is on guard keeps its own until the end.
-  const bool trusting =
-      options_.aggregator == Aggregator::mean || options_.aggregator == Aggregator::unguarded;
-  if (trusting && !exchange.theirs.statistics.empty()) {
+  if (trusts(options_.aggregator) && !exchange.theirs.statistics.empty()) {
     TRY(const ChannelStatistics own, master.statistics());
     pool_statistics(exchange.theirs.statistics, terms.weight, own);
   }

@@ -18,6 +18,10 @@
 
 namespace starling::gossip {
 
+// Exchanges after which a reference is where its two replicas are. One at genesis is behind them
+// until deltas have carried it along.
+inline constexpr std::uint64_t kSettledExchanges = 16;
+
 struct ReplicaOptions {
   Isa isa = detected_isa();
   // What increments become; clipping is the business of whoever makes the jobs.
@@ -58,6 +62,20 @@ class Replica {
   // Thread:  the codec lane.
   [[nodiscard]] CodecOutcome run(const CodecJob& job);
 
+  // Writes the neighbourhood mean, the mean of this node's references, over `x`: what this node and
+  // its neighbours would agree on now, as far as it can be known without a byte on the wire. Each r
+  // follows (x_i + x_j) / 2, half of it this node's and half a neighbour's, and what the last local
+  // steps did to either is not in it yet.
+  //
+  // x:       Layout::size() values. Untouched where nothing is averaged; unspecified after an
+  // error. Returns: how many references were averaged. Left out are those that took part in fewer
+  // than
+  //          kSettledExchanges exchanges, and all where the aggregator does not trust neighbours.
+  // Errors:  device_failed.
+  // Cost:    reads every reference once; on a device it copies them, one at a time.
+  // Thread:  the codec lane.
+  [[nodiscard]] Result<std::size_t> neighbourhood_mean(std::span<float> x) const;
+
   // The reference of an edge, empty if there is none or it is not in host memory.
   [[nodiscard]] std::span<const float> reference(const EdgeEnds& edge) const;
   [[nodiscard]] std::size_t edges() const { return edges_.size(); }
@@ -69,6 +87,7 @@ class Replica {
     // The last payload that was encoded here, as long as somebody else keeps it, and its blocks.
     std::weak_ptr<const Bytes> sent;
     std::vector<std::uint32_t> sent_offsets;
+    std::uint64_t exchanges = 0;  // since the reference was set
   };
 
   [[nodiscard]] Result<CodecDone> run_job(const OfferJob& job);

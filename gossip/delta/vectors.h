@@ -25,6 +25,9 @@ class Reference {
   // Of all values, and of one block.
   [[nodiscard]] virtual Result<Hash> hash() const = 0;
   [[nodiscard]] virtual Result<Hash> hash_of_block(std::size_t block) const = 0;
+  // Shows the values in host memory, where a device copies them to.
+  using Read = std::function<void(std::span<const float>)>;
+  [[nodiscard]] virtual Result<void> read(const Read& with) const = 0;
   // The values where they are in host memory, else nothing: for tests.
   [[nodiscard]] virtual std::span<const float> values() const = 0;
 };

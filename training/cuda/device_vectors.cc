@@ -32,6 +32,13 @@ class DeviceReference final : public gossip::Reference {
   Result<Hash> hash_of_block(std::size_t block) const override {
     return hash_from(block * gossip::kBlock, gossip::kBlock);
   }
+  Result<void> read(const Read& with) const override {
+    TRY_VOID(checked(cudaSetDevice(device_), Doing::exchanging));
+    std::vector<float> host(layout_.size());
+    TRY_VOID(codec_.read(values_.get(), host));
+    with(host);
+    return {};
+  }
   std::span<const float> values() const override { return {}; }
   [[nodiscard]] float* get() const { return values_.get(); }
 

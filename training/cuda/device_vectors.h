@@ -30,7 +30,7 @@ class DeviceMasterPort {
 // See gossip::ReplicaVectors. Hashes are worked out on the host: a hash is a chain, which one
 // thread of a GPU walks twenty times slower than a copy and a core take together.
 // Cost:    DeviceCodec and a vector of the model's size on the device for each reference; one on
-//          the host while a reference is filled or hashed as a whole.
+//          the host while a reference is filled, hashed or read as a whole.
 class DeviceVectors final : public gossip::ReplicaVectors {
  public:
   // Both must outlive it. Errors: no_memory, device_failed.
