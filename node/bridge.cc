@@ -153,6 +153,28 @@ void Bridge::evaluate(OnEvaluated done) {
     trainer_->request_evaluation(evaluation_source(), std::move(reply));
 }
 
+// The copy of the replica becomes the mean where it lies: no further vector of the model's size.
+void Bridge::evaluate_neighbourhood(OnNeighbourhood done) {
+  struct Estimate {
+    training::SharedReplica replica;
+    std::size_t references = 0;
+  };
+  auto work = [this]() -> Result<Estimate> {
+    training::Replica copy = trainer_->snapshot();
+    TRY(const std::size_t references, references_->neighbourhood_mean(copy.parameters));
+    return Estimate{std::make_shared<const training::Replica>(std::move(copy)), references};
+  };
+  auto evaluate = [this, done = std::move(done)](Result<Estimate> made) {
+    assert_io_thread();
+    if (!made) return done(fail(std::move(made).error()), 0);
+    evaluate_replica(std::move(made->replica), [done, references = made->references](
+                                                   Result<training::EvaluationReport> report) {
+      done(std::move(report), references);
+    });
+  };
+  run_on_lane(std::move(work), std::move(evaluate));
+}
+
 void Bridge::evaluate_replica(training::SharedReplica replica, OnEvaluated done) {
   if (auto reply = evaluation_reply(std::move(done)))
     trainer_->request_evaluation_of(std::move(replica), evaluation_source(), std::move(reply));

@@ -114,6 +114,11 @@ class Bridge {
   // Outcomes on the io thread. Without a validation set evaluate() fails at once with not_found.
   using OnEvaluated = std::function<void(Result<training::EvaluationReport>)>;
   void evaluate(OnEvaluated done) ON_IO_THREAD;
+  // Evaluates the neighbourhood mean (gossip::Replica) with this replica's BatchNorm statistics;
+  // `references` is how many it is the mean of. 0: there is none yet, so it was the replica itself.
+  using OnNeighbourhood =
+      std::function<void(Result<training::EvaluationReport>, std::size_t references)>;
+  void evaluate_neighbourhood(OnNeighbourhood done) ON_IO_THREAD;
   void evaluate_replica(training::SharedReplica replica, OnEvaluated done) ON_IO_THREAD;
   void save(training::CheckpointRequest request,
             std::function<void(Result<std::filesystem::path>)> done) ON_IO_THREAD;

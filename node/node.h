@@ -155,7 +155,13 @@ class Node final : private transport::SessionEvents,
   void tell_run(double value) ON_IO_THREAD;
   void save_checkpoint(std::function<void()> done) ON_IO_THREAD;
   void evaluate_now() ON_IO_THREAD;
-  void note_evaluation(const Result<training::EvaluationReport>& report) ON_IO_THREAD;
+  // What an evaluation was of; `references` that a neighbourhood mean was made of.
+  struct Subject {
+    Evaluated of = Evaluated::replica;
+    std::size_t references = 0;
+  };
+  void note_evaluation(const Result<training::EvaluationReport>& report,
+                       Subject subject) ON_IO_THREAD;
   void on_codec_done(gossip::CodecOutcome outcome) override ON_IO_THREAD;
   void on_steps(const StepFigures& figures) override ON_IO_THREAD;
   void on_training_failed(const Error& error) override ON_IO_THREAD;

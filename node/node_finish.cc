@@ -75,7 +75,9 @@ void Node::on_merged(const consensus::Merged& merged) {
 void Node::tell_merged(const consensus::Merged& merged, training::SharedReplica result) {
   nlohmann::json body{
       {"merged", true}, {"participants", merged.participants.size()}, {"samples", merged.samples}};
-  if (figures_.eval) body["replica_accuracy_ratio"] = figures_.eval->accuracy_ratio;
+  if (figures_.eval)
+    body[std::string(name_of(figures_.eval->of)) + "_accuracy_ratio"] =
+        figures_.eval->accuracy_ratio;
   parts_.events.append("merge", body);
   if (waiting_for_merge_.empty() || !parts_.data.val) {
     for (auto& reply : std::exchange(waiting_for_merge_, {})) reply.done(body);
@@ -159,7 +161,8 @@ transport::Task<> Node::write_final_files() {
 void Node::evaluate_final(training::SharedReplica result) {
   const auto done = [this](const Result<training::EvaluationReport>& report) {
     assert_io_thread();
-    if (report || report.error().code != Errc::not_found) note_evaluation(report);
+    if (report || report.error().code != Errc::not_found)
+      note_evaluation(report, {.of = Evaluated::consensus});
     final_evaluated_ = true;
     const bool adopted = finished_->role == consensus::Role::follower;
     parts_.terminal.out << final_line(finished_->certificate) << (adopted ? "  (adopted)" : "");

@@ -234,14 +234,18 @@ void Node::evaluate_now() {
   next_evaluation_ = next_due(clock_.now(), config_.eval.every);
   if (!bridge_ || evaluating_ || !parts_.data.val) return;
   evaluating_ = true;
-  bridge_->evaluate([this](const Result<training::EvaluationReport>& report) {
+  const auto done = [this](const Result<training::EvaluationReport>& report,
+                           std::size_t references) {
     assert_io_thread();
     evaluating_ = false;
-    note_evaluation(report);
-  });
+    note_evaluation(report,
+                    {references > 0 ? Evaluated::neighbourhood : Evaluated::replica, references});
+  };
+  if (config_.eval.of == EvalOf::neighbourhood) return bridge_->evaluate_neighbourhood(done);
+  bridge_->evaluate([done](const Result<training::EvaluationReport>& report) { done(report, 0); });
 }
 
-void Node::note_evaluation(const Result<training::EvaluationReport>& report) {
+void Node::note_evaluation(const Result<training::EvaluationReport>& report, Subject subject) {
   if (!report) {
     if (report.error().code != Errc::cancelled)
       log_.warn("eval.failed", {{"why", to_string(report.error())}});
@@ -251,12 +255,20 @@ void Node::note_evaluation(const Result<training::EvaluationReport>& report) {
   figures_.eval = StatusSnapshot::Eval{.accuracy_ratio = report->top1,
                                        .loss = report->loss,
                                        .images = static_cast<std::uint64_t>(report->images),
-                                       .step = static_cast<std::uint64_t>(report->step)};
-  const nlohmann::json body{{"accuracy_ratio", report->top1}, {"accuracy_top5_ratio", report->top5},
-                            {"loss", report->loss},           {"images", report->images},
-                            {"step", report->step},           {"seconds", report->seconds}};
+                                       .step = static_cast<std::uint64_t>(report->step),
+                                       .of = subject.of,
+                                       .references = subject.references};
+  const nlohmann::json body{{"accuracy_ratio", report->top1},
+                            {"accuracy_top5_ratio", report->top5},
+                            {"loss", report->loss},
+                            {"images", report->images},
+                            {"step", report->step},
+                            {"seconds", report->seconds},
+                            {"of", std::string(name_of(subject.of))},
+                            {"references", subject.references}};
   parts_.events.append("eval", body);
   log_.info("eval", {{"step", report->step},
+                     {"of", std::string(name_of(subject.of))},
                      {"accuracy", report->top1},
                      {"loss", report->loss},
                      {"images", report->images}});

@@ -27,6 +27,8 @@ enum class DataPartition : std::uint8_t { none, members };
 // What the increments of neighbours become, and how the final consensus makes one model of all.
 enum class ExchangeRule : std::uint8_t { mean, clip, median, trimmed };
 enum class FinishRule : std::uint8_t { mean, median, trimmed };
+// What a node evaluates while it trains.
+enum class EvalOf : std::uint8_t { replica, neighbourhood };
 enum class AfterFinish : std::uint8_t { exit, serve };
 enum class LogFormat : std::uint8_t { automatic, text, json };
 enum class Colour : std::uint8_t { automatic, never };
@@ -132,6 +134,7 @@ struct LeaveConfig {
 
 struct EvalConfig {
   Duration every = std::chrono::minutes(5);
+  EvalOf of = EvalOf::neighbourhood;
   double share = 0.1;
 };
 

@@ -27,6 +27,7 @@ constexpr std::array<std::string_view, 9> kCodecWords{"auto", "L0", "L1", "L2", 
 constexpr std::array<std::string_view, 2> kPartitionWords{"none", "members"};
 constexpr std::array<std::string_view, 4> kExchangeRuleWords{"mean", "clip", "median", "trimmed"};
 constexpr std::array<std::string_view, 3> kFinishRuleWords{"mean", "median", "trimmed"};
+constexpr std::array<std::string_view, 2> kEvalOfWords{"replica", "neighbourhood"};
 constexpr std::array<std::string_view, 2> kThenWords{"exit", "serve"};
 constexpr std::array<std::string_view, 5> kLevelWords{"trace", "debug", "info", "warn", "error"};
 constexpr std::array<std::string_view, 3> kFormatWords{"auto", "text", "json"};
@@ -376,8 +377,13 @@ constexpr std::array kKeys{
         "Time for the last exchange and the checkpoint when the node leaves; then it goes anyway. "
         "Keep it below what systemd or Kubernetes allow."),
     row<Time<&C::eval, &EvalConfig::every, 0, 30 * kDay>>(
-        "eval.every", "", "D",
-        "Time between the beginnings of evaluations of this replica. 0: only at the end."),
+        "eval.every", "", "D", "Time between the beginnings of evaluations. 0: only at the end."),
+    row<Choice<&C::eval, &EvalConfig::of, kEvalOfWords>>(
+        "eval.of", "", "replica|neighbourhood",
+        "What is evaluated during training. neighbourhood: the mean of this node's references, "
+        "near to what a final consensus would make now; the replica where no edge has settled or "
+        "gossip.aggregator guards against neighbours. replica: this node's own parameters, noisier "
+        "while the learning rate is high. status and events say which it was."),
     row<Decimal<&C::eval, &EvalConfig::share, 1, 900>>(
         "eval.share", "", "X",
         "Share of the training thread's time that an evaluation takes until it has ended. More of "

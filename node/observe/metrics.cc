@@ -23,7 +23,7 @@ constexpr std::size_t kMaxSeries = 64;
 
 using enum Metric;
 using enum MetricType;
-constexpr std::array<MetricSpec, 40> kMetrics{{
+constexpr std::array<MetricSpec, 41> kMetrics{{
     {build_info, "starling_build_info", gauge, "",
      "Always 1; the labels say what this program was built from.", "version=*;libtorch=*"},
     {run_info, "starling_run_info", gauge, "",
@@ -46,7 +46,12 @@ constexpr std::array<MetricSpec, 40> kMetrics{{
     {train_learning_rate, "starling_train_learning_rate", gauge, "",
      "Learning rate of the last step.", ""},
     {eval_accuracy, "starling_eval_accuracy_ratio", gauge, "ratio",
-     "Share of validation images whose class is among the k best guesses.", "k=1,5"},
+     "Share of validation images whose class is among the k best guesses, by the model of the "
+     "newest evaluation (eval.of).",
+     "k=1,5"},
+    {eval_references, "starling_eval_references", gauge, "references",
+     "References whose mean the newest evaluation was of; 0: of the replica or the final model.",
+     ""},
     {swarm_samples, "starling_swarm_samples_total", counter, "images",
      "Images that the whole swarm trained on, as far as this node knows.", ""},
     {swarm_budget_samples, "starling_swarm_budget_samples", gauge, "images",
@@ -275,7 +280,10 @@ void Metrics::update(const StatusSnapshot& status) {
   set(Metric::train_learning_rate, status.train.learning_rate);
   set(Metric::gossip_wait, status.train.gossip_wait_ratio);
   raise_to(Metric::data_bad_samples, real(status.train.bad_samples));
-  if (status.eval) set(Metric::eval_accuracy, status.eval->accuracy_ratio, {"1"});
+  if (status.eval) {
+    set(Metric::eval_accuracy, status.eval->accuracy_ratio, {"1"});
+    set(Metric::eval_references, real(status.eval->references));
+  }
   for (std::size_t i = 0; i < kMemberStates; ++i) {
     const auto state = static_cast<MemberState>(i);
     set(Metric::swarm_members, real(status.members_in(state)), {name_of(state)});

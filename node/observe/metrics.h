@@ -25,6 +25,7 @@ enum class Metric : std::uint8_t {
   train_loss,
   train_learning_rate,
   eval_accuracy,
+  eval_references,
   swarm_samples,
   swarm_budget_samples,
   swarm_progress,

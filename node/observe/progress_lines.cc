@@ -30,7 +30,9 @@ std::string progress_line(const StatusSnapshot& status, WallTime time) {
   if (progress.budget_samples > 0 || progress.share > 0)
     line += fmt::format(" progress={:.1f}%", progress.share * 100);
   if (train.loss) line += fmt::format(" loss={:.3f}", *train.loss);
-  if (status.eval) line += fmt::format(" accuracy={:.1f}%", status.eval->accuracy_ratio * 100);
+  if (status.eval)
+    line += fmt::format(" accuracy={:.1f}% of={}", status.eval->accuracy_ratio * 100,
+                        name_of(status.eval->of));
   line += fmt::format(" img_s={:.0f} swarm_img_s={:.0f} peers={}", train.images_per_second,
                       train.swarm_images_per_second, status.open_edges());
   if (status.disagreement_ratio)
@@ -56,7 +58,10 @@ std::string progress_json(const StatusSnapshot& status, WallTime time) {
   line["share"] = progress.share;
   if (progress.left_s) line["left_s"] = *progress.left_s;
   if (train.loss) line["loss"] = *train.loss;
-  if (status.eval) line["accuracy_ratio"] = status.eval->accuracy_ratio;
+  if (status.eval) {
+    line["accuracy_ratio"] = status.eval->accuracy_ratio;
+    line["of"] = name_of(status.eval->of);
+  }
   line["images_per_second"] = train.images_per_second;
   line["swarm_images_per_second"] = train.swarm_images_per_second;
   line["neighbours"] = status.open_edges();

@@ -103,7 +103,9 @@ Json eval_part(const std::optional<StatusSnapshot::Eval>& eval) {
   return {{"accuracy_ratio", eval->accuracy_ratio},
           {"loss", eval->loss},
           {"images", eval->images},
-          {"step", eval->step}};
+          {"step", eval->step},
+          {"of", name_of(eval->of)},
+          {"references", eval->references}};
 }
 
 Json traffic_part(const StatusSnapshot::Traffic& traffic) {
@@ -124,6 +126,11 @@ Json consensus_part(const StatusSnapshot::Consensus& consensus) {
 }
 
 }  // namespace
+
+std::string_view name_of(Evaluated evaluated) {
+  constexpr std::array<std::string_view, 3> kNames{"replica", "neighbourhood", "consensus"};
+  return kNames[static_cast<std::size_t>(evaluated)];
+}
 
 std::string_view name_of(Phase phase) {
   constexpr std::array<std::string_view, 6> kNames{"starting",  "joining",  "training",

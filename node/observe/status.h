@@ -15,6 +15,10 @@
 
 namespace starling::node {
 
+// What the figures of an evaluation are about.
+enum class Evaluated : std::uint8_t { replica, neighbourhood, consensus };
+[[nodiscard]] std::string_view name_of(Evaluated evaluated);
+
 enum class Phase : std::uint8_t { starting, joining, training, finishing, finished, leaving };
 [[nodiscard]] std::string_view name_of(Phase phase);
 
@@ -126,6 +130,8 @@ struct StatusSnapshot {
     double loss = 0;
     std::uint64_t images = 0;
     std::uint64_t step = 0;
+    Evaluated of = Evaluated::replica;
+    std::uint64_t references = 0;  // that a neighbourhood mean is the mean of
   };
   std::optional<Eval> eval;  // the newest evaluation
   // Payload bytes and messages since the process started, over all peers that ever were.

@@ -152,9 +152,10 @@ std::string status_table(const Json& status) {
                    number(status, {"train", "gossip_wait_ratio"}) * 100)}};
   add_access(status, rows);
   if (at(status, {"eval", "accuracy_ratio"}).is_number())
-    rows.push_back({"accuracy", fmt::format("{:.2f} % at step {}",
-                                            number(status, {"eval", "accuracy_ratio"}) * 100,
-                                            show(status, {"eval", "step"}))});
+    rows.push_back(
+        {"accuracy",
+         fmt::format("{:.2f} % at step {} ({})", number(status, {"eval", "accuracy_ratio"}) * 100,
+                     show(status, {"eval", "step"}), show(status, {"eval", "of"}))});
   rows.push_back({"members", members_line(status)});
   rows.push_back({"neighbours", fmt::format("{} of {} open  disagreement {}",
                                             count_where(neighbours, "edge", "open"),

@@ -4,10 +4,33 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <sstream>
+#include <string>
 
 using namespace starling::e2e;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
+
+namespace {
+
+// Each evaluation says what it is of: the mean of so many references, or none; the last one is of
+// what the final consensus made.
+void check_what_was_evaluated(const fs::path& events) {
+  CAPTURE(events.string());
+  std::string last;
+  std::istringstream lines(read_text(events));
+  for (std::string line; std::getline(lines, line);) {
+    const auto event = nlohmann::json::parse(line, nullptr, false);
+    if (!event.is_object() || event.value("event", "") != "eval") continue;
+    last = event.at("of").get<std::string>();
+    const auto references = event.at("references").get<int>();
+    CHECK((references > 0) == (last == "neighbourhood"));
+    CHECK(references <= 3);
+  }
+  CHECK(last == "consensus");
+}
+
+}  // namespace
 
 TEST_SUITE("e2e/demo") {
   TEST_CASE("a demo of four nodes ends with one model, byte for byte, and says so") {
@@ -16,7 +39,7 @@ TEST_SUITE("e2e/demo") {
 
     const auto finished = run_to_end(
         {starling_binary(), "demo", "--nodes", "4", "--data", "synthetic:size=16,channels=1",
-         "--until", "samples=40000", "--dir", demo.string()},
+         "--until", "samples=40000", "--set", "eval.every=1s", "--dir", demo.string()},
         300s);
 
     INFO(finished.out << finished.err);
@@ -27,6 +50,8 @@ TEST_SUITE("e2e/demo") {
     for (int k = 1; k <= 4; ++k)
       sums.insert(sha256_of(demo / ("node-" + std::to_string(k)) / "final" / "model.safetensors"));
     CHECK(sums.size() == 1);
+    for (int k = 1; k <= 4; ++k)
+      check_what_was_evaluated(demo / ("node-" + std::to_string(k)) / "events.jsonl");
 
     const auto evaluated =
         run_to_end({starling_binary(), "eval", (demo / "node-1/final/model.safetensors").string(),

@@ -56,6 +56,18 @@ TEST_SUITE("node/progress_lines") {
     CHECK_FALSE(lines.on_tick(now + 1s, status, november()));
   }
 
+  TEST_CASE("an accuracy comes with what it is of") {
+    StatusSnapshot status;
+    status.eval = StatusSnapshot::Eval{
+        .accuracy_ratio = 0.9, .loss = 0.3, .of = Evaluated::neighbourhood, .references = 3};
+
+    CHECK(progress_line(status, november()).find(" accuracy=90.0% of=neighbourhood ") !=
+          std::string::npos);
+    const auto json = nlohmann::json::parse(progress_json(status, november()));
+    CHECK(json.at("accuracy_ratio") == 0.9);
+    CHECK(json.at("of") == "neighbourhood");
+  }
+
   TEST_CASE("no line comes where none is wanted") {
     ProgressLines lines(ProgressForm::none);
     CHECK_FALSE(lines.on_tick(TimePoint{}, busy_snapshot(), november()));

@@ -56,6 +56,24 @@ TEST_SUITE("node/status") {
     CHECK(to_json(parted).at("neighbours")[0].at("queued_bytes").is_null());
   }
 
+  TEST_CASE("an evaluation says what was evaluated") {
+    StatusSnapshot status;
+    status.eval = StatusSnapshot::Eval{.accuracy_ratio = 0.9,
+                                       .loss = 0.3,
+                                       .images = 10,
+                                       .step = 7,
+                                       .of = Evaluated::neighbourhood,
+                                       .references = 3};
+
+    const auto json = to_json(status);
+    CHECK(json.at("eval").at("of") == "neighbourhood");
+    CHECK(json.at("eval").at("references") == 3);
+    status.eval->of = Evaluated::replica;
+    CHECK(to_json(status).at("eval").at("of") == "replica");
+    status.eval->of = Evaluated::consensus;
+    CHECK(to_json(status).at("eval").at("of") == "consensus");
+  }
+
   TEST_CASE("bytes of a name that are not UTF-8 never break the JSON") {
     auto status = busy_snapshot();
     status.members[1].name = "\xff\xfe broken \xc3";
