@@ -143,11 +143,16 @@ COMPARISONS = (
                 "--data synthetic:classes=10,size=224"),
     Comparison(
         "{python} {peers}/starling_fashion.py {starling}", "{python} {peers}/torch_fashion.py",
-        (Figure("C13", "4 nodes on Fashion-MNIST, batch 16 each, against DDP over gloo: steps of a node until its validation loss is 0.25", "",
+        (Figure("C13", "4 nodes on Fashion-MNIST, batch 16 each, against DDP over gloo: steps of a node until the validation loss is 0.25, of its neighbourhood mean "
+                "(what a final consensus would make, as far as it knows)", "",
                 "steps_to_mark", "steps_to_mark", bar=1 / 1.05),
          Figure("C13.bytes", "the same, bytes a node sends in a step", "B", "bytes_per_step", "bytes_per_step", bar=60),
          Figure("C13.total", "the same, bytes a node sends until then", "B", "bytes_to_mark", "bytes_to_mark"),
          Figure("C13.end", "the same, accuracy at the end, %", "", "accuracy", "accuracy", more_is_better=True)), TORCH),
+    Comparison(
+        "{python} {peers}/starling_fashion.py {starling} --set eval.of=replica", "{python} {peers}/torch_fashion.py",
+        (Figure("C13.replica", "4 nodes on Fashion-MNIST, batch 16 each, against DDP over gloo: steps of a node until the validation loss of its own replica is 0.25", "",
+                "steps_to_mark", "steps_to_mark"),), TORCH),
     with_gossip("C10", "two neighbours each, ResNet-50, 224 px, batch 8, bf16", f"{RESNET50_NODES} --steps 16 --data synthetic:classes=10,size=224", (0.97, 0.99)),
     # As little arithmetic for as many parameters as there is: what gossip costs at the worst.
     with_gossip("C10.18", "two neighbours each, ResNet-18, 32 px, batch 32, fp32", NODES18, (None, None)),

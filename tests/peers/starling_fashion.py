@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Fashion-MNIST by `starling demo`: steps and bytes until the validation loss is at a mark, and where it ends. The figures of torch_fashion.py.
 
-Every node evaluates its own replica; the steps are the mean over the nodes of what each needed. Bytes are those of session records, everything counted,
+Every node evaluates its neighbourhood mean, its estimate of what the final consensus would make, because DDP's one model is to be compared with what the
+swarm would deliver; `--set eval.of=replica` has it evaluate its own replica instead. The last evaluation is of what the final consensus did make. The steps
+are the mean over the nodes of what each needed. Bytes are those of session records, everything counted,
 the final consensus included, a node and step.
 """
 
