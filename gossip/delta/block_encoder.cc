@@ -2,7 +2,6 @@
 
 #include "gossip/delta/bits.h"
 #include "gossip/delta/centroids.h"
-#include "gossip/delta/sparse_stream.h"
 
 #include <algorithm>
 #include <bit>
@@ -78,6 +77,7 @@ const DifferenceFacts& BlockEncoder::load(std::size_t block, const float* x, con
 }
 
 BlockBytes BlockEncoder::encode(Level level, float& threshold, std::uint8_t* out) {
+  selection_ = {};
   if (level == Level::l6) return encode_groups(kGroup, 8, out);
   if (layout_.is_small(block_)) return encode_groups(kSmallGroup, 4, out);
   if (level == Level::l5) return encode_groups(kGroup, 4, out);
@@ -106,8 +106,8 @@ BlockBytes BlockEncoder::encode_sparse(Level level, float& threshold, std::uint8
   put_u16(out, centroids.high);
   if (centroids.high == 0) return {.size = 2};
   put_u16(out + 2, centroids.low);
-  const std::size_t stream = write_stream(
-      level, {.indices = indices, .signs = signs_.data(), .sizes = sizes_.data()}, out + 4);
+  selection_ = {.indices = indices, .signs = signs_.data(), .sizes = sizes_.data()};
+  const std::size_t stream = write_stream(kernels_, level, selection_, out + 4);
   return {4 + stream, energy_of(centroids, k - above.count, above.count)};
 }
 

@@ -3,6 +3,7 @@
 
 #include "gossip/delta/codec.h"
 #include "gossip/delta/kernels.h"
+#include "gossip/delta/sparse_stream.h"
 
 #include <array>
 #include <cstddef>
@@ -43,6 +44,11 @@ class BlockEncoder {
   // same value that load() got, or 0 for exact selection.
   BlockBytes encode(Level level, float& threshold, std::uint8_t* out);
 
+  // What the last encode() selected, null if it wrote no sparse stream. Until the next one.
+  [[nodiscard]] const Selection* selection() const {
+    return selection_.indices.empty() ? nullptr : &selection_;
+  }
+
  private:
   BlockBytes encode_sparse(Level level, float& threshold, std::uint8_t* out);
   BlockBytes encode_one_bit(std::uint8_t* out);
@@ -67,6 +73,7 @@ class BlockEncoder {
   alignas(64) std::array<float, kMaxSelected> values_{};
   std::array<std::uint8_t, kMaxSelected / 8 + 8> signs_{};
   std::array<std::uint8_t, kMaxSelected / 8 + 8> sizes_{};
+  Selection selection_;
 };
 
 }  // namespace starling::gossip

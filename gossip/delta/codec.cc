@@ -148,11 +148,13 @@ std::size_t most_bytes(const Layout& layout, BlockRange range, Level level) {
   return most;
 }
 
-// Appends the blocks of `range`; thresholds of others are left alone.
-void encode_part(const EncodeInput& input, BlockRange range, std::span<float> thresholds,
+// Appends the blocks of a part; thresholds of others are left alone.
+void encode_part(const EncodeInput& input, std::size_t number, std::span<float> thresholds,
                  Bytes& out, EncodedPart& part) {
   const Layout& layout = input.layout;
   const EncodeOptions& options = input.options;
+  const BlockRange range = part_of(layout.blocks(), number);
+  const auto sink = options.sinks == nullptr ? nullptr : (*options.sinks)(number);
   part.sizes.reserve(range.end - range.begin);
   std::array<std::uint8_t, kMaxBlockBytes + kBlockSlack> written;
   BlockEncoder encoder(layout, options.isa);
@@ -172,7 +174,7 @@ void encode_part(const EncodeInput& input, BlockRange range, std::span<float> th
     part.sizes.push_back(static_cast<std::uint32_t>(bytes.size));
     part.difference_energy += facts.energy;
     part.sent_energy += bytes.sent_energy;
-    if (options.sink != nullptr) (*options.sink)(block, {from, bytes.size});
+    if (sink != nullptr) sink->take(block, {from, bytes.size}, encoder.selection());
   }
 }
 
@@ -182,20 +184,19 @@ Bytes encode_parts(const EncodeInput& input, std::span<float> thresholds,
                    std::span<EncodedPart> parts) {
   const Layout& layout = input.layout;
   const EncodeOptions& options = input.options;
-  const auto range_of = [&layout](std::size_t part) { return part_of(layout.blocks(), part); };
   Bytes all;
   if (options.parts == nullptr) {
     all.reserve(max_bytes(layout, options.level));
     for (std::size_t part = 0; part < parts.size(); ++part)
-      encode_part(input, range_of(part), thresholds, all, parts[part]);
+      encode_part(input, part, thresholds, all, parts[part]);
     // A sparse delta is often half of the longest one, and it is kept until its answer came.
     all.shrink_to_fit();
     return all;
   }
   std::vector<Bytes> bytes(parts.size());
   (*options.parts)(parts.size(), [&](std::size_t part) {
-    bytes[part].reserve(most_bytes(layout, range_of(part), options.level));
-    encode_part(input, range_of(part), thresholds, bytes[part], parts[part]);
+    bytes[part].reserve(most_bytes(layout, part_of(layout.blocks(), part), options.level));
+    encode_part(input, part, thresholds, bytes[part], parts[part]);
   });
   std::size_t size = 0;
   for (const auto& some : bytes) size += some.size();

@@ -65,6 +65,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -78,15 +79,23 @@ struct Carry {
   std::uint32_t sample = 0;       // which blocks the next encode samples
 };
 
-// Is shown the bytes of a block once it was encoded, on the thread that did so: the blocks of a
-// part in their order, parts in any.
-using BlockSink = std::function<void(std::size_t block, ByteView bytes)>;
+struct Selection;  // sparse_stream.h
+
+// Is shown each block of one part once it was encoded, in their order, on the thread that did so.
+class BlockSink {
+ public:
+  virtual ~BlockSink() = default;
+  // The bytes of a block and, where they are a sparse stream, what it selects; until it returns.
+  virtual void take(std::size_t block, ByteView bytes, const Selection* selection) = 0;
+};
+// One for each part; called on any thread.
+using MakeSink = std::function<std::unique_ptr<BlockSink>(std::size_t part)>;
 
 struct EncodeOptions {
   Level level = Level::l2;
   Isa isa = detected_isa();
   const ForEachPart* parts = nullptr;  // null: on the calling thread
-  const BlockSink* sink = nullptr;     // null: nobody
+  const MakeSink* sinks = nullptr;     // null: nobody is shown anything
 };
 
 // What encode() reads: the replica and the reference, Layout::size() values each. An empty
@@ -162,10 +171,18 @@ struct DeltaBlock {
   ByteView bytes;
 };
 
-// Writes q of one block: width(index) values; `out` has room for kBlock. Meanwhile asks for `soon`,
-// what the caller needs next: decoding touches no memory, and the walk behind it nothing else.
+// What whoever decodes a block knows besides.
+struct DecodeHints {
+  // What is needed next, to be asked for meanwhile: decoding touches no memory, and the walk behind
+  // it nothing else.
+  std::span<const float> soon = {};
+  const Selection* selection = nullptr;  // of a sparse block that was encoded just now
+  bool zeros = false;                    // `out` holds nothing but zeros
+};
+
+// Writes q of one block: width(index) values; `out` has room for kBlock.
 void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa,
-                  std::span<const float> soon = {});
+                  const DecodeHints& hints = {});
 void decode_block(const DeltaView& view, std::size_t block, std::span<float> out, Isa isa);
 
 // At least |q|^2 of one block, from its scales and the number of its values alone: exact for L3, a

@@ -1,12 +1,14 @@
 #include "gossip/delta/exchange.h"
 
 #include "gossip/delta/kernels.h"
+#include "gossip/delta/sparse_stream.h"
 #include "node/base/check.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -28,27 +30,45 @@ std::size_t statistics_bytes(const Layout& layout) {
   return 2 * layout.bn_channels() * sizeof(float);
 }
 
-// The block of a replica and of the reference that two decoded deltas are for; empty where it is
-// in the caches.
-struct Soon {
-  std::span<const float> x;
-  std::span<const float> r;
-};
-
 DeltaBlock block_of(const DeltaView& delta, std::size_t block) {
   return {delta.layout(), delta.level(), block, delta.block(block)};
 }
 
-// Both deltas of one block as values.
+// Both deltas of one block as values, and what they are added to.
+//
+// A value on the stack of one walk. Two sparse deltas are written over zeros, which adding them
+// leaves behind.
 class BlockPair {
  public:
-  BlockPair(Side own_side, Isa isa) : own_is_lower_(own_side == Side::lower), isa_(isa) {}
-  void decode(const DeltaBlock& own, const DeltaView& theirs, const Soon& soon = {}) {
-    decode_block(own, own_is_lower_ ? lower_ : higher_, isa_, soon.x);
-    decode_block(block_of(theirs, own.index), own_is_lower_ ? higher_ : lower_, isa_, soon.r);
+  BlockPair(Side own_side, Isa isa)
+      : own_is_lower_(own_side == Side::lower), isa_(isa), kernels_(kernels_of(isa)) {}
+
+  // What is known of the own half, and of both: see DecodeHints.
+  struct Hints {
+    const Selection* own_selection = nullptr;
+    std::span<const float> x_soon = {};
+    std::span<const float> r_soon = {};
+  };
+  void decode(const DeltaBlock& own, const DeltaView& theirs, const Hints& hints) {
+    clears_ = is_sparse(own.level) && is_sparse(theirs.level());
+    if (clears_ && !zeros_) {
+      lower_.fill(0);
+      higher_.fill(0);
+    }
+    zeros_ = false;
+    decode_block(own, own_is_lower_ ? lower_ : higher_, isa_,
+                 {hints.x_soon, hints.own_selection, clears_});
+    decode_block(block_of(theirs, own.index), own_is_lower_ ? higher_ : lower_, isa_,
+                 {hints.r_soon, nullptr, clears_});
   }
-  void decode(const DeltaPair& pair, std::size_t block, const Soon& soon = {}) {
-    decode(block_of(pair.own, block), pair.theirs, soon);
+  void decode(const DeltaPair& pair, std::size_t block, const Hints& hints) {
+    decode(block_of(pair.own, block), pair.theirs, hints);
+  }
+  // Adds what was decoded last, once: see Kernels::apply.
+  double apply(std::size_t width, float to_higher, const ReplicaValues& to) {
+    if (!clears_) return kernels_.apply(lower_.data(), higher_.data(), width, to_higher, to);
+    zeros_ = true;
+    return kernels_.apply_and_clear(lower_.data(), higher_.data(), width, to_higher, to);
   }
   [[nodiscard]] const float* lower() const { return lower_.data(); }
   [[nodiscard]] const float* higher() const { return higher_.data(); }
@@ -56,6 +76,9 @@ class BlockPair {
  private:
   bool own_is_lower_;
   Isa isa_;
+  const Kernels& kernels_;
+  bool clears_ = false;  // what was decoded last is to be cleared
+  bool zeros_ = false;   // both hold nothing but zeros
   alignas(64) std::array<float, kBlock> lower_;
   alignas(64) std::array<float, kBlock> higher_;
 };
@@ -74,6 +97,33 @@ double sum_of_parts(const Layout& layout, const ForEachPart& parts,
         [&](std::size_t part) { sums[part] = sum_of(part_of(layout.blocks(), part)); });
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
+
+// Applies each block of the own delta with the other end's.
+class Applier final : public BlockSink {
+ public:
+  Applier(const TheirHalf& theirs, const ExchangeState& state, const EncodeOptions& options,
+          double& energy)
+      : theirs_(theirs),
+        state_(state),
+        level_(options.level),
+        energy_(energy),
+        values_(theirs.own_side, options.isa) {}
+
+  void take(std::size_t block, ByteView bytes, const Selection* selection) override {
+    const Layout& layout = theirs_.delta.layout();
+    values_.decode({layout, level_, block, bytes}, theirs_.delta, {.own_selection = selection});
+    energy_ += values_.apply(
+        layout.width(block), factor_to_higher(theirs_.own_side, theirs_.factor),
+        {state_.parameters.data() + block * kBlock, state_.reference.data() + block * kBlock});
+  }
+
+ private:
+  const TheirHalf& theirs_;
+  const ExchangeState& state_;
+  Level level_;
+  double& energy_;
+  BlockPair values_;
+};
 
 }  // namespace
 
@@ -142,7 +192,7 @@ double difference_norm(const DeltaPair& pair, Isa isa) {
     BlockPair values(pair.own_side, isa);
     double energy = 0;
     for (std::size_t block = range.begin; block < range.end; ++block) {
-      values.decode(pair, block);
+      values.decode(pair, block, {});
       energy += kernels.distance(values.lower(), values.higher(), layout.width(block));
     }
     return energy;
@@ -171,7 +221,6 @@ double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& 
   const Layout& layout = pair.own.layout();
   STARLING_CHECK_OP(state.parameters.size(), ==, layout.size());
   STARLING_CHECK_OP(state.reference.size(), ==, layout.size());
-  const Kernels& kernels = kernels_of(isa);
   const float to_higher = factor_to_higher(pair.own_side, factor);
   return std::sqrt(sum_of_parts(layout, parts, [&](BlockRange range) {
     BlockPair values(pair.own_side, isa);
@@ -180,9 +229,8 @@ double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& 
       const std::size_t width = layout.width(block);
       const auto x = state.parameters.subspan(block * kBlock, width);
       const auto r = state.reference.subspan(block * kBlock, width);
-      values.decode(pair, block, {.x = x, .r = r});
-      energy +=
-          kernels.apply(values.lower(), values.higher(), width, to_higher, {x.data(), r.data()});
+      values.decode(pair, block, {.x_soon = x, .r_soon = r});
+      energy += values.apply(width, to_higher, {x.data(), r.data()});
     }
     return energy;
   }));
@@ -190,19 +238,13 @@ double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& 
 
 Result<Answered> encode_and_apply(const TheirHalf& theirs, const ExchangeState& state,
                                   EncodeOptions options, Carry& carry) {
-  const Layout& layout = theirs.delta.layout();
-  const Kernels& kernels = kernels_of(options.isa);
-  const float to_higher = factor_to_higher(theirs.own_side, theirs.factor);
-  std::vector<double> sums(part_count(layout.blocks()));
-  const BlockSink apply = [&](std::size_t block, ByteView bytes) {
-    BlockPair values(theirs.own_side, options.isa);
-    values.decode({layout, options.level, block, bytes}, theirs.delta);
-    sums[block / kPartBlocks] += kernels.apply(
-        values.lower(), values.higher(), layout.width(block), to_higher,
-        {state.parameters.data() + block * kBlock, state.reference.data() + block * kBlock});
+  std::vector<double> sums(part_count(theirs.delta.layout().blocks()));
+  const MakeSink sinks = [&](std::size_t part) {
+    return std::make_unique<Applier>(theirs, state, options, sums[part]);
   };
-  options.sink = &apply;
-  TRY(Encoded own, encode(layout, {state.parameters, state.reference}, options, carry));
+  options.sinks = &sinks;
+  TRY(Encoded own,
+      encode(theirs.delta.layout(), {state.parameters, state.reference}, options, carry));
   return Answered{std::move(own), std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0))};
 }
 
@@ -211,7 +253,7 @@ void add_difference(const DeltaPair& pair, float factor, std::span<float> parame
   const float to_higher = factor_to_higher(pair.own_side, factor);
   BlockPair values(pair.own_side, isa);
   for (std::size_t block = 0; block < layout.blocks(); ++block) {
-    values.decode(pair, block);
+    values.decode(pair, block, {});
     const auto x = parameters.subspan(block * kBlock, layout.width(block));
     for (std::size_t i = 0; i < x.size(); ++i) {
       const float after = x[i] + to_higher * (values.higher()[i] - values.lower()[i]);

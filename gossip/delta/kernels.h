@@ -35,6 +35,23 @@ struct ReplicaValues {
   float* r;
 };
 
+// Where cut_gaps() writes: room for n + 8 of each.
+struct CutGaps {
+  std::uint16_t* remainders;
+  std::uint16_t* places;
+};
+
+// Some remainders of a row of gaps: b bits each, 2 to kMostGapBits, the first of the row at bit
+// `offset` of a byte, below 8. `begin` is a multiple of 8.
+struct GapRow {
+  std::uint32_t offset;
+  std::uint32_t b;
+  std::uint32_t begin;
+  std::uint32_t end;
+  std::uint32_t sum;  // of the remainders before `begin`
+};
+inline constexpr std::uint32_t kMostGapBits = 9;
+
 struct FixedSum {
   std::uint64_t sum;
   std::uint32_t count;
@@ -76,6 +93,19 @@ struct Kernels {
   // then r += 1/2 higher. Returns |higher - lower|^2.
   double (*apply)(const float* lower, const float* higher, std::size_t n, float factor,
                   ReplicaValues to);
+  // The same, and then lower and higher are zeros: a sparse delta is written over zeros.
+  double (*apply_and_clear)(float* lower, float* higher, std::size_t n, float factor,
+                            ReplicaValues to);
+  // The gaps before rising indices, index - index before - 1 from -1 on, cut at bit b: remainders,
+  // zeros behind the last, and i plus the sum of the quotients up to and with the i-th.
+  void (*cut_gaps)(const std::uint16_t* indices, std::uint32_t k, std::uint32_t b, CutGaps out);
+  // Bits of n bytes that are 0 or 1.
+  void (*pack_flags)(const std::uint8_t* flags, std::size_t n, std::uint8_t* bits);
+  // Index i of [begin, end) from cut gaps: (ones[i] - i) 2^b + i + the sum of the remainders up to
+  // and with the i-th. Returns the sum of all. Reads 16 bytes from each eighth remainder on, and
+  // eight of `ones`; `out` has room for as many.
+  std::uint32_t (*join_gaps)(const std::uint8_t* bits, const GapRow& row, const std::uint16_t* ones,
+                             std::uint16_t* out);
   // Places of the ones of a string of n bits, ascending; `out` has room for n + 16.
   std::uint32_t (*ones)(const std::uint8_t* bits, std::size_t n, std::uint16_t* out);
 };

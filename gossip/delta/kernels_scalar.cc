@@ -178,6 +178,42 @@ double apply(const float* lower, const float* higher, std::size_t n, float facto
   return energy.total();
 }
 
+double apply_and_clear(float* lower, float* higher, std::size_t n, float factor, ReplicaValues to) {
+  const double energy = apply(lower, higher, n, factor, to);
+  std::fill_n(lower, n, 0.0F);
+  std::fill_n(higher, n, 0.0F);
+  return energy;
+}
+
+void cut_gaps(const std::uint16_t* indices, std::uint32_t k, std::uint32_t b, CutGaps out) {
+  std::uint32_t next = 0;
+  std::uint32_t sum = 0;
+  for (std::uint32_t i = 0; i < k; ++i) {
+    const std::uint32_t gap = indices[i] - next;
+    next = indices[i] + 1U;
+    sum += gap >> b;
+    out.remainders[i] = static_cast<std::uint16_t>(gap & ((1U << b) - 1));
+    out.places[i] = static_cast<std::uint16_t>(sum + i);
+  }
+  std::fill_n(out.remainders + k, 8, std::uint16_t{0});
+}
+
+void pack_flags(const std::uint8_t* flags, std::size_t n, std::uint8_t* bits) {
+  pack(n, bits, [flags](std::size_t i) { return flags[i] != 0; });
+}
+
+std::uint32_t join_gaps(const std::uint8_t* bits, const GapRow& row, const std::uint16_t* ones,
+                        std::uint16_t* out) {
+  std::uint32_t sum = row.sum;
+  for (std::uint32_t i = row.begin; i < row.end; ++i) {
+    const std::size_t place = row.offset + std::size_t{i} * row.b;
+    sum +=
+        static_cast<std::uint32_t>(load_u64(bits + place / 8) >> place % 8) & ((1U << row.b) - 1);
+    out[i] = static_cast<std::uint16_t>(((ones[i] - i) << row.b) + i + sum);
+  }
+  return sum;
+}
+
 std::uint32_t ones(const std::uint8_t* bits, std::size_t n, std::uint16_t* out) {
   std::uint32_t count = 0;
   for (std::size_t i = 0; i < n; ++i)
@@ -186,9 +222,10 @@ std::uint32_t ones(const std::uint8_t* bits, std::size_t n, std::uint16_t* out) 
 }
 
 constexpr Kernels kScalar{
-    difference,     difference_select, select,       max_abs,    sum_and_signs, sum_from,
-    quantize4,      quantize8,         expand_signs, expand_two, expand4,       expand8,
-    has_forbidden4, has_forbidden8,    distance,     apply,      ones};
+    difference,     difference_select, select,       max_abs,    sum_and_signs,   sum_from,
+    quantize4,      quantize8,         expand_signs, expand_two, expand4,         expand8,
+    has_forbidden4, has_forbidden8,    distance,     apply,      apply_and_clear, cut_gaps,
+    pack_flags,     join_gaps,         ones};
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "gossip/delta/kernels.h"
+#include "gossip/delta/kernels_gaps.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -247,7 +248,29 @@ struct SimdKernels {
 
   static double apply(const float* lower, const float* higher, std::size_t n, float factor,
                       ReplicaValues to) {
-    const auto [x, r] = to;
+    return apply_with(n, factor, to, [=](std::size_t i) {
+      return Both{Lanes::load(lower + i), Lanes::load(higher + i)};
+    });
+  }
+  static double apply_and_clear(float* lower, float* higher, std::size_t n, float factor,
+                                ReplicaValues to) {
+    const F zero = Lanes::set(0.0F);
+    return apply_with(n, factor, to, [=](std::size_t i) {
+      const Both both{Lanes::load(lower + i), Lanes::load(higher + i)};
+      Lanes::store(lower + i, zero);
+      Lanes::store(higher + i, zero);
+      return both;
+    });
+  }
+
+  struct Both {
+    F low;
+    F high;
+  };
+  template <class Values>
+  static double apply_with(std::size_t n, float factor, ReplicaValues to, Values values) {
+    float* const x = to.x;
+    float* const r = to.r;
     const F scale = Lanes::set(factor);
     const F half = Lanes::set(0.5F);
     const I infinity = Lanes::set(0x7f800000U);
@@ -255,16 +278,15 @@ struct SimdKernels {
     for (std::size_t i = 0; i < n; i += 16) {
       __builtin_prefetch(x + i + kAhead, 1);
       __builtin_prefetch(r + i + kAhead, 1);
-      const F low = Lanes::load(lower + i);
-      const F high = Lanes::load(higher + i);
+      const auto [low, high] = values(i);
       const F apart = Lanes::sub(high, low);
       Lanes::add_squares(energy, apart);
       const F before = Lanes::load(x + i);
       const F after = Lanes::add(before, Lanes::mul(scale, apart));
       const std::uint32_t not_finite = Lanes::at_least(Lanes::abs_bits(after), infinity);
       Lanes::store(x + i, Lanes::choose(not_finite, before, after));
-      const F first = Lanes::add(Lanes::load(r + i), Lanes::mul(half, low));
-      Lanes::store(r + i, Lanes::add(first, Lanes::mul(half, high)));
+      const F with_low = Lanes::add(Lanes::load(r + i), Lanes::mul(half, low));
+      Lanes::store(r + i, Lanes::add(with_low, Lanes::mul(half, high)));
     }
     return total(energy);
   }
@@ -279,10 +301,13 @@ struct SimdKernels {
     return count;
   }
 
+  using Gaps = GapKernels<Lanes>;
   static constexpr Kernels kTable{
-      difference,     difference_select, select,       max_abs,    sum_and_signs, sum_from,
-      quantize4,      quantize8,         expand_signs, expand_two, expand4,       expand8,
-      has_forbidden4, has_forbidden8,    distance,     apply,      ones};
+      difference, difference_select, select,         max_abs,          sum_and_signs,
+      sum_from,   quantize4,         quantize8,      expand_signs,     expand_two,
+      expand4,    expand8,           has_forbidden4, has_forbidden8,   distance,
+      apply,      apply_and_clear,   Gaps::cut_gaps, Gaps::pack_flags, Gaps::join_gaps,
+      ones};
 };
 
 }  // namespace starling::gossip

@@ -160,29 +160,34 @@ void decode_groups(const Kernels& kernels, const Groups& groups, ByteView bytes,
   }
 }
 
-// The bytes of a sparse block behind its centroids, and what these are.
-struct SparseBytes {
-  ByteView stream;
-  float low_high[2];
-};
-
-void decode_sparse(const Kernels& kernels, const SparseBytes& bytes, const StreamBounds& bounds,
-                   std::span<float> out, std::span<const float> soon) {
-  SparseStream stream;
-  // Where the time goes: three quarters of what is needed are asked for while the stream is read.
-  const auto meanwhile = soon.first(soon.size() / 4 * 3);
-  STARLING_CHECK(read_stream(kernels, bytes.stream, bounds, stream, meanwhile) == nullptr);
+// The values of a selection, over zeros.
+void put_selected(const Kernels& kernels, const Selection& selection, const float low_high[2],
+                  std::span<float> out, std::span<const float> soon) {
+  const std::size_t k = selection.indices.size();
   // The bits are in memory as the planes of L4 are; whole vectors of values fit.
   alignas(64) std::array<float, kMaxSelected> values;
-  kernels.expand_two(reinterpret_cast<const std::uint8_t*>(stream.signs.data()),
-                     reinterpret_cast<const std::uint8_t*>(stream.sizes.data()),
-                     (stream.count + 15U) / 16 * 16, bytes.low_high, values.data());
-  std::ranges::fill(out, 0.0F);
-  Ahead rest(soon.subspan(meanwhile.size()), stream.count);
-  for (std::uint32_t i = 0; i < stream.count; ++i) {
-    rest.step();
-    out[stream.index[i]] = values[i];
+  kernels.expand_two(selection.signs, selection.sizes, (k + 15) / 16 * 16, low_high, values.data());
+  Ahead ahead(soon, k);
+  for (std::size_t i = 0; i < k; ++i) {
+    ahead.step();
+    out[selection.indices[i]] = values[i];
   }
+}
+
+void decode_sparse(const Kernels& kernels, const DeltaBlock& block, std::span<float> out,
+                   const DecodeHints& hints) {
+  const float low_high[2] = {from_bf16(u16_at(block.bytes, 2)), from_bf16(u16_at(block.bytes, 0))};
+  if (!hints.zeros) std::ranges::fill(out, 0.0F);
+  if (hints.selection != nullptr)
+    return put_selected(kernels, *hints.selection, low_high, out, hints.soon);
+  const StreamBounds bounds{block.level, static_cast<std::uint32_t>(out.size()),
+                            static_cast<std::uint32_t>(block.layout.real_count(block.index))};
+  // Where the time goes: half of what is needed is asked for while the stream is read.
+  const auto meanwhile = hints.soon.first(hints.soon.size() / 2);
+  SparseStream stream;
+  STARLING_CHECK(read_stream(kernels, block.bytes.subspan(4), bounds, stream, meanwhile) ==
+                 nullptr);
+  put_selected(kernels, stream.selection(), low_high, out, hints.soon.subspan(meanwhile.size()));
 }
 
 void zero_padding(const Layout& layout, std::size_t block, std::span<float> out) {
@@ -232,29 +237,24 @@ void decode_block(const DeltaView& view, std::size_t block, std::span<float> out
 }
 
 void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa,
-                  std::span<const float> soon) {
+                  const DecodeHints& hints) {
   const auto& [layout, level, index, bytes] = block;
   const Kernels& kernels = kernels_of(isa);
   const auto q = out.first(layout.width(index));
-  if (!is_sparse(level)) Ahead(soon, 1).step();  // too little work to ask beside it
+  if (!is_sparse(level)) Ahead(hints.soon, 1).step();  // too little work to ask beside it
   if (const auto groups = groups_of(layout, index, level))
     return decode_groups(kernels, *groups, bytes, q);
   const std::uint16_t high = u16_at(bytes, 0);
   if (high == 0) {
-    std::ranges::fill(q, 0.0F);
+    if (!hints.zeros) std::ranges::fill(q, 0.0F);
     return;
   }
   if (level == Level::l3) {
     kernels.expand_signs(raw(bytes) + 2, q.size(), from_bf16(high), q.data());
     return zero_padding(layout, index, q);
   }
-  const float low = from_bf16(u16_at(bytes, 2));
-  if (is_sparse(level)) {
-    const StreamBounds bounds{level, static_cast<std::uint32_t>(q.size()),
-                              static_cast<std::uint32_t>(layout.real_count(index))};
-    return decode_sparse(kernels, {bytes.subspan(4), {low, from_bf16(high)}}, bounds, q, soon);
-  }
-  const float low_high[2] = {low, from_bf16(high)};
+  if (is_sparse(level)) return decode_sparse(kernels, block, q, hints);
+  const float low_high[2] = {from_bf16(u16_at(bytes, 2)), from_bf16(high)};
   kernels.expand_two(raw(bytes) + 4, raw(bytes) + 4 + q.size() / 8, q.size(), low_high, q.data());
   zero_padding(layout, index, q);
 }

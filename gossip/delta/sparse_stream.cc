@@ -40,6 +40,10 @@ class BitReader {
     std::memcpy(bytes_.data(), bytes.data(), std::min(bytes.size(), kMaxStreamBytes));
   }
 
+  // The byte that the place is in; 16 bytes from there on can be read wherever a stream may end.
+  [[nodiscard]] const std::uint8_t* at(std::size_t place) const {
+    return bytes_.data() + place / 8;
+  }
   // The bits from the place on, 57 of them at least.
   [[nodiscard]] std::uint64_t word(std::size_t place) const {
     std::uint64_t word = 0;
@@ -83,6 +87,7 @@ class OnePlaces {
     return kernels.ones(row_.data(), (copied + 15) / 16 * 16, places_.data());
   }
   [[nodiscard]] std::uint32_t at(std::uint32_t i) const { return places_[i]; }
+  [[nodiscard]] const std::uint16_t* data() const { return places_.data(); }
 
  private:
   static constexpr std::size_t kBits = (kMaxQuotientBits + kPutBits + 31) / 16 * 16;
@@ -173,27 +178,24 @@ class RemainderSums {
   std::uint64_t one_;
 };
 
-// Adds to each index the sum of the remainders up to and with its own; returns the sum of all. A
-// sum that runs over its quarter belongs to a stream that is refused.
-std::uint32_t add_running_sums(const BitReader& reader, const GapBits& gaps,
-                               std::span<std::uint16_t, kMaxSelected + 4> indices, Ahead ahead) {
-  const RemainderSums remainders(reader, gaps);
+// The indices, from the ones of the quotients; returns the sum of the remainders.
+std::uint32_t join(const Kernels& kernels, const BitReader& reader, const GapBits& gaps,
+                   const std::uint16_t* ones, std::uint16_t* out, std::span<const float> soon) {
+  // As many as memory can be asked for between.
+  constexpr std::uint32_t kTogether = 32;
+  const auto offset = static_cast<std::uint32_t>(gaps.remainders % 8);
+  if (gaps.b > kMostGapBits) {  // one or two values
+    return scalar_kernels().join_gaps(reader.at(gaps.remainders), {offset, gaps.b, 0, gaps.k, 0},
+                                      ones, out);
+  }
+  Ahead ahead(soon, (gaps.k + kTogether - 1) / kTogether);
   std::uint32_t sum = 0;
-  for (std::uint32_t i = 0; i < gaps.k; i += 4) {
+  for (std::uint32_t i = 0; i < gaps.k; i += kTogether) {
     ahead.step();
-    const std::uint64_t sums = remainders.of_four(i);
-    std::uint64_t four = load_u64(reinterpret_cast<const std::uint8_t*>(&indices[i]));
-    four += sums + (sum & 0xffffU) * RemainderSums::kQuarters;
-    std::memcpy(&indices[i], &four, sizeof(four));
-    sum += RemainderSums::last(sums);
+    sum = kernels.join_gaps(reader.at(gaps.remainders),
+                            {offset, gaps.b, i, std::min(i + kTogether, gaps.k), sum}, ones, out);
   }
   return sum;
-}
-
-// Eight flags of one byte each as the bits of a byte, the first flag lowest. The product moves flag
-// i to bit 56 + i; no two partial products meet in a bit.
-std::uint8_t byte_of_flags(const std::uint8_t* flags) {
-  return static_cast<std::uint8_t>((load_u64(flags) * 0x0102'0408'1020'4080U) >> 56);
 }
 
 // Four numbers of b <= 11 bits as 4 b bits, the first lowest.
@@ -204,40 +206,18 @@ std::uint64_t joined(const std::uint16_t* four, std::uint32_t b) {
   return (word & 0xffff'ffffU) | word >> 32 << 2 * b;
 }
 
-// Gaps cut in two: remainders as they are, quotients as the places of their ones, a byte each.
-struct Gaps {
-  std::array<std::uint16_t, kMaxSelected + 8> remainders;
-  std::array<std::uint8_t, kMaxQuotientBits + 16> flags;
-  std::uint32_t quotient_bits = 0;
-};
-
-void cut(std::span<const std::uint16_t> indices, std::uint32_t b, Gaps& gaps) {
-  const auto k = static_cast<std::uint32_t>(indices.size());
-  const std::uint32_t mask = (1U << b) - 1;
-  std::memset(gaps.flags.data(), 0, k + most_quotient_zeros(b) + 16);
-  std::uint32_t next = 0;
-  std::uint32_t place = 0;
-  for (std::uint32_t i = 0; i < k; ++i) {
-    const std::uint32_t gap = indices[i] - next;
-    next = indices[i] + 1U;
-    gaps.remainders[i] = static_cast<std::uint16_t>(gap & mask);
-    place += gap >> b;
-    gaps.flags[place++] = 1;
-  }
-  for (std::uint32_t i = k; i < k + 8; ++i) gaps.remainders[i] = 0;
-  gaps.quotient_bits = place;
-}
-
 }  // namespace
 
-std::size_t write_stream(Level level, const Selection& selection, std::uint8_t* out) {
+std::size_t write_stream(const Kernels& kernels, Level level, const Selection& selection,
+                         std::uint8_t* out) {
   const auto k = static_cast<std::uint32_t>(selection.indices.size());
   const std::uint32_t b = rice_bits(k);
-  Gaps gaps;
-  cut(selection.indices, b, gaps);
+  std::array<std::uint16_t, kMaxSelected + 8> cut;
+  std::array<std::uint16_t, kMaxSelected + 8> places;
+  kernels.cut_gaps(selection.indices.data(), k, b, {cut.data(), places.data()});
   BitWriter writer(out);
   writer.put(k - 1, count_bits(level));
-  const std::uint16_t* remainders = gaps.remainders.data();
+  const std::uint16_t* remainders = cut.data();
   if (8 * b <= kPutBits) {
     for (std::uint32_t i = 0; i < k; i += 8)
       writer.put(joined(remainders + i, b) | joined(remainders + i + 4, b) << 4 * b,
@@ -246,10 +226,15 @@ std::size_t write_stream(Level level, const Selection& selection, std::uint8_t* 
     for (std::uint32_t i = 0; i < k; i += 4)
       writer.put(joined(remainders + i, b), std::min(4U, k - i) * b);
   }
+  // A byte for each bit: stores that do not wait for each other.
+  std::array<std::uint8_t, kMaxQuotientBits + 16> flags;
+  const std::uint32_t quotient_bits = places[k - 1] + 1U;
+  const std::size_t padded = (quotient_bits + 15) / 16 * 16;
+  std::memset(flags.data(), 0, padded);
+  for (std::uint32_t i = 0; i < k; ++i) flags[places[i]] = 1;
   std::array<std::uint8_t, kMaxQuotientBits / 8 + 16> quotients;
-  for (std::uint32_t i = 0; i < gaps.quotient_bits; i += 8)
-    quotients[i / 8] = byte_of_flags(gaps.flags.data() + i);
-  writer.put_all(quotients.data(), gaps.quotient_bits);
+  kernels.pack_flags(flags.data(), padded, quotients.data());
+  writer.put_all(quotients.data(), quotient_bits);
   writer.put_all(selection.signs, k);
   writer.put_all(selection.sizes, k);
   return writer.finish();
@@ -267,9 +252,7 @@ const char* read_stream(const Kernels& kernels, ByteView bytes, const StreamBoun
   const std::uint32_t k = gaps.k;
   OnePlaces ones;
   if (ones.find(kernels, reader, gaps.quotients, gaps.longest_row()) < k) return kBehindBlock;
-  for (std::uint32_t i = 0; i < k; ++i)
-    out.index[i] = static_cast<std::uint16_t>(((ones.at(i) - i) << gaps.b) + i);
-  const std::uint32_t sum = add_running_sums(reader, gaps, out.index, Ahead(soon, (k + 3) / 4));
+  const std::uint32_t sum = join(kernels, reader, gaps, ones.data(), out.index.data(), soon);
   // Indices rise, so that only the last needs a look.
   if (gaps.last_index(sum, ones.at(k - 1)) >= bounds.width) return kBehindBlock;
   const std::size_t signs = gaps.quotients + ones.at(k - 1) + 1;

@@ -27,15 +27,21 @@ struct Selection {
 
 // Writes the stream and returns its length in bytes. `out` has room for the longest stream and
 // sixteen bytes more.
-std::size_t write_stream(Level level, const Selection& selection, std::uint8_t* out);
+std::size_t write_stream(const Kernels& kernels, Level level, const Selection& selection,
+                         std::uint8_t* out);
 
 // What a stream says. Bit i of signs and sizes belongs to index[i].
 struct SparseStream {
   std::uint32_t count = 0;
   std::size_t bytes = 0;  // length of the stream
-  std::array<std::uint16_t, kMaxSelected + 4> index;
+  std::array<std::uint16_t, kMaxSelected + 8> index;
   std::array<std::uint64_t, kMaxSelected / 64> signs;
   std::array<std::uint64_t, kMaxSelected / 64> sizes;
+
+  [[nodiscard]] Selection selection() const {
+    return {std::span(index).first(count), reinterpret_cast<const std::uint8_t*>(signs.data()),
+            reinterpret_cast<const std::uint8_t*>(sizes.data())};
+  }
 };
 
 // The number of selected values that a stream says it has, whether it is valid or not.

@@ -1,5 +1,6 @@
 #include "gossip/delta/exchange.h"
 
+#include "gossip/delta/kernels.h"
 #include "tests/gossip/delta/models.h"
 
 #include <doctest/doctest.h>
@@ -12,6 +13,7 @@
 namespace starling::gossip {
 
 using testing::energy;
+using testing::gaussian;
 using testing::kLevels;
 using testing::make_layout;
 using testing::same_bits;
@@ -186,6 +188,33 @@ TEST_SUITE("gossip/delta/exchange") {
       CHECK(norm == doctest::Approx(std::sqrt(energy(difference))).epsilon(1e-12));
       CHECK(difference_norm_bound(pair) >= norm);
       CHECK(apply_exchange(pair, 0.5F, {own.x, own.r}, detected_isa()) == norm);
+    }
+  }
+
+  TEST_CASE("adding two deltas and clearing them adds the same and leaves zeros") {
+    Rng rng(5);
+    for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+      if (!is_available(isa)) continue;
+      CAPTURE(name_of(isa));
+      const Kernels& kernels = kernels_of(isa);
+      std::vector<float> low(208);
+      std::vector<float> high(208);
+      for (float& value : low) value = rng.below(3) == 0 ? gaussian(rng) : 0.0F;
+      for (float& value : high) value = rng.below(3) == 0 ? gaussian(rng) : 0.0F;
+      std::vector<float> x(low.rbegin(), low.rend());
+      std::vector<float> r(high.rbegin(), high.rend());
+      std::vector<float> other_x = x;
+      std::vector<float> other_r = r;
+
+      const double norm = kernels.apply(low.data(), high.data(), 208, -0.5F, {x.data(), r.data()});
+      const double other = kernels.apply_and_clear(low.data(), high.data(), 208, -0.5F,
+                                                   {other_x.data(), other_r.data()});
+
+      CHECK(norm == other);
+      CHECK(same_bits(x, other_x));
+      CHECK(same_bits(r, other_r));
+      CHECK(low == std::vector<float>(208));
+      CHECK(high == std::vector<float>(208));
     }
   }
 

@@ -186,9 +186,9 @@ TEST_SUITE("gossip/delta/parse") {
     for (const std::uint16_t last : {std::uint16_t{29}, std::uint16_t{30}, std::uint16_t{31}}) {
       indices.back() = last;
       std::array<std::uint8_t, 128> stream{};
-      const std::size_t size =
-          write_stream(Level::l1, {.indices = indices, .signs = none.data(), .sizes = all.data()},
-                       stream.data());
+      const std::size_t size = write_stream(
+          kernels_of(detected_isa()), Level::l1,
+          {.indices = indices, .signs = none.data(), .sizes = all.data()}, stream.data());
       Bytes bytes = message({0x80, 0x3f, 0x80, 0x3f});
       for (std::size_t i = 0; i < size; ++i) bytes.push_back(static_cast<std::byte>(stream[i]));
 
@@ -221,7 +221,8 @@ TEST_SUITE("gossip/delta/parse") {
       std::array<std::uint8_t, 1'024> stream{};
 
       const std::size_t size = write_stream(
-          level, {.indices = indices, .signs = signs.data(), .sizes = sizes.data()}, stream.data());
+          kernels_of(detected_isa()), level,
+          {.indices = indices, .signs = signs.data(), .sizes = sizes.data()}, stream.data());
       SparseStream out;
       const char* wrong =
           read_stream(kernels_of(detected_isa()), std::as_bytes(std::span(stream)).first(size),
@@ -235,6 +236,35 @@ TEST_SUITE("gossip/delta/parse") {
         REQUIRE(out.index[at] == indices[at]);
         REQUIRE((out.signs[at / 64] >> at % 64 & 1) == (signs[at / 8] >> at % 8 & 1U));
         REQUIRE((out.sizes[at / 64] >> at % 64 & 1) == (sizes[at / 8] >> at % 8 & 1U));
+      }
+    }
+  }
+
+  TEST_CASE("streams of a few values, whose remainders are wide, are read by every path") {
+    const std::array<std::uint8_t, 16> bits{0x5};
+    for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+      if (!is_available(isa)) continue;
+      const Kernels& kernels = kernels_of(isa);
+      Rng rng(8);
+      for (std::uint32_t k = 1; k <= 40; ++k) {
+        CAPTURE(name_of(isa));
+        CAPTURE(k);
+        std::vector<std::uint16_t> indices;
+        for (std::uint32_t i = 0; i < k; ++i)
+          indices.push_back(static_cast<std::uint16_t>(i * (kBlock / k) + rng.below(kBlock / k)));
+        std::array<std::uint8_t, 512> stream{};
+        const std::size_t size = write_stream(
+            kernels, Level::l2, {.indices = indices, .signs = bits.data(), .sizes = bits.data()},
+            stream.data());
+        SparseStream out;
+
+        // A block with no more values than that.
+        const char* wrong = read_stream(kernels, std::as_bytes(std::span(stream)).first(size),
+                                        {Level::l2, kBlock, k}, out);
+
+        REQUIRE(wrong == nullptr);
+        REQUIRE(out.count == k);
+        for (std::uint32_t i = 0; i < k; ++i) CHECK(out.index[i] == indices[i]);
       }
     }
   }
@@ -254,7 +284,8 @@ TEST_SUITE("gossip/delta/parse") {
       for (std::uint8_t& byte : bits) byte = static_cast<std::uint8_t>(rng());
       std::array<std::uint8_t, 1'024> stream{};
       std::size_t size = write_stream(
-          level, {.indices = indices, .signs = bits.data(), .sizes = bits.data()}, stream.data());
+          kernels_of(detected_isa()), level,
+          {.indices = indices, .signs = bits.data(), .sizes = bits.data()}, stream.data());
       if (rng.below(2) == 0)
         stream[rng.below(size)] ^= static_cast<std::uint8_t>(1 + rng.below(255));
       if (rng.below(8) == 0) size -= rng.below(size);
@@ -283,7 +314,8 @@ TEST_SUITE("gossip/delta/parse") {
       for (std::uint16_t i = 0; i < k; ++i) indices[i] = i;
       std::array<std::uint8_t, 1'024> stream{};
       const std::size_t size = write_stream(
-          level, {.indices = indices, .signs = none.data(), .sizes = none.data()}, stream.data());
+          kernels_of(detected_isa()), level,
+          {.indices = indices, .signs = none.data(), .sizes = none.data()}, stream.data());
       SparseStream out;
       return read_stream(kernels_of(detected_isa()), std::as_bytes(std::span(stream)).first(size),
                          bounds, out) == nullptr;
