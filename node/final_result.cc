@@ -83,6 +83,9 @@ void ConsensusMemory::restore(training::Replica result) { result_ = std::move(re
 void ConsensusMemory::make_result() {
   if (!result_.parameters.empty()) return;
   const consensus::ModelShape& shape = plan_.shape();
+  // Huge pages: a small one takes its fault in the middle of the first job that writes to it.
+  result_.parameters.reserve(shape.parameters);
+  prefer_huge_pages(result_.parameters.data(), shape.parameters * sizeof(float));
   result_.parameters.resize(shape.parameters);
   result_.bn_mean.resize(shape.channels);
   result_.bn_variance.resize(shape.channels);

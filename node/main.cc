@@ -3,6 +3,7 @@
 #include "node/config/load.h"
 #include "training/device.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -24,6 +25,11 @@ int main(int argc, char** argv) {
     files.rlim_cur = files.rlim_max;
     (void)::setrlimit(RLIMIT_NOFILE, &files);
   }
+
+  // What is freed is used again instead of faulted in anew: attachments and the buffers of jobs
+  // come and go at 1 to 2 MiB each, and the default gives them back from 128 KiB on.
+  (void)::mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  (void)::mallopt(M_TRIM_THRESHOLD, 64 << 20);
 
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   const std::string torch_version = starling::training::libtorch_version();
