@@ -61,14 +61,15 @@ std::uint8_t block_exponent(std::span<const float> values) {
   return static_cast<std::uint8_t>(largest >> 23);
 }
 
-void add_quantized(std::span<const float> values, std::uint8_t exponent, std::uint32_t weight,
+void add_quantized(std::span<const float> values, FixedPoint point, std::uint32_t weight,
                    std::span<std::int64_t> out) {
   STARLING_CHECK_OP(values.size(), ==, out.size());
-  // 2^(30 - e) lies between 2^-98 and 2^156, so scaling is one exact multiplication in double. A
+  // 2^(f - e) lies between 2^-104 and 2^156, so scaling is one exact multiplication in double. A
   // double of 2^52 and above has no fraction, so adding 1.5 * 2^52 rounds as llrint() does, and the
   // integer lies in the lowest bits: a loop without a call.
   constexpr double kWhole = 0x1.8p52;
-  const double scale = power_of_two(kFractionBits - (static_cast<int>(exponent) - kExponentBias));
+  const double scale =
+      power_of_two(point.fraction - (static_cast<int>(point.exponent) - kExponentBias));
   const auto factor = static_cast<std::int64_t>(weight);
   for (std::size_t k = 0; k < values.size(); ++k) {
     const double rounded = static_cast<double>(values[k]) * scale + kWhole;
@@ -81,17 +82,33 @@ std::int64_t divide_rounded(std::int64_t sum, std::uint64_t weight) {
   return divide_away(sum, weight);
 }
 
-float dequantize(std::int64_t z, std::uint8_t exponent) {
-  const int e = static_cast<int>(exponent) - kExponentBias;
-  return static_cast<float>(static_cast<double>(z) * power_of_two(e - kFractionBits));
+float dequantize(std::int64_t z, FixedPoint point) {
+  const int e = static_cast<int>(point.exponent) - kExponentBias;
+  return static_cast<float>(static_cast<double>(z) * power_of_two(e - point.fraction));
 }
 
-Bytes pack(std::span<const std::int64_t> values, unsigned bits) {
+void dequantize(std::span<const std::int64_t> z, FixedPoint point, std::span<float> out) {
+  STARLING_CHECK_OP(z.size(), ==, out.size());
+  const double scale =
+      power_of_two(static_cast<int>(point.exponent) - kExponentBias - point.fraction);
+  for (std::size_t k = 0; k < z.size(); ++k)
+    out[k] = static_cast<float>(static_cast<double>(z[k]) * scale);
+}
+
+void pack_into(std::span<const std::int64_t> values, unsigned bits, std::byte* out) {
   STARLING_CHECK(bits >= 1 && bits <= 64);
-  const std::size_t size = (values.size() * bits + 7) / 8;
-  Bytes bytes(size + sizeof(std::uint64_t));
-  BitWriter writer(reinterpret_cast<std::uint8_t*>(bytes.data()));
+  BitWriter writer(reinterpret_cast<std::uint8_t*>(out));
   const std::uint64_t mask = ~std::uint64_t{0} >> (64 - bits);
+  if (bits <= kPutBits / 2) {
+    // Two at a time, because each put waits for the one before.
+    std::size_t k = 0;
+    for (; k + 1 < values.size(); k += 2)
+      writer.put((static_cast<std::uint64_t>(values[k]) & mask) |
+                     (static_cast<std::uint64_t>(values[k + 1]) & mask) << bits,
+                 2 * bits);
+    if (k < values.size()) writer.put(static_cast<std::uint64_t>(values[k]) & mask, bits);
+    return;
+  }
   for (const std::int64_t value : values) {
     const std::uint64_t raw = static_cast<std::uint64_t>(value) & mask;
     if (bits <= kPutBits) {
@@ -101,6 +118,12 @@ Bytes pack(std::span<const std::int64_t> values, unsigned bits) {
       writer.put(raw >> kHalf, bits - kHalf);
     }
   }
+}
+
+Bytes pack(std::span<const std::int64_t> values, unsigned bits) {
+  const std::size_t size = (values.size() * bits + 7) / 8;
+  Bytes bytes(size + kPackingRoom);
+  pack_into(values, bits, bytes.data());
   bytes.resize(size);
   return bytes;
 }
@@ -116,13 +139,24 @@ Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
                 std::to_string(packed.size()) + " bytes of packed integers where " +
                     std::to_string(expected) + " belong");
   std::int64_t too_large = 0;
-  for (std::size_t k = 0; k < out.size(); ++k) {
-    const std::int64_t value = unpacked(packed, k * bits, bits);
+  const auto add = [&](std::size_t k, std::int64_t value) {
     if (value > largest || value < -largest) too_large = value;
     // Modulo 2^64, because what is too large is refused below, and not before.
     out[k] = static_cast<std::int64_t>(static_cast<std::uint64_t>(out[k]) +
                                        static_cast<std::uint64_t>(value));
+  };
+  // Those that lie in one whole word each, without a question about the end.
+  std::size_t k = 0;
+  if (bits <= kPutBits && packed.size() >= sizeof(std::uint64_t)) {
+    const auto* const begin = reinterpret_cast<const std::uint8_t*>(packed.data());
+    const std::size_t whole = (packed.size() - sizeof(std::uint64_t)) * 8 / bits;
+    for (const std::size_t end = std::min(out.size(), whole + 1); k < end; ++k) {
+      const std::size_t place = k * bits;
+      const std::uint64_t raw = load_u64(begin + place / 8) >> place % 8;
+      add(k, static_cast<std::int64_t>(raw << (64 - bits)) >> (64 - bits));
+    }
   }
+  for (; k < out.size(); ++k) add(k, unpacked(packed, k * bits, bits));
   if (too_large != 0)
     return fail(Errc::bad_message, kDoing,
                 "a packed integer of " + std::to_string(too_large) + " where " +

@@ -1,10 +1,15 @@
 // The integer arithmetic that makes a mean the same on every machine, in every order.
 //
 // Symbols: y a member's value, w its weight, W the sum of weights, e the exponent of a block,
-//          Y = llrint(ldexp(y, 30 - e)) its fixed-point value, |Y| < 2^30, S = sum of w Y,
-//          Z = S / W rounded half away from zero, x* = (float) ldexp(Z, e - 30).
+//          f the fraction bits, 24 of parameters and 30 of statistics,
+//          Y = llrint(ldexp(y, f - e)) its fixed-point value, |Y| < 2^f, S = sum of w Y,
+//          Z = S / W rounded half away from zero, x* = (float) ldexp(Z, e - f).
 // Integer addition is associative and commutative, so any order, any tree and any number of threads
 // give the same S; division and the one conversion to fp32 happen at one place, from integers.
+//
+// With 24 fraction bits Y holds every bit of a value in the block's upper binade, |Z| < 2^24 is an
+// fp32 number as it is, and x* is within 2^-24 of the block's largest from the exact mean
+// (node/decisions/0024).
 #pragma once
 
 #include "node/base/bytes.h"
@@ -19,8 +24,15 @@ namespace starling::gossip::consensus {
 
 // Difference between a biased exponent byte and e in frexp's convention, |y| < 2^e (rulings 19).
 inline constexpr int kExponentBias = 126;
-// Fraction bits of a fixed-point value; |Y| < 2^kFractionBits.
-inline constexpr int kFractionBits = 30;
+// Fraction bits of a parameter, and of a BatchNorm statistic, which has its exponent for itself.
+inline constexpr int kParameterBits = 24;
+inline constexpr int kStatisticBits = 30;
+
+// How the values of a block are written as integers.
+struct FixedPoint {
+  std::uint8_t exponent = 0;  // biased, at least block_exponent() of the values
+  int fraction = kParameterBits;
+};
 // The largest value of a num_batches_tracked: 2^40 batches are 10^4 years at 3 a millisecond.
 inline constexpr std::int64_t kMaxCounter = std::int64_t{1} << 40;
 
@@ -29,21 +41,26 @@ inline constexpr std::int64_t kMaxCounter = std::int64_t{1} << 40;
 
 // out[k] += weight * Y(values[k]).
 //
-// Rule:    `exponent` is at least block_exponent(values).
-void add_quantized(std::span<const float> values, std::uint8_t exponent, std::uint32_t weight,
+// Rule:    the exponent is at least block_exponent(values).
+void add_quantized(std::span<const float> values, FixedPoint point, std::uint32_t weight,
                    std::span<std::int64_t> out);
 
 // Z = S / W, rounded half away from zero; W >= 1.
 [[nodiscard]] std::int64_t divide_rounded(std::int64_t sum, std::uint64_t weight);
 
-// x* of one Z: exact in double, one rounding to fp32.
-[[nodiscard]] float dequantize(std::int64_t z, std::uint8_t exponent);
+// x* of one Z: exact in double, at most one rounding to fp32.
+[[nodiscard]] float dequantize(std::int64_t z, FixedPoint point);
+void dequantize(std::span<const std::int64_t> z, FixedPoint point, std::span<float> out);
 
-// Appends `values` as two's complement integers of `bits` bits (1 to 64), lowest bit first, the
+// `values` as two's complement integers of `bits` bits (1 to 64), lowest bit first, the
 // last byte filled with zeros.
 //
 // Rule:    every value fits in `bits` bits.
 [[nodiscard]] Bytes pack(std::span<const std::int64_t> values, unsigned bits);
+// The same into memory that is kPackingRoom bytes longer than the packed values, which may be
+// written to.
+void pack_into(std::span<const std::int64_t> values, unsigned bits, std::byte* out);
+inline constexpr std::size_t kPackingRoom = sizeof(std::uint64_t);
 
 // Adds each packed integer to out[k].
 //

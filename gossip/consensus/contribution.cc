@@ -16,7 +16,9 @@
 namespace starling::gossip::consensus {
 namespace {
 
-constexpr std::int64_t kLargestFixed = (std::int64_t{1} << kFractionBits) - 1;
+// Values that are summed at a time, in memory that stays in the nearest cache. Their packed form
+// ends with a whole byte, whatever its width.
+constexpr std::size_t kSlice = kBlockValues;
 
 // One job at work: the chunk, its plan and the memory.
 class Runner {
@@ -40,15 +42,28 @@ class Runner {
   }
 
   Result<JobDone> run(const SumJob& job) {
-    TRY(const auto sum, total(job));
-    return SumPacked{share(pack(sum, sum_bits(kind_, job.total_weight)))};
+    const unsigned bits = sum_bits(kind_, job.total_weight);
+    const std::size_t size = packed_bytes(plan_.values(chunk_), bits);
+    Bytes packed(size + kPackingRoom);
+    const auto put = [&](std::size_t first, std::span<std::int64_t> sum) {
+      pack_into(sum, bits, packed.data() + first * bits / 8);
+    };
+    TRY_VOID(add_up(job, put));
+    packed.resize(size);
+    return SumPacked{share(std::move(packed))};
   }
 
   Result<JobDone> run(const DivideJob& job) {
-    TRY(auto sum, total(job.sum));
-    if (kind_ != ChunkKind::counters || fault::planted("consensus.batches_averaged"))
-      for (auto& value : sum) value = divide_rounded(value, job.sum.total_weight);
-    return write_fixed(sum, *job.sum.exponents);
+    const bool divided =
+        kind_ != ChunkKind::counters || fault::planted("consensus.batches_averaged");
+    Bytes bytes(plan_.result_bytes(chunk_));
+    const auto put = [&](std::size_t first, std::span<std::int64_t> sum) {
+      if (divided)
+        for (auto& value : sum) value = divide_rounded(value, job.sum.total_weight);
+      write_fixed(first, sum, *job.sum.exponents, bytes);
+    };
+    TRY_VOID(add_up(job.sum, put));
+    return write_result(std::move(bytes), ResultForm::packed);
   }
 
   Result<JobDone> run(const PackJob&) {
@@ -76,11 +91,18 @@ class Runner {
       const float value = job.rule == Rule::trimmed ? trimmed_mean_of(row) : middle_of(row);
       std::memcpy(bytes.data() + at, &value, sizeof(float));
     }
-    return write_result(std::move(bytes));
+    return write_result(std::move(bytes), ResultForm::plain);
   }
 
   Result<JobDone> run(const StoreJob& job) {
-    const ByteView bytes = *job.bytes;
+    Bytes unpacked;
+    ByteView bytes = *job.bytes;
+    if (is_packed(job.form)) {
+      auto values = unpack_result(bytes);
+      if (!values) return blame(job.from, values.error().detail);
+      unpacked = std::move(*values);
+      bytes = unpacked;
+    }
     if (bytes.size() != plan_.result_bytes(chunk_))
       return blame(job.from, std::to_string(bytes.size()) + " bytes of a chunk of " +
                                  std::to_string(plan_.result_bytes(chunk_)));
@@ -96,6 +118,7 @@ class Runner {
     if (hash_of(*copy) != job.hash)
       return fail(Errc::corrupt, Doing::transferring_state,
                   "chunk " + std::to_string(chunk_) + " is no longer the one that was asked for");
+    if (is_packed(job.form)) copy = share(packed_result());
     return ChunkLoaded{job.to, job.hash, std::move(copy)};
   }
 
@@ -143,35 +166,62 @@ class Runner {
     return {};
   }
 
-  void add_own(std::uint32_t weight, const Bytes& exponents, std::span<std::int64_t> sum) {
+  // sum += w Y of the values from `first` on.
+  void add_own(const SumJob& job, std::span<const float> own, std::size_t first,
+               std::span<std::int64_t> sum) const {
     if (kind_ == ChunkKind::counters) {
-      STARLING_CHECK_OP(memory_.counters.size(), ==, sum.size());
       for (std::size_t k = 0; k < sum.size(); ++k)
-        sum[k] += std::clamp<std::int64_t>(memory_.counters[k], 0, kMaxCounter);
+        sum[k] += std::clamp<std::int64_t>(memory_.counters[first + k], 0, kMaxCounter);
       return;
     }
-    const auto own = own_values();
-    STARLING_CHECK_OP(exponents.size(), ==, plan_.exponents(chunk_));
-    for (std::size_t b = 0; b < exponents.size(); ++b) {
-      const auto at = b * block();
-      const auto count = std::min(block(), own.size() - at);
-      add_quantized(own.subspan(at, count), static_cast<std::uint8_t>(exponents[b]), weight,
-                    sum.subspan(at, count));
+    for (std::size_t at = 0; at < sum.size(); at += block()) {
+      const auto count = std::min(block(), sum.size() - at);
+      add_quantized(own.subspan(first + at, count), point(*job.exponents, first + at),
+                    job.own_weight, sum.subspan(at, count));
     }
   }
 
-  Result<std::vector<std::int64_t>> total(const SumJob& job) {
-    std::vector<std::int64_t> sum(plan_.values(chunk_));
-    add_own(job.own_weight, *job.exponents, sum);
-    for (const auto& child : job.children) {
-      if (child.members == 1 && fault::planted("consensus.leaf_left_out")) continue;
-      const auto largest = kind_ == ChunkKind::counters
-                               ? static_cast<std::int64_t>(child.members) * kMaxCounter
-                               : static_cast<std::int64_t>(child.weight) * kLargestFixed;
-      auto added = add_packed(*child.packed, sum_bits(kind_, job.total_weight), largest, sum);
-      if (!added) return blame(child.child, added.error().detail);
+  // Calls put(first, sums) for one slice of the chunk after the other.
+  template <class Put>
+  Result<void> add_up(const SumJob& job, Put put) {
+    const std::size_t values = plan_.values(chunk_);
+    const auto own = own_values();
+    if (kind_ == ChunkKind::counters) {
+      STARLING_CHECK_OP(memory_.counters.size(), ==, values);
+    } else {
+      STARLING_CHECK_OP(job.exponents->size(), ==, plan_.exponents(chunk_));
     }
-    return sum;
+    const unsigned bits = sum_bits(kind_, job.total_weight);
+    for (const auto& child : job.children)
+      if (child.packed->size() != packed_bytes(values, bits))
+        return blame(child.child, "a sum of a wrong size");
+    std::vector<std::int64_t> room(std::min(kSlice, values));
+    for (std::size_t first = 0; first < values; first += kSlice) {
+      const auto sum = std::span(room).first(std::min(kSlice, values - first));
+      std::ranges::fill(sum, 0);
+      add_own(job, own, first, sum);
+      for (const auto& child : job.children) {
+        if (child.members == 1 && fault::planted("consensus.leaf_left_out")) continue;
+        const ByteView part =
+            ByteView(*child.packed).subspan(first * bits / 8, packed_bytes(sum.size(), bits));
+        auto added = add_packed(part, bits, largest_sum(child), sum);
+        if (!added) return blame(child.child, added.error().detail);
+      }
+      put(first, sum);
+    }
+    return {};
+  }
+
+  [[nodiscard]] std::int64_t largest_sum(const ChildSum& child) const {
+    return kind_ == ChunkKind::counters ? static_cast<std::int64_t>(child.members) * kMaxCounter
+                                        : static_cast<std::int64_t>(child.weight) * largest_fixed();
+  }
+  [[nodiscard]] std::int64_t largest_fixed() const {
+    return (std::int64_t{1} << fraction_bits(kind_)) - 1;
+  }
+  // Of the block to which this value of the chunk belongs.
+  [[nodiscard]] FixedPoint point(ByteView exponents, std::size_t value) const {
+    return {static_cast<std::uint8_t>(exponents[value / block()]), fraction_bits(kind_)};
   }
 
   // Bytes of this chunk in the result buffer.
@@ -195,23 +245,75 @@ class Runner {
     return {};
   }
 
-  Result<JobDone> write_fixed(std::span<const std::int64_t> fixed, const Bytes& exponents) {
-    Bytes bytes(plan_.result_bytes(chunk_));
+  // Results of the values from `first` on, into the bytes of the whole chunk.
+  void write_fixed(std::size_t first, std::span<const std::int64_t> fixed, ByteView exponents,
+                   Bytes& bytes) const {
     if (kind_ == ChunkKind::counters) {
-      std::memcpy(bytes.data(), fixed.data(), bytes.size());
-    } else {
-      for (std::size_t k = 0; k < fixed.size(); ++k) {
-        const float value = dequantize(fixed[k], static_cast<std::uint8_t>(exponents[k / block()]));
-        std::memcpy(bytes.data() + k * sizeof(float), &value, sizeof(float));
-      }
+      std::memcpy(bytes.data() + first * sizeof(std::int64_t), fixed.data(), fixed.size_bytes());
+      return;
     }
-    return write_result(std::move(bytes));
+    std::array<float, kSlice> room;
+    const auto values = std::span(room).first(fixed.size());
+    for (std::size_t at = 0; at < fixed.size(); at += block()) {
+      const auto count = std::min(block(), fixed.size() - at);
+      dequantize(fixed.subspan(at, count), point(exponents, first + at), values.subspan(at, count));
+    }
+    std::memcpy(bytes.data() + first * sizeof(float), values.data(), values.size_bytes());
   }
 
-  Result<JobDone> write_result(Bytes bytes) {
+  Result<JobDone> write_result(Bytes bytes, ResultForm form) {
     std::memcpy(result().data(), bytes.data(), bytes.size());
     const auto hash = hash_of(bytes);
-    return ChunkDivided{share(std::move(bytes)), hash};
+    return ChunkDivided{share(is_packed(form) ? packed_result() : std::move(bytes)), hash};
+  }
+
+  [[nodiscard]] bool is_packed(ResultForm form) const {
+    return form == ResultForm::packed && kind_ == ChunkKind::parameters;
+  }
+
+  // This chunk of the result buffer as it travels. Every x* is a multiple of 2^(e - 24), and the
+  // largest exponent of a block of them is no larger than e: nothing is lost.
+  [[nodiscard]] Bytes packed_result() const {
+    const auto values =
+        memory_.result_parameters.subspan(plan_.first(chunk_), plan_.values(chunk_));
+    const unsigned bits = sum_bits(kind_, 1);
+    const std::size_t size = plan_.packed_result_bytes(chunk_);
+    Bytes bytes(size + kPackingRoom);
+    std::byte* const packed = bytes.data() + plan_.exponents(chunk_);
+    std::vector<std::int64_t> room(std::min(kSlice, values.size()));
+    for (std::size_t first = 0; first < values.size(); first += kSlice) {
+      const auto part = values.subspan(first, std::min(kSlice, values.size() - first));
+      const auto fixed = std::span(room).first(part.size());
+      std::ranges::fill(fixed, 0);
+      bytes[first / kSlice] = static_cast<std::byte>(block_exponent(part));
+      add_quantized(part, point(bytes, first), 1, fixed);
+      pack_into(fixed, bits, packed + first * bits / 8);
+    }
+    bytes.resize(size);
+    return bytes;
+  }
+
+  // The fp32 values of a chunk that travelled.
+  [[nodiscard]] Result<Bytes> unpack_result(ByteView bytes) const {
+    if (bytes.size() != plan_.packed_result_bytes(chunk_))
+      return fail(Errc::bad_message, Doing::reducing,
+                  std::to_string(bytes.size()) + " bytes of a packed chunk of " +
+                      std::to_string(plan_.packed_result_bytes(chunk_)));
+    const std::size_t count = plan_.values(chunk_);
+    const unsigned bits = sum_bits(kind_, 1);
+    if (std::ranges::count(bytes.first(plan_.exponents(chunk_)), std::byte{255}) > 0)
+      return fail(Errc::bad_message, Doing::reducing, "a packed chunk with an exponent of 255");
+    const ByteView packed = bytes.subspan(plan_.exponents(chunk_));
+    Bytes values(plan_.result_bytes(chunk_));
+    std::vector<std::int64_t> room(std::min(kSlice, count));
+    for (std::size_t first = 0; first < count; first += kSlice) {
+      const auto fixed = std::span(room).first(std::min(kSlice, count - first));
+      std::ranges::fill(fixed, 0);
+      TRY_VOID(add_packed(packed.subspan(first * bits / 8, packed_bytes(fixed.size(), bits)), bits,
+                          largest_fixed(), fixed));
+      write_fixed(first, fixed, bytes, values);
+    }
+    return values;
   }
 
   [[nodiscard]] bool well_formed(ByteView bytes) const {
@@ -276,9 +378,10 @@ class Runner {
         largest_chunk = chunk;
       }
     }
-    // Even equal replicas differ from the result by its rounding to fp32, 2^-24 of each value, and
-    // by the fixed point, 2^-31 of a block's largest: 2^-20 of the norm covers both.
-    const double limit = kSanityFactor * measured + std::sqrt(all.own) * 0x1.0p-20;
+    // Even equal replicas differ from the result by the fixed point, 2^-24 of a block's largest
+    // value at most, which is 64 times the root mean square of a whole block at most: 2^-16 of the
+    // norm covers that.
+    const double limit = kSanityFactor * measured + std::sqrt(all.own) * 0x1.0p-16;
     const double ratio = std::sqrt(all.away) / limit;
     if (!(ratio > checked.worst)) return;
     checked = {.worst = ratio, .tensor = index, .chunk = largest_chunk};

@@ -58,15 +58,24 @@ std::size_t ChunkPlan::result_bytes(std::uint32_t chunk) const {
          (kind(chunk) == ChunkKind::counters ? sizeof(std::int64_t) : sizeof(float));
 }
 
+std::size_t ChunkPlan::packed_result_bytes(std::uint32_t chunk) const {
+  if (kind(chunk) != ChunkKind::parameters) return result_bytes(chunk);
+  return exponents(chunk) + packed_bytes(values(chunk), sum_bits(ChunkKind::parameters, 1));
+}
+
 std::uint64_t ChunkPlan::total_result_bytes() const {
   return sizeof(float) * (shape_.parameters + 2ULL * shape_.channels) +
          sizeof(std::int64_t) * std::uint64_t{shape_.counters};
 }
 
+int fraction_bits(ChunkKind kind) {
+  return kind == ChunkKind::parameters ? kParameterBits : kStatisticBits;
+}
+
 unsigned sum_bits(ChunkKind kind, std::uint64_t total_weight) {
   if (kind == ChunkKind::counters) return 64;
-  // |S| < W 2^30: one sign bit, 30 fraction bits, and as many as W - 1 needs.
-  return 1U + static_cast<unsigned>(kFractionBits) +
+  // |S| < W 2^f: one sign bit, f fraction bits, and as many as W - 1 needs.
+  return 1U + static_cast<unsigned>(fraction_bits(kind)) +
          static_cast<unsigned>(std::bit_width(total_weight - 1));
 }
 

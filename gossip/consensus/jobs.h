@@ -58,6 +58,8 @@ class ChunkPlan {
   [[nodiscard]] std::size_t exponents(std::uint32_t chunk) const;
   // Bytes of a result of this chunk.
   [[nodiscard]] std::size_t result_bytes(std::uint32_t chunk) const;
+  // The same as it travels: parameters have an exponent a block and packed integers.
+  [[nodiscard]] std::size_t packed_result_bytes(std::uint32_t chunk) const;
   [[nodiscard]] std::uint64_t total_result_bytes() const;
 
  private:
@@ -66,6 +68,13 @@ class ChunkPlan {
   ModelShape shape_;
 };
 
+// How the result of a chunk travels. A mean of parameters is integers of 25 bits behind one
+// exponent a block, from which the receiver makes the fp32 values that the hash is of; a median has
+// no such integers, and certified chunks go to nodes that were in no epoch.
+enum class ResultForm : std::uint8_t { plain, packed };
+
+// Fraction bits of the fixed-point values of such a chunk; of no meaning for counters.
+[[nodiscard]] int fraction_bits(ChunkKind kind);
 // Bits of one value of a packed sum whose weights add up to `total_weight` (64 for counters).
 [[nodiscard]] unsigned sum_bits(ChunkKind kind, std::uint64_t total_weight);
 // Bytes of `values` packed integers of `bits` bits.
@@ -118,12 +127,14 @@ struct StoreJob {
   NodeId from;
   Hash hash;
   SharedBytes bytes;
+  ResultForm form = ResultForm::plain;
 };
 // Reads a chunk of the result again, for a neighbour or follower.
 struct LoadJob {
   JobTarget target;
   NodeId to;
-  Hash hash;  // what the bytes must still hash to
+  Hash hash;  // what the values must still hash to
+  ResultForm form = ResultForm::plain;
 };
 // Compares the whole result with the own contribution, tensor by tensor (rulings 37).
 struct CheckJob {
@@ -152,7 +163,7 @@ struct ExponentsFound {
 struct SumPacked {
   SharedBytes values;
 };
-// After DivideJob and MedianJob.
+// After DivideJob (packed, where the chunk is of parameters) and MedianJob (plain).
 struct ChunkDivided {
   SharedBytes values;
   Hash hash;

@@ -17,8 +17,10 @@
 # repeated after a reconnect; the receiver ignores what it has.
 #
 # Bulk bytes are attachments: exponents (one byte a block, 0 to 254), sums (packed two's complement
-# integers, lowest bit first, of 31 + ceil(log2 of all weights) bits; 64 for counters), results (fp32, or
-# int64 for counters, little-endian). Their exact size follows from the model's manifest, the chunk and
+# integers, lowest bit first, of 25 + ceil(log2 of all weights) bits for parameters and 31 + the same for
+# statistics; 64 for counters), results (fp32, or int64 for counters, little-endian; a ResultChunk of
+# parameters under the mean rule: one exponent a block, then the integers x* 2^(24 - e) packed in 25 bits
+# each, from which the receiver makes the fp32 values that the hash is of). Their exact size follows from the model's manifest, the chunk and
 # the agreed set; any other size is refused. A certificate's attachment is n participants of 32 bytes, n
 # signatures of 64 bytes, then the chunk hashes of 32 bytes.
 #
@@ -80,7 +82,7 @@ struct Contribution {
 struct ResultChunk {
   round @0 :Round;
   chunk @1 :UInt32;
-  hash @2 :Data;      # of the attachment
+  hash @2 :Data;      # of the values in fp32, or int64
   signature @3 :Data; # by the chunk's root
 }
 

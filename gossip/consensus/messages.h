@@ -126,9 +126,9 @@ struct Contribution {
 struct ResultChunk {
   RoundId round;
   std::uint32_t chunk = 0;
-  Hash hash;            // of the attachment
+  Hash hash;            // of the values: fp32 (int64 for counters), little-endian
   Signature signature;  // by root(chunk) over (fingerprint, round, chunk, hash)
-  SharedBytes values;   // attachment: fp32 (int64 for counters), little-endian
+  SharedBytes values;   // attachment: the values; means of parameters packed, see ResultForm
 };
 
 // "I hold the whole result, checked it, and its hash is h": one per signer and epoch.
@@ -203,7 +203,7 @@ struct ChunkRequest {
 struct Chunk {
   std::uint32_t chunk = 0;
   Hash hash;           // of the attachment
-  SharedBytes values;  // attachment, as in ResultChunk
+  SharedBytes values;  // attachment: fp32 (int64 for counters), little-endian
 };
 
 // "I hold the certificate and the model that it certifies, and no power cut takes them."

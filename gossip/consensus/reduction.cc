@@ -240,7 +240,9 @@ ReductionEffects Reduction::on_result(const NodeId& from, const ResultChunk& mes
   if (!in_reach(message.chunk)) return {};
   auto& w = work(message.chunk);
   if (w.parent != from || w.stage != Stage::lowering) return {};
-  if (message.values->size() != plan_.result_bytes(message.chunk) ||
+  const std::size_t size = form() == ResultForm::packed ? plan_.packed_result_bytes(message.chunk)
+                                                        : plan_.result_bytes(message.chunk);
+  if (message.values->size() != size ||
       check(message, root(message.chunk), verifier_, terms_.fingerprint) != Verdict::valid) {
     fault(RefusalReason::bad_bytes, message.chunk, from,
           "a result of a wrong size or without its root's signature");
@@ -249,7 +251,8 @@ ReductionEffects Reduction::on_result(const NodeId& from, const ResultChunk& mes
   w.stage = Stage::storing;
   w.result = message;
   store_.begin_write(message.chunk);
-  out_.jobs.emplace_back(StoreJob{target(message.chunk), from, message.hash, message.values});
+  out_.jobs.emplace_back(
+      StoreJob{target(message.chunk), from, message.hash, message.values, form()});
   ++progress_;
   return take();
 }
@@ -258,7 +261,7 @@ ReductionEffects Reduction::on_request(const NodeId& from, const ChunkRequest& m
   if (message.chunk >= plan_.count() || !uses(from)) return {};
   const auto& hash = hashes_[message.chunk];
   if (hash.is_zero() || !store_.holds(message.chunk, hash)) return {};
-  out_.jobs.emplace_back(LoadJob{target(message.chunk), from, hash});
+  out_.jobs.emplace_back(LoadJob{target(message.chunk), from, hash, form()});
   return take();
 }
 

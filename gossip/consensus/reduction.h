@@ -119,6 +119,10 @@ class Reduction {
   Work& work(std::uint32_t chunk);
   [[nodiscard]] bool in_reach(std::uint32_t chunk) const;
   [[nodiscard]] JobTarget target(std::uint32_t chunk) const { return {terms_.round, chunk}; }
+  // How results of this epoch travel.
+  [[nodiscard]] ResultForm form() const {
+    return terms_.agreed.rule == Rule::mean ? ResultForm::packed : ResultForm::plain;
+  }
   Child* find_child(Work& work, const NodeId& id);
   void begin_chunks();
   void advance(std::uint32_t chunk);

@@ -71,7 +71,7 @@
 
 namespace starling::gossip {
 
-inline constexpr std::uint32_t kCodecVersion = 3;
+inline constexpr std::uint32_t kCodecVersion = 4;
 
 // What an edge carries from one encode to the next. Only its own node sees it.
 struct Carry {

@@ -230,6 +230,12 @@ class Bench {
     return signed_by(author, finish);
   }
 
+  // Values of a whole chunk as the mean rule sends them.
+  SharedBytes travelling(std::uint32_t chunk, const SharedBytes& values) const {
+    if (values->size() != plan_.result_bytes(chunk)) return values;
+    return share(Bytes(plan_.packed_result_bytes(chunk)));
+  }
+
   ConsensusMessage bulk() {
     const auto at = round();
     const auto part = chunk();
@@ -245,7 +251,8 @@ class Bench {
       case 2:
         return Contribution{at, part, any(), bytes};
       case 3:
-        return signed_by(any(), ResultChunk{at, part, hash_of(*bytes), {}, bytes});
+        return signed_by(any(),
+                         ResultChunk{at, part, hash_of(*bytes), {}, travelling(index, bytes)});
       default:
         return Chunk{part, hash_of(*bytes), bytes};
     }

@@ -44,6 +44,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       job = MedianJob{target, Rule::median, {child}};
       break;
     default:
+      if (plan.kind(chunk) != ChunkKind::parameters || data[0] % 2 == 0) break;
+      job = StoreJob{target, NodeId{}, hash_of(*bytes), bytes, ResultForm::packed};
       break;
   }
   const auto outcome = run_job(job, plan, memory);

@@ -272,11 +272,11 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-float divided(Wide sum, Wide weight, int exponent) {
+float divided(Wide sum, Wide weight, int power) {
   const Wide twice = sum < 0 ? -2 * sum : 2 * sum;
   const Wide magnitude = (twice + weight) / (2 * weight);
   const auto z = static_cast<double>(sum < 0 ? -magnitude : magnitude);
-  return static_cast<float>(std::ldexp(z, exponent - 30));
+  return static_cast<float>(std::ldexp(z, -power));
 }
 
 struct Range {
@@ -287,6 +287,7 @@ struct Range {
 struct Reducing {
   const std::vector<std::size_t>& members;
   Rule rule;
+  int fraction;
 };
 
 float middle_of(std::vector<float> values, Rule rule) {
@@ -303,7 +304,7 @@ float middle_of(std::vector<float> values, Rule rule) {
 template <class Get>
 void reduce_block(Swarm& swarm, Range values, const Reducing& how, Get get,
                   std::vector<float>& out) {
-  const auto& [members, rule] = how;
+  const auto& [members, rule, fraction] = how;
   const auto [first, last] = values;
   if (rule != Rule::mean) {
     for (std::size_t v = first; v < last; ++v) {
@@ -321,17 +322,18 @@ void reduce_block(Swarm& swarm, Range values, const Reducing& how, Get get,
       (void)std::frexp(value, &e);
       if (value != 0.0F) exponent = std::max(exponent, e);
     }
+  const int power = fraction - exponent;
   for (std::size_t v = first; v < last; ++v) {
     std::vector<Wide> fixed;
     for (const auto m : members)
-      fixed.push_back(std::llrint(std::ldexp(static_cast<double>(get(m, v)), 30 - exponent)));
+      fixed.push_back(std::llrint(std::ldexp(static_cast<double>(get(m, v)), power)));
     Wide sum = 0;
     Wide weight = 0;
     for (std::size_t k = 0; k < fixed.size(); ++k) {
       sum += fixed[k] * static_cast<Wide>(swarm.node(members[k]).weight);
       weight += static_cast<Wide>(swarm.node(members[k]).weight);
     }
-    out[v] = divided(sum, weight, exponent);
+    out[v] = divided(sum, weight, power);
   }
 }
 
@@ -339,7 +341,8 @@ void reduce_block(Swarm& swarm, Range values, const Reducing& how, Get get,
 
 Reference reference_of(Swarm& swarm, const std::vector<std::size_t>& participants, Rule rule) {
   const auto& shape = swarm.options().shape;
-  const Reducing how{participants, rule};
+  const Reducing how{participants, rule, 24};
+  const Reducing of_statistics{participants, rule, 30};
   Reference reference;
   reference.x.resize(shape.parameters);
   for (std::size_t first = 0; first < shape.parameters; first += kBlockValues)
@@ -350,11 +353,11 @@ Reference reference_of(Swarm& swarm, const std::vector<std::size_t>& participant
   reference.variance.resize(shape.channels);
   for (std::size_t c = 0; c < shape.channels; ++c)
     reduce_block(
-        swarm, {c, c + 1}, how, [&](std::size_t m, std::size_t v) { return swarm.node(m).mean[v]; },
-        reference.mean);
+        swarm, {c, c + 1}, of_statistics,
+        [&](std::size_t m, std::size_t v) { return swarm.node(m).mean[v]; }, reference.mean);
   for (std::size_t c = 0; c < shape.channels; ++c)
     reduce_block(
-        swarm, {c, c + 1}, how,
+        swarm, {c, c + 1}, of_statistics,
         [&](std::size_t m, std::size_t v) {
           return moment_about(swarm.node(m).mean[v], swarm.node(m).variance[v], reference.mean[v]);
         },
