@@ -65,6 +65,11 @@ using SharedConsensusMemory = std::shared_ptr<ConsensusMemory>;
   return {memory, &memory->result()};
 }
 
+// The own contribution, likewise.
+[[nodiscard]] inline training::SharedReplica contribution_of(const SharedConsensusMemory& memory) {
+  return {memory, &memory->contribution()};
+}
+
 // master += x* - y, statistics likewise: what a merge adds to a replica that has trained on
 // meanwhile.
 //

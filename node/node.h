@@ -223,7 +223,8 @@ class Node final : private transport::SessionEvents,
       ON_IO_THREAD;
   void on_merged(const gossip::consensus::Merged& merged) ON_IO_THREAD;
   void tell_merged(const gossip::consensus::Merged& merged,
-                   training::SharedReplica result) ON_IO_THREAD;
+                   const SharedConsensusMemory& memory) ON_IO_THREAD;
+  void reply_merged(const nlohmann::json& body) ON_IO_THREAD;
   void on_merge_failed(const Error& error) ON_IO_THREAD;
   void on_finished(const gossip::consensus::Finished& finished) ON_IO_THREAD;
   void note_end(const gossip::consensus::Finished& finished) ON_IO_THREAD;

@@ -61,34 +61,43 @@ void Node::on_merged(const consensus::Merged& merged) {
   const SharedConsensusMemory memory = std::exchange(merge_memory_, nullptr);
   auto apply = [this, memory] {
     add_difference(bridge_->trainer(), memory->result(), memory->contribution());
-    return result_of(memory);
+    return memory;
   };
-  auto done = [this, merged](training::SharedReplica result) {
+  auto done = [this, merged](const SharedConsensusMemory& memory_of_merge) {
     assert_io_thread();
     log_.info("merge.applied",
               {{"participants", merged.participants.size()}, {"samples", merged.samples}});
-    tell_merged(merged, std::move(result));
+    tell_merged(merged, memory_of_merge);
   };
   bridge_->run_on_lane(std::move(apply), std::move(done));
 }
 
-void Node::tell_merged(const consensus::Merged& merged, training::SharedReplica result) {
+void Node::tell_merged(const consensus::Merged& merged, const SharedConsensusMemory& memory) {
   nlohmann::json body{
       {"merged", true}, {"participants", merged.participants.size()}, {"samples", merged.samples}};
   if (figures_.eval)
     body[std::string(name_of(figures_.eval->of)) + "_accuracy_ratio"] =
         figures_.eval->accuracy_ratio;
   parts_.events.append("merge", body);
-  if (waiting_for_merge_.empty() || !parts_.data.val) {
-    for (auto& reply : std::exchange(waiting_for_merge_, {})) reply.done(body);
-    return;
-  }
-  bridge_->evaluate_replica(std::move(result),
-                            [this, body](const Result<training::EvaluationReport>& report) mutable {
-                              if (report) body["merged_accuracy_ratio"] = report->top1;
-                              for (auto& reply : std::exchange(waiting_for_merge_, {}))
-                                reply.done(body);
-                            });
+  if (waiting_for_merge_.empty() || !parts_.data.val) return reply_merged(body);
+  // Whoever asked is told how much better the mean is than what this node gave to it.
+  bridge_->evaluate_replica(
+      contribution_of(memory),
+      [this, body, memory](const Result<training::EvaluationReport>& own) mutable {
+        assert_io_thread();
+        if (own) body["replica_accuracy_ratio"] = own->top1;
+        bridge_->evaluate_replica(
+            result_of(memory),
+            [this, body](const Result<training::EvaluationReport>& mean) mutable {
+              assert_io_thread();
+              if (mean) body["merged_accuracy_ratio"] = mean->top1;
+              reply_merged(body);
+            });
+      });
+}
+
+void Node::reply_merged(const nlohmann::json& body) {
+  for (auto& reply : std::exchange(waiting_for_merge_, {})) reply.done(body);
 }
 
 void Node::on_merge_failed(const Error& error) {
