@@ -8,8 +8,8 @@
 // give the same S; division and the one conversion to fp32 happen at one place, from integers.
 //
 // With 24 fraction bits Y holds every bit of a value in the block's upper binade, |Z| < 2^24 is an
-// fp32 number as it is, and x* is within 2^-24 of the block's largest from the exact mean
-// (node/decisions/0024).
+// fp32 number as it is, and x* is within 2^(e - 24) of the exact mean: 2^-23 of the
+// block's largest value at most (node/decisions/0024).
 #pragma once
 
 #include "node/base/bytes.h"

@@ -378,9 +378,10 @@ class Runner {
         largest_chunk = chunk;
       }
     }
-    // Even equal replicas differ from the result by the fixed point, 2^-24 of a block's largest
-    // value at most, which is 64 times the root mean square of a whole block at most: 2^-16 of the
-    // norm covers that.
+    // Even equal replicas differ from the result by the fixed point, 2^-23 of a block's largest
+    // value at most, and that is 64 times the root mean square of a whole block at most: 2^-16 of
+    // the norm covers it twice. What a block's other tensors do to a small one, the disagreement
+    // covers, which is that of the whole model.
     const double limit = kSanityFactor * measured + std::sqrt(all.own) * 0x1.0p-16;
     const double ratio = std::sqrt(all.away) / limit;
     if (!(ratio > checked.worst)) return;

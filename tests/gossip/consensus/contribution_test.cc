@@ -170,7 +170,7 @@ TEST_SUITE("gossip/consensus/contribution") {
     CHECK_FALSE(store(*values));
   }
 
-  TEST_CASE("a mean is within 2^-24 of the largest value of its block from the exact one") {
+  TEST_CASE("a mean is within 2^-23 of the largest value of its block from the exact one") {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
       CAPTURE(seed);
       Rng rng(seed);
