@@ -61,7 +61,7 @@ void Node::on_merged(const consensus::Merged& merged) {
   const SharedConsensusMemory memory = std::exchange(merge_memory_, nullptr);
   auto apply = [this, memory] {
     add_difference(bridge_->trainer(), memory->result(), memory->contribution());
-    return memory;
+    return SharedConsensusMemory(memory);
   };
   auto done = [this, merged](const SharedConsensusMemory& memory_of_merge) {
     assert_io_thread();

@@ -178,22 +178,29 @@ class RemainderSums {
   std::uint64_t one_;
 };
 
+// Where indices go, and what is needed next.
+struct JoinTo {
+  std::uint16_t* indices;
+  std::span<const float> soon;
+};
+
 // The indices, from the ones of the quotients; returns the sum of the remainders.
 std::uint32_t join(const Kernels& kernels, const BitReader& reader, const GapBits& gaps,
-                   const std::uint16_t* ones, std::uint16_t* out, std::span<const float> soon) {
+                   const OnePlaces& ones, const JoinTo& to) {
   // As many as memory can be asked for between.
   constexpr std::uint32_t kTogether = 32;
   const auto offset = static_cast<std::uint32_t>(gaps.remainders % 8);
   if (gaps.b > kMostGapBits) {  // one or two values
     return scalar_kernels().join_gaps(reader.at(gaps.remainders), {offset, gaps.b, 0, gaps.k, 0},
-                                      ones, out);
+                                      ones.data(), to.indices);
   }
-  Ahead ahead(soon, (gaps.k + kTogether - 1) / kTogether);
+  Ahead ahead(to.soon, (gaps.k + kTogether - 1) / kTogether);
   std::uint32_t sum = 0;
   for (std::uint32_t i = 0; i < gaps.k; i += kTogether) {
     ahead.step();
     sum = kernels.join_gaps(reader.at(gaps.remainders),
-                            {offset, gaps.b, i, std::min(i + kTogether, gaps.k), sum}, ones, out);
+                            {offset, gaps.b, i, std::min(i + kTogether, gaps.k), sum}, ones.data(),
+                            to.indices);
   }
   return sum;
 }
@@ -252,7 +259,7 @@ const char* read_stream(const Kernels& kernels, ByteView bytes, const StreamBoun
   const std::uint32_t k = gaps.k;
   OnePlaces ones;
   if (ones.find(kernels, reader, gaps.quotients, gaps.longest_row()) < k) return kBehindBlock;
-  const std::uint32_t sum = join(kernels, reader, gaps, ones.data(), out.index.data(), soon);
+  const std::uint32_t sum = join(kernels, reader, gaps, ones, {out.index.data(), soon});
   // Indices rise, so that only the last needs a look.
   if (gaps.last_index(sum, ones.at(k - 1)) >= bounds.width) return kBehindBlock;
   const std::size_t signs = gaps.quotients + ones.at(k - 1) + 1;
