@@ -17,8 +17,8 @@ TEST_SUITE("base/hash") {
 
   // RFC 8439, section 2.5.2.
   TEST_CASE("the checksum is Poly1305") {
-    const auto key = Hash::from(
-        *from_hex("85d6be7857556d337f4452fe42d506a80103808afb0db2fd4abff6af4149f51b"));
+    const auto key =
+        Hash::from(*from_hex("85d6be7857556d337f4452fe42d506a80103808afb0db2fd4abff6af4149f51b"));
     REQUIRE(key);
     const Checksum sum = checksum_of(*key, as_bytes("Cryptographic Forum Research Group"));
 
