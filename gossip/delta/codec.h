@@ -1,7 +1,7 @@
 // The codec: one pass over x and r makes the bytes of a delta; checked bytes become values again.
 //
-// The bytes of a delta (codec version 1)
-// --------------------------------------
+// The bytes of a delta
+// --------------------
 // A delta is the blocks of the canonical order (layout.h) one after the other and nothing else: no
 // header, no lengths, no tail. The level travels beside it. A reader knows from the layout how many
 // blocks there are and how wide each is, so the only lengths that it takes from the bytes are the
@@ -71,6 +71,7 @@
 
 namespace starling::gossip {
 
+// Also of how contributions and results of the final consensus travel (gossip/consensus/jobs.h).
 inline constexpr std::uint32_t kCodecVersion = 4;
 
 // What an edge carries from one encode to the next. Only its own node sees it.

@@ -67,11 +67,12 @@ class Replica {
   // follows (x_i + x_j) / 2, half of it this node's and half a neighbour's, and what the last local
   // steps did to either is not in it yet.
   //
-  // x:       Layout::size() values. Untouched where nothing is averaged; unspecified after an
-  // error. Returns: how many references were averaged. Left out are those that took part in fewer
-  // than
-  //          kSettledExchanges exchanges, and all where the aggregator does not trust neighbours.
-  // Errors:  device_failed.
+  // Returns how many references were averaged. Left out are those that took part in fewer than
+  // kSettledExchanges exchanges, and all where the aggregator does not trust neighbours; where none
+  // is left, `x` is untouched.
+  //
+  // Shapes:  x has Layout::size() values.
+  // Errors:  device_failed; x is unspecified then.
   // Cost:    reads every reference once; on a device it copies them, one at a time.
   // Thread:  the codec lane.
   [[nodiscard]] Result<std::size_t> neighbourhood_mean(std::span<float> x) const;
