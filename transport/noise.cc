@@ -71,13 +71,11 @@ Key key_from(const NoiseHash& output) {
   return key;
 }
 
-using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
-
 // Four zero bytes, then the counter little-endian.
-Nonce nonce_of(std::uint64_t counter) {
-  Nonce nonce{};
+AeadNonce nonce_of(std::uint64_t counter) {
+  AeadNonce nonce{};
   for (std::size_t i = 0; i < 8; ++i)
-    nonce[4 + i] = static_cast<unsigned char>((counter >> (8 * i)) & 0xffU);
+    nonce[4 + i] = static_cast<std::byte>((counter >> (8 * i)) & 0xffU);
   return nonce;
 }
 
@@ -108,10 +106,8 @@ Result<Key> KeyPair::shared_with(const Key& other) const {
   return shared;
 }
 
-CipherState::~CipherState() { wipe(key_); }
-
 void CipherState::set_key(const Key& key) {
-  key_ = key;
+  aead_.set_key(key);
   nonce_ = 0;
   has_key_ = true;
 }
@@ -123,10 +119,7 @@ void CipherState::encrypt(ByteView ad, ByteView plain, std::span<std::byte> out)
     return;
   }
   STARLING_CHECK_OP(nonce_, <, kLastNonce);
-  const auto nonce = nonce_of(nonce_++);
-  crypto_aead_chacha20poly1305_ietf_encrypt(raw(out.data()), nullptr, raw(plain.data()),
-                                            plain.size(), raw(ad.data()), ad.size(), nullptr,
-                                            nonce.data(), raw(key_.data()));
+  aead_.seal(nonce_of(nonce_++), ad, plain, out);
 }
 
 Result<void> CipherState::decrypt(ByteView ad, ByteView cipher, std::span<std::byte> out) {
@@ -140,10 +133,7 @@ Result<void> CipherState::decrypt(ByteView ad, ByteView cipher, std::span<std::b
   }
   if (nonce_ == kLastNonce)
     return fail(Errc::bad_message, Doing::handshaking, "the nonce is used up");
-  const auto nonce = nonce_of(nonce_);
-  if (crypto_aead_chacha20poly1305_ietf_decrypt(raw(out.data()), nullptr, nullptr,
-                                                raw(cipher.data()), cipher.size(), raw(ad.data()),
-                                                ad.size(), nonce.data(), raw(key_.data())) != 0)
+  if (!aead_.open(nonce_of(nonce_), ad, cipher, out))
     return fail(Errc::bad_message, Doing::handshaking, "bytes do not decrypt");
   ++nonce_;
   return {};
@@ -153,11 +143,11 @@ void CipherState::rekey() {
   STARLING_CHECK(has_key_);
   const Key zeros{};
   std::array<std::byte, kKeySize + kTagSize> out;
-  const auto nonce = nonce_of(kLastNonce);
-  crypto_aead_chacha20poly1305_ietf_encrypt(raw(out.data()), nullptr, raw(zeros.data()),
-                                            zeros.size(), nullptr, 0, nullptr, nonce.data(),
-                                            raw(key_.data()));
-  std::copy_n(out.begin(), key_.size(), key_.begin());
+  aead_.seal(nonce_of(kLastNonce), {}, zeros, out);
+  Key next;
+  std::copy_n(out.begin(), next.size(), next.begin());
+  aead_.set_key(next);
+  wipe(next);
   wipe(out);
 }
 

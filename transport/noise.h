@@ -1,5 +1,6 @@
 // The Noise protocol framework, revision 34, for the suite 25519_ChaChaPoly_BLAKE2b: an interpreter
-// of handshake patterns on libsodium's primitives. No socket, no policy.
+// of handshake patterns on the primitives of libsodium and, for the cipher, libcrypto. No socket, no
+// policy.
 //
 // The wire uses XX (open swarms) and XXpsk0 (secret). The other fundamental patterns and psk
 // positions exist because public vectors test them, and every vector that passes is evidence about
@@ -10,6 +11,7 @@
 
 #include "node/base/bytes.h"
 #include "node/base/result.h"
+#include "transport/aead.h"
 
 #include <array>
 #include <cstddef>
@@ -24,7 +26,7 @@ namespace starling::transport::noise {
 
 inline constexpr std::size_t kKeySize = 32;   // DHLEN, and the cipher's key
 inline constexpr std::size_t kHashSize = 64;  // HASHLEN of BLAKE2b
-inline constexpr std::size_t kTagSize = 16;
+inline constexpr std::size_t kTagSize = kAeadTagSize;
 inline constexpr std::size_t kMaxMessage = 65'535;
 
 using Key = std::array<std::byte, kKeySize>;
@@ -58,11 +60,6 @@ class KeyPair {
 // A value type, wiped when it goes. Thread: any, one at a time.
 class CipherState {
  public:
-  CipherState() = default;
-  ~CipherState();
-  CipherState(const CipherState&) = default;
-  CipherState& operator=(const CipherState&) = default;
-
   void set_key(const Key& key);
   [[nodiscard]] bool has_key() const { return has_key_; }
   [[nodiscard]] std::uint64_t nonce() const { return nonce_; }
@@ -77,7 +74,7 @@ class CipherState {
   // place.
   //
   // Errors:  bad_message if the bytes are too few or were not encrypted under this key, counter and
-  //          `ad`; the counter stays, `out` is unspecified.
+  //          `ad`; the counter stays, `out` is zero or was not touched.
   [[nodiscard]] Result<void> decrypt(ByteView ad, ByteView cipher, std::span<std::byte> out);
 
   // Replaces the key by one from which it cannot be found (section 4.2 of the source). The counter
@@ -85,7 +82,7 @@ class CipherState {
   void rekey();
 
  private:
-  Key key_{};
+  Aead aead_;
   std::uint64_t nonce_ = 0;
   bool has_key_ = false;
 };

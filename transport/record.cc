@@ -7,25 +7,21 @@
 #include <string>
 
 namespace starling::transport {
-namespace {}  // namespace
-
 void RecordSealer::seal(const Record& record, Bytes& out) {
   STARLING_CHECK_OP(record.body_size(), <=, limits::kMaxRecordBody);
   STARLING_CHECK_OP(records_, <, limits::kMaxRecords);
   const auto plain_size = limits::kRecordHeader + record.body_size();
   const auto cipher_size = plain_size + limits::kTag;
   const auto start = out.size();
-  out.resize(start + limits::kLengthPrefix + cipher_size);
-  auto frame = std::span(out).subspan(start);
-  frame[0] = static_cast<std::byte>(cipher_size >> 8);
-  frame[1] = static_cast<std::byte>(cipher_size & 0xffU);
-  frame = frame.subspan(limits::kLengthPrefix);
-  frame[0] = static_cast<std::byte>(record.type);
-  frame[1] = std::byte{0};
-  std::byte* const body = frame.data() + limits::kRecordHeader;
-  if (!record.head.empty()) std::memcpy(body, record.head.data(), record.head.size());
-  if (!record.tail.empty())
-    std::memcpy(body + record.head.size(), record.tail.data(), record.tail.size());
+  // Appended piece by piece, because a resize would write zeros first.
+  out.reserve(start + limits::kLengthPrefix + cipher_size);
+  for (const auto byte : {cipher_size >> 8, cipher_size & 0xffU}) out.push_back(std::byte(byte));
+  out.push_back(static_cast<std::byte>(record.type));
+  out.push_back(std::byte{0});
+  out.insert(out.end(), record.head.begin(), record.head.end());
+  out.insert(out.end(), record.tail.begin(), record.tail.end());
+  out.resize(out.size() + limits::kTag);
+  const auto frame = std::span(out).subspan(start + limits::kLengthPrefix);
   cipher_.encrypt({}, frame.first(plain_size), frame);
   if (++records_ % limits::kRekeyRecords == 0) cipher_.rekey();
 }

@@ -50,7 +50,7 @@ class RecordSealer {
 
   // Appends the sealed record to `out`.
   //
-  // Cost:    40 us for 64 KiB.
+  // Cost:    20 us for 64 KiB.
   // Thread:  any, one at a time; in the order in which the bytes go out.
   void seal(const Record& record, Bytes& out);
 

@@ -3,6 +3,7 @@ include_guard(GLOBAL)
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
+pkg_check_modules(crypto REQUIRED IMPORTED_TARGET libcrypto>=3.0)
 
 find_program(STARLING_CCACHE ccache)
 if(STARLING_CCACHE)

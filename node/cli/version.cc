@@ -18,6 +18,7 @@ int version(const Arguments& arguments, const Surroundings& surroundings) {
   nlohmann::ordered_json libraries;
   libraries["libtorch"] = surroundings.hooks.torch_version;
   libraries["libsodium"] = STARLING_SODIUM_VERSION;
+  libraries["libcrypto"] = STARLING_CRYPTO_VERSION;
   libraries["capnp"] = STARLING_CAPNP_VERSION;
   libraries["asio"] = fmt::format("{}.{}.{}", ASIO_VERSION / 100'000, ASIO_VERSION / 100 % 1'000,
                                   ASIO_VERSION % 100);

@@ -26,7 +26,7 @@ struct Layer {
 const Names kTorch{"torch/", "ATen/", "c10/", "cuda", "nccl"};
 const Names kAsio{"asio/", "asio.hpp", "boost/asio"};
 const Names kCapnp{"capnp/", "kj/"};
-const Names kSodium{"sodium"};
+const Names kCryptography{"sodium", "openssl/"};
 const Names kCodecs{"_codec.cc"};
 const Names kDrivers{"/driver.h", "/driver.cc"};
 
@@ -37,7 +37,7 @@ const std::vector<Layer>& layers() {
   static const auto room = [](std::string_view folder) {
     Names may{folder, "gossip/delta/", "node/base/"};
     may.insert(may.end(), kRoomTransport.begin(), kRoomTransport.end());
-    return Layer{folder, may, {{kTorch, {}}, {kAsio, {}}, {kSodium, {}}, {kCapnp, kCodecs}}};
+    return Layer{folder, may, {{kTorch, {}}, {kAsio, {}}, {kCryptography, {}}, {kCapnp, kCodecs}}};
   };
   static const std::vector<Layer> kLayers{
       {"node/base/",
@@ -46,28 +46,30 @@ const std::vector<Layer>& layers() {
         {kAsio, {}},
         {kCapnp, {}},
         {{"spdlog/", "fmt/"}, {}},
-        {kSodium, {"/hash.cc"}}}},
+        {kCryptography, {"/hash.cc"}}}},
       {"transport/",
        {"transport/", "node/base/"},
-       {{kTorch, {}}, {kCapnp, {"_codec.cc", "/capnp_message.h", "/capnp_compiler.h"}}}},
+       {{kTorch, {}},
+        {{"openssl/"}, {"/aead.cc"}},
+        {kCapnp, {"_codec.cc", "/capnp_message.h", "/capnp_compiler.h"}}}},
       {"gossip/delta/",
        {"gossip/delta/", "node/base/"},
-       {{kTorch, {}}, {kAsio, {}}, {kCapnp, {}}, {kSodium, {}}}},
+       {{kTorch, {}}, {kAsio, {}}, {kCapnp, {}}, {kCryptography, {}}}},
       room("gossip/membership/"),
       room("gossip/exchange/"),
       room("gossip/consensus/"),
       {"gossip/baselines/",
        {"gossip/", "transport/", "node/base/"},
-       {{kTorch, {}}, {kCapnp, kCodecs}, {kSodium, {}}}},
+       {{kTorch, {}}, {kCapnp, kCodecs}, {kCryptography, {}}}},
       {"gossip/",
        {"gossip/", "transport/", "node/base/"},
-       {{kTorch, {}}, {kAsio, kDrivers}, {kCapnp, kCodecs}, {kSodium, {}}}},
+       {{kTorch, {}}, {kAsio, kDrivers}, {kCapnp, kCodecs}, {kCryptography, {}}}},
       {"training/data/",
        {"training/data/", "node/base/"},
-       {{kTorch, {}}, {kAsio, {}}, {kCapnp, {}}, {kSodium, {}}}},
+       {{kTorch, {}}, {kAsio, {}}, {kCapnp, {}}, {kCryptography, {}}}},
       {"training/",
        {"training/", "gossip/delta/", "node/base/"},
-       {{kAsio, {}}, {kCapnp, {}}, {kSodium, {}}}},
+       {{kAsio, {}}, {kCapnp, {}}, {kCryptography, {}}}},
       {"bootstrap/",
        {"bootstrap/", "gossip/", "transport/", "node/base/"},
        {{kTorch, {}}, {kAsio, kDrivers}, {kCapnp, kCodecs}}},
