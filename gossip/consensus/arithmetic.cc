@@ -2,6 +2,7 @@
 
 #include "gossip/delta/bits.h"
 #include "node/base/check.h"
+#include "node/base/wide_loops.h"
 
 #include <algorithm>
 #include <bit>
@@ -40,6 +41,53 @@ std::int64_t unpacked(ByteView packed, std::size_t place, unsigned bits) {
   return static_cast<std::int64_t>(raw << (64 - bits)) >> (64 - bits);  // sign extension
 }
 
+// The largest of |values| by its bits.
+STARLING_WIDE std::uint32_t largest_bits(const float* values, std::size_t n) {
+  std::uint32_t largest = 0;
+  for (std::size_t k = 0; k < n; ++k) largest = std::max(largest, abs_bits(values[k]));
+  return largest;
+}
+
+// out += weight * round(values * scale). A double of 2^52 and above has no fraction, so adding
+// 1.5 * 2^52 rounds as llrint() does, and the integer, of 32 bits, lies in the lowest ones.
+STARLING_WIDE void add_scaled(const float* __restrict values, double scale, std::uint32_t weight,
+                              std::int64_t* __restrict out, std::size_t n) {
+  constexpr double kWhole = 0x1.8p52;
+  for (std::size_t k = 0; k < n; ++k) {
+    const double rounded = static_cast<double>(values[k]) * scale + kWhole;
+    const std::int64_t whole =
+        std::bit_cast<std::int64_t>(rounded) - std::bit_cast<std::int64_t>(kWhole);
+    out[k] += whole * static_cast<std::int64_t>(weight);
+  }
+}
+
+STARLING_WIDE void scale_down(const std::int64_t* __restrict z, double scale,
+                              float* __restrict out, std::size_t n) {
+  for (std::size_t k = 0; k < n; ++k)
+    out[k] = static_cast<float>(static_cast<double>(z[k]) * scale);
+}
+
+// Adds n packed integers, each of which begins in a whole word; returns one that is above
+// `largest`, or 0.
+STARLING_WIDE std::int64_t add_words(const std::uint8_t* __restrict packed, unsigned bits,
+                                     std::int64_t largest, std::int64_t* __restrict out,
+                                     std::size_t n) {
+  std::int64_t highest = 0;
+  std::int64_t lowest = 0;
+  for (std::size_t k = 0; k < n; ++k) {
+    const std::size_t place = k * bits;
+    const std::uint64_t raw = load_u64(packed + place / 8) >> place % 8;
+    const std::int64_t value = static_cast<std::int64_t>(raw << (64 - bits)) >> (64 - bits);
+    highest = std::max(highest, value);
+    lowest = std::min(lowest, value);
+    // Modulo 2^64, because what is too large is refused afterwards.
+    out[k] = static_cast<std::int64_t>(static_cast<std::uint64_t>(out[k]) +
+                                       static_cast<std::uint64_t>(value));
+  }
+  if (highest > largest) return highest;
+  return lowest < -largest ? lowest : 0;
+}
+
 // Rounds a / b half away from zero; b >= 1.
 std::int64_t divide_away(std::int64_t a, std::uint64_t b) {
   const bool negative = a < 0;
@@ -55,26 +103,15 @@ std::int64_t divide_away(std::int64_t a, std::uint64_t b) {
 }  // namespace
 
 std::uint8_t block_exponent(std::span<const float> values) {
-  std::uint32_t largest = 0;
-  for (const float value : values)
-    largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & 0x7fffffffU);
-  return static_cast<std::uint8_t>(largest >> 23);
+  return static_cast<std::uint8_t>(largest_bits(values.data(), values.size()) >> 23);
 }
 
 void add_quantized(std::span<const float> values, FixedPoint point, std::uint32_t weight,
                    std::span<std::int64_t> out) {
   STARLING_CHECK_OP(values.size(), ==, out.size());
-  // 2^(f - e) lies between 2^-104 and 2^156, so scaling is one exact multiplication in double. A
-  // double of 2^52 and above has no fraction, so adding 1.5 * 2^52 rounds as llrint() does, and the
-  // integer lies in the lowest bits: a loop without a call.
-  constexpr double kWhole = 0x1.8p52;
-  const double scale =
-      power_of_two(point.fraction - (static_cast<int>(point.exponent) - kExponentBias));
-  const auto factor = static_cast<std::int64_t>(weight);
-  for (std::size_t k = 0; k < values.size(); ++k) {
-    const double rounded = static_cast<double>(values[k]) * scale + kWhole;
-    out[k] += factor * (std::bit_cast<std::int64_t>(rounded) - std::bit_cast<std::int64_t>(kWhole));
-  }
+  // 2^(f - e) lies between 2^-104 and 2^156, so scaling is one exact multiplication in double.
+  const int e = static_cast<int>(point.exponent) - kExponentBias;
+  add_scaled(values.data(), power_of_two(point.fraction - e), weight, out.data(), values.size());
 }
 
 std::int64_t divide_rounded(std::int64_t sum, std::uint64_t weight) {
@@ -89,10 +126,8 @@ float dequantize(std::int64_t z, FixedPoint point) {
 
 void dequantize(std::span<const std::int64_t> z, FixedPoint point, std::span<float> out) {
   STARLING_CHECK_OP(z.size(), ==, out.size());
-  const double scale =
-      power_of_two(static_cast<int>(point.exponent) - kExponentBias - point.fraction);
-  for (std::size_t k = 0; k < z.size(); ++k)
-    out[k] = static_cast<float>(static_cast<double>(z[k]) * scale);
+  const int e = static_cast<int>(point.exponent) - kExponentBias;
+  scale_down(z.data(), power_of_two(e - point.fraction), out.data(), z.size());
 }
 
 void pack_into(std::span<const std::int64_t> values, unsigned bits, std::byte* out) {
@@ -139,24 +174,19 @@ Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
                 std::to_string(packed.size()) + " bytes of packed integers where " +
                     std::to_string(expected) + " belong");
   std::int64_t too_large = 0;
-  const auto add = [&](std::size_t k, std::int64_t value) {
-    if (value > largest || value < -largest) too_large = value;
-    // Modulo 2^64, because what is too large is refused below, and not before.
-    out[k] = static_cast<std::int64_t>(static_cast<std::uint64_t>(out[k]) +
-                                       static_cast<std::uint64_t>(value));
-  };
   // Those that lie in one whole word each, without a question about the end.
   std::size_t k = 0;
   if (bits <= kPutBits && packed.size() >= sizeof(std::uint64_t)) {
-    const auto* const begin = reinterpret_cast<const std::uint8_t*>(packed.data());
-    const std::size_t whole = (packed.size() - sizeof(std::uint64_t)) * 8 / bits;
-    for (const std::size_t end = std::min(out.size(), whole + 1); k < end; ++k) {
-      const std::size_t place = k * bits;
-      const std::uint64_t raw = load_u64(begin + place / 8) >> place % 8;
-      add(k, static_cast<std::int64_t>(raw << (64 - bits)) >> (64 - bits));
-    }
+    k = std::min(out.size(), (packed.size() - sizeof(std::uint64_t)) * 8 / bits + 1);
+    too_large = add_words(reinterpret_cast<const std::uint8_t*>(packed.data()), bits, largest,
+                          out.data(), k);
   }
-  for (; k < out.size(); ++k) add(k, unpacked(packed, k * bits, bits));
+  for (; k < out.size(); ++k) {
+    const std::int64_t value = unpacked(packed, k * bits, bits);
+    if (value > largest || value < -largest) too_large = value;
+    out[k] = static_cast<std::int64_t>(static_cast<std::uint64_t>(out[k]) +
+                                       static_cast<std::uint64_t>(value));
+  }
   if (too_large != 0)
     return fail(Errc::bad_message, kDoing,
                 "a packed integer of " + std::to_string(too_large) + " where " +

@@ -5,6 +5,7 @@
 #include "node/base/check.h"
 #include "node/base/fault.h"
 #include "node/base/hash.h"
+#include "node/base/wide_loops.h"
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,55 @@ namespace {
 // Values that are summed at a time, in memory that stays in the nearest cache. Their packed form
 // ends with a whole byte, whatever its width.
 constexpr std::size_t kSlice = kBlockValues;
+
+// |x* - y|^2 and |y|^2.
+struct Energies {
+  double away = 0;
+  double own = 0;
+};
+constexpr std::size_t kSums = 8;
+
+// Adds the energies of n values to eight sums side by side: one would wait for itself.
+STARLING_WIDE void add_energies(const float* __restrict own, const float* __restrict result,
+                                std::size_t n, Energies* __restrict sums) {
+  for (std::size_t at = 0; at + kSums <= n; at += kSums)
+    for (std::size_t k = 0; k < kSums; ++k) {
+      const double y = static_cast<double>(own[at + k]);
+      const double away = static_cast<double>(result[at + k]) - y;
+      sums[k].away += away * away;
+      sums[k].own += y * y;
+    }
+}
+
+Energies energies_of(std::span<const float> own, std::span<const float> result) {
+  std::array<Energies, kSums> sums{};
+  const std::size_t whole = own.size() / kSums * kSums;
+  add_energies(own.data(), result.data(), whole, sums.data());
+  Energies all;
+  for (const Energies& sum : sums) {
+    all.away += sum.away;
+    all.own += sum.own;
+  }
+  for (std::size_t k = whole; k < own.size(); ++k) {
+    const double y = static_cast<double>(own[k]);
+    const double away = static_cast<double>(result[k]) - y;
+    all.away += away * away;
+    all.own += y * y;
+  }
+  return all;
+}
+
+// Of n floats that lie anywhere.
+STARLING_WIDE bool all_finite(const std::byte* values, std::size_t n) {
+  constexpr std::uint32_t kExponent = 0x7f80'0000U;
+  std::uint32_t infinite = 0;  // all are looked at, several at once
+  for (std::size_t k = 0; k < n; ++k) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, values + k * sizeof(bits), sizeof(bits));
+    infinite |= static_cast<std::uint32_t>((bits & kExponent) == kExponent);
+  }
+  return infinite == 0;
+}
 
 // One job at work: the chunk, its plan and the memory.
 class Runner {
@@ -56,14 +106,14 @@ class Runner {
   Result<JobDone> run(const DivideJob& job) {
     const bool divided =
         kind_ != ChunkKind::counters || fault::planted("consensus.batches_averaged");
-    Bytes bytes(plan_.result_bytes(chunk_));
+    const auto to = result();
     const auto put = [&](std::size_t first, std::span<std::int64_t> sum) {
       if (divided)
         for (auto& value : sum) value = divide_rounded(value, job.sum.total_weight);
-      write_fixed(first, sum, *job.sum.exponents, bytes);
+      write_fixed(first, sum, *job.sum.exponents, to);
     };
     TRY_VOID(add_up(job.sum, put));
-    return write_result(std::move(bytes), ResultForm::packed);
+    return divided_as(ResultForm::packed);
   }
 
   Result<JobDone> run(const PackJob&) {
@@ -81,7 +131,7 @@ class Runner {
       if (!well_formed(*other.packed))
         return blame(other.child, "a contribution with a value that is not finite");
     }
-    Bytes bytes(own.size_bytes());
+    const auto to = result();
     std::vector<float> row(job.others.size() + 1);
     for (std::size_t v = 0; v < own.size(); ++v) {
       const std::size_t at = v * sizeof(float);
@@ -89,26 +139,25 @@ class Runner {
         std::memcpy(&row[k], job.others[k].packed->data() + at, sizeof(float));
       row.back() = own[v];
       const float value = job.rule == Rule::trimmed ? trimmed_mean_of(row) : middle_of(row);
-      std::memcpy(bytes.data() + at, &value, sizeof(float));
+      std::memcpy(to.data() + at, &value, sizeof(float));
     }
-    return write_result(std::move(bytes), ResultForm::plain);
+    return divided_as(ResultForm::plain);
   }
 
+  // Into its place at once: what turns out to be wrong there, the chunk store takes for nothing.
   Result<JobDone> run(const StoreJob& job) {
-    Bytes unpacked;
-    ByteView bytes = *job.bytes;
+    const auto to = result();
     if (is_packed(job.form)) {
-      auto values = unpack_result(bytes);
-      if (!values) return blame(job.from, values.error().detail);
-      unpacked = std::move(*values);
-      bytes = unpacked;
+      if (auto unpacked = unpack_result(*job.bytes, to); !unpacked)
+        return blame(job.from, unpacked.error().detail);
+    } else {
+      if (job.bytes->size() != to.size())
+        return blame(job.from, std::to_string(job.bytes->size()) + " bytes of a chunk of " +
+                                   std::to_string(to.size()));
+      std::ranges::copy(*job.bytes, to.begin());
     }
-    if (bytes.size() != plan_.result_bytes(chunk_))
-      return blame(job.from, std::to_string(bytes.size()) + " bytes of a chunk of " +
-                                 std::to_string(plan_.result_bytes(chunk_)));
-    if (hash_of(bytes) != job.hash) return blame(job.from, "a chunk with another hash");
-    if (!well_formed(bytes)) return blame(job.from, "a chunk with a value that is not finite");
-    std::memcpy(result().data(), bytes.data(), bytes.size());
+    if (hash_of(to) != job.hash) return blame(job.from, "a chunk with another hash");
+    if (!well_formed(to)) return blame(job.from, "a chunk with a value that is not finite");
     return ChunkStored{job.hash, job.bytes};
   }
 
@@ -247,9 +296,9 @@ class Runner {
 
   // Results of the values from `first` on, into the bytes of the whole chunk.
   void write_fixed(std::size_t first, std::span<const std::int64_t> fixed, ByteView exponents,
-                   Bytes& bytes) const {
+                   std::span<std::byte> to) const {
     if (kind_ == ChunkKind::counters) {
-      std::memcpy(bytes.data() + first * sizeof(std::int64_t), fixed.data(), fixed.size_bytes());
+      std::memcpy(to.data() + first * sizeof(std::int64_t), fixed.data(), fixed.size_bytes());
       return;
     }
     std::array<float, kSlice> room;
@@ -258,13 +307,13 @@ class Runner {
       const auto count = std::min(block(), fixed.size() - at);
       dequantize(fixed.subspan(at, count), point(exponents, first + at), values.subspan(at, count));
     }
-    std::memcpy(bytes.data() + first * sizeof(float), values.data(), values.size_bytes());
+    std::memcpy(to.data() + first * sizeof(float), values.data(), values.size_bytes());
   }
 
-  Result<JobDone> write_result(Bytes bytes, ResultForm form) {
-    std::memcpy(result().data(), bytes.data(), bytes.size());
-    const auto hash = hash_of(bytes);
-    return ChunkDivided{share(is_packed(form) ? packed_result() : std::move(bytes)), hash};
+  // Of the result that stands in its place.
+  Result<JobDone> divided_as(ResultForm form) {
+    const auto bytes = result();
+    return ChunkDivided{share(is_packed(form) ? packed_result() : to_bytes(bytes)), hash_of(bytes)};
   }
 
   [[nodiscard]] bool is_packed(ResultForm form) const {
@@ -293,8 +342,8 @@ class Runner {
     return bytes;
   }
 
-  // The fp32 values of a chunk that travelled.
-  [[nodiscard]] Result<Bytes> unpack_result(ByteView bytes) const {
+  // The fp32 values of a chunk that travelled, into their place.
+  [[nodiscard]] Result<void> unpack_result(ByteView bytes, std::span<std::byte> to) const {
     if (bytes.size() != plan_.packed_result_bytes(chunk_))
       return fail(Errc::bad_message, Doing::reducing,
                   std::to_string(bytes.size()) + " bytes of a packed chunk of " +
@@ -304,16 +353,15 @@ class Runner {
     if (std::ranges::count(bytes.first(plan_.exponents(chunk_)), std::byte{255}) > 0)
       return fail(Errc::bad_message, Doing::reducing, "a packed chunk with an exponent of 255");
     const ByteView packed = bytes.subspan(plan_.exponents(chunk_));
-    Bytes values(plan_.result_bytes(chunk_));
     std::vector<std::int64_t> room(std::min(kSlice, count));
     for (std::size_t first = 0; first < count; first += kSlice) {
       const auto fixed = std::span(room).first(std::min(kSlice, count - first));
       std::ranges::fill(fixed, 0);
       TRY_VOID(add_packed(packed.subspan(first * bits / 8, packed_bytes(fixed.size(), bits)), bits,
                           largest_fixed(), fixed));
-      write_fixed(first, fixed, bytes, values);
+      write_fixed(first, fixed, bytes, to);
     }
-    return values;
+    return {};
   }
 
   [[nodiscard]] bool well_formed(ByteView bytes) const {
@@ -325,37 +373,7 @@ class Runner {
       }
       return true;
     }
-    bool finite = true;  // all are looked at, several at once
-    for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
-      float value = 0;
-      std::memcpy(&value, bytes.data() + at, sizeof(value));
-      finite &= std::isfinite(value);
-    }
-    return finite;
-  }
-
-  // |x* - y|^2 and |y|^2.
-  struct Energies {
-    double away = 0;
-    double own = 0;
-  };
-  // Of the parameters from `begin` on, in eight sums side by side: one would wait for itself.
-  [[nodiscard]] Energies energies_of(std::size_t begin, std::size_t end) const {
-    constexpr std::size_t kSums = 8;
-    std::array<Energies, kSums> sums{};
-    for (std::size_t at = begin; at < end; at += kSums)
-      for (std::size_t k = 0; k < std::min(kSums, end - at); ++k) {
-        const double own = static_cast<double>(memory_.parameters[at + k]);
-        const double away = static_cast<double>(memory_.result_parameters[at + k]) - own;
-        sums[k].away += away * away;
-        sums[k].own += own * own;
-      }
-    Energies all;
-    for (const Energies& sum : sums) {
-      all.away += sum.away;
-      all.own += sum.own;
-    }
-    return all;
+    return all_finite(bytes.data(), bytes.size() / sizeof(float));
   }
 
   void check_tensor(std::size_t index, ReplicaChecked& checked) const {
@@ -369,7 +387,8 @@ class Runner {
       const std::uint32_t chunk = plan_.chunk_of(at);
       const std::size_t end = std::min<std::size_t>(plan_.first(chunk) + plan_.values(chunk),
                                                     tensor.first + tensor.values);
-      const Energies part = energies_of(at, end);
+      const Energies part = energies_of(memory_.parameters.subspan(at, end - at),
+                                        memory_.result_parameters.subspan(at, end - at));
       at = end;
       all.away += part.away;
       all.own += part.own;

@@ -121,7 +121,7 @@ struct MedianJob {
   Rule rule = Rule::median;
   std::vector<ChildSum> others;
 };
-// Checks the hash and the values of a chunk, and writes it to the result.
+// Writes a chunk to the result and checks its hash and its values there.
 struct StoreJob {
   JobTarget target;
   NodeId from;
@@ -193,7 +193,7 @@ enum class JobKind : std::uint8_t { exponents, sum, divide, pack, median, store,
 [[nodiscard]] inline JobKind kind_of(const ConsensusJob& job) {
   return static_cast<JobKind>(job.index());
 }
-// Whether a job of this kind writes its chunk of the result.
+// Whether a job of this kind writes its chunk of the result, which is undefined if the job fails.
 [[nodiscard]] inline bool writes_result(JobKind kind) {
   return kind == JobKind::divide || kind == JobKind::median || kind == JobKind::store;
 }

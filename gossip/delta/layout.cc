@@ -139,13 +139,14 @@ const TensorPlace* Layout::find(std::string_view name) const {
 
 namespace {
 
+// Whether a tensor's values have the same order in the file: all but convolutions wider than 1 x 1.
+bool has_file_order(const TensorPlace& place) {
+  return place.dims.size() != 4 || place.dims[2] * place.dims[3] == 1;
+}
+
 // Calls move(position in the file, canonical position) for each value of a tensor.
 template <class Move>
 void for_each_value(const TensorPlace& place, Move move) {
-  if (place.dims.size() != 4) {
-    for (std::size_t i = 0; i < place.count; ++i) move(i, i);
-    return;
-  }
   const auto outputs = static_cast<std::size_t>(place.dims[0]);
   const auto inputs = static_cast<std::size_t>(place.dims[1]);
   const auto area = static_cast<std::size_t>(place.dims[2] * place.dims[3]);
@@ -160,12 +161,20 @@ void for_each_value(const TensorPlace& place, Move move) {
 void to_canonical(const TensorPlace& place, std::span<const float> file,
                   std::span<float> canonical) {
   STARLING_CHECK(file.size() >= place.count && canonical.size() >= place.count);
+  if (has_file_order(place)) {
+    std::ranges::copy(file.first(place.count), canonical.begin());
+    return;
+  }
   for_each_value(place, [&](std::size_t from, std::size_t to) { canonical[to] = file[from]; });
 }
 
 void to_file_order(const TensorPlace& place, std::span<const float> canonical,
                    std::span<float> file) {
   STARLING_CHECK(file.size() >= place.count && canonical.size() >= place.count);
+  if (has_file_order(place)) {
+    std::ranges::copy(canonical.first(place.count), file.begin());
+    return;
+  }
   for_each_value(place, [&](std::size_t to, std::size_t from) { file[to] = canonical[from]; });
 }
 

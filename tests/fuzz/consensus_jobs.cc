@@ -50,6 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const auto outcome = run_job(job, plan, memory);
   if (!outcome.result && !outcome.culprit) std::abort();  // it can only have been the peer's fault
+  if (!outcome.result) return 0;
   for (const float value : x)
     if (!std::isfinite(value)) std::abort();
   return 0;
