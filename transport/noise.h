@@ -1,6 +1,6 @@
 // The Noise protocol framework, revision 34, for the suite 25519_ChaChaPoly_BLAKE2b: an interpreter
-// of handshake patterns on the primitives of libsodium and, for the cipher, libcrypto. No socket, no
-// policy.
+// of handshake patterns on the primitives of libsodium and, for the cipher, libcrypto. No socket,
+// no policy.
 //
 // The wire uses XX (open swarms) and XXpsk0 (secret). The other fundamental patterns and psk
 // positions exist because public vectors test them, and every vector that passes is evidence about
