@@ -74,7 +74,6 @@ Node::Node(NodeParts parts)
       tasks_(io_.get_executor(), log_, [this] { bug_ = true; }),
       invites_(parts_.dir.invites(), files_, log_),
       transport_({.io = io_,
-                  .pool = pool_,
                   .events = *this,
                   .log = log_,
                   .invites = &invites_,

@@ -258,8 +258,8 @@ class Node final : private transport::SessionEvents,
   Instance instance_;
 
   asio::io_context io_{1};
-  asio::thread_pool pool_{1};   // AEAD, hashes, consensus, and whatever computes long at the start
-  asio::thread_pool files_{1};  // what waits for a disk: a record to seal must not wait behind it
+  asio::thread_pool pool_{1};   // hashes, consensus, and whatever computes long at the start
+  asio::thread_pool files_{1};  // what waits for a disk: a consensus must not wait behind it
   transport::TaskGroup tasks_;
   transport::Ed25519Verifier verifier_;
   Invites invites_;

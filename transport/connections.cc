@@ -84,7 +84,7 @@ std::unique_ptr<Session> Transport::Impl::make_session(Connection connection, Di
   const auto remote = connection.socket.remote_endpoint(gone);
   if (!gone) info.remote = endpoint_of(remote);
   prefer_bbr(connection.socket, info.remote);
-  const SessionServices services{pool_, budget_, clock_, *this, log_, options_.renew_after};
+  const SessionServices services{budget_, clock_, *this, log_, options_.renew_after};
   return std::make_unique<Session>(std::move(connection.socket), std::move(connection.outcome),
                                    std::move(info), services);
 }

@@ -100,16 +100,13 @@ inline constexpr std::size_t kMaxPerPeer = 8_MiB;
 inline constexpr std::size_t kMaxQueuedControl = 3_MiB;
 // Answers of the session itself (pong, grant, refusal) that a peer does not read.
 inline constexpr std::size_t kMaxQueuedReplies = 256_KiB;
-// Bulk records shrink on slow links, so that a control record waits this long for them at most: for
-// one, or for two where they are so quick.
+// Bulk records shrink on slow links, so that a control record waits this long for one at most.
 inline constexpr std::size_t kMinBulkRecord = 8_KiB;
 inline constexpr std::size_t kMaxBulkRecord = kMaxRecordBody;
 inline constexpr Duration kBulkRecordTime = std::chrono::milliseconds(15);
 inline constexpr std::size_t kMinNotSentLowat = 16_KiB;
 inline constexpr std::size_t kMaxNotSentLowat = 128_KiB;
 inline constexpr Duration kNotSentTime = std::chrono::milliseconds(30);
-// Bulk of this size and more is sealed on the pool.
-inline constexpr std::size_t kSealOnPool = 64_KiB;
 
 // --- Sessions ------------------------------------------------------------------------------------
 

@@ -42,8 +42,7 @@ struct Record {
   }
 };
 
-// The sending half: counter, key and its schedule. One per session, used by one coroutine (and, for
-// the time of one call, by the pool).
+// The sending half: counter, key and its schedule. One per session, used by one coroutine.
 class RecordSealer {
  public:
   explicit RecordSealer(const noise::CipherState& cipher) : cipher_(cipher) {}
@@ -53,6 +52,8 @@ class RecordSealer {
   // Cost:    20 us for 64 KiB.
   // Thread:  any, one at a time; in the order in which the bytes go out.
   void seal(const Record& record, Bytes& out);
+
+  [[nodiscard]] std::uint64_t records() const { return records_; }
 
  private:
   noise::CipherState cipher_;

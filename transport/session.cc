@@ -147,7 +147,7 @@ SessionFigures Session::figures() const {
   figures.peer = info_.peer;
   figures.sent = sent_;
   figures.received = received_;
-  figures.records_sent = records_sent_;
+  figures.records_sent = sealer_.records();
   figures.records_received = opener_.records();
   figures.goodput = channel_.goodput();
   figures.queued_control_bytes = channel_.queued_control_bytes();
@@ -272,17 +272,7 @@ Task<> Session::write_loop() {
   assert_io_thread();
   while (!over_) {
     out_.clear();
-    large_.clear();
     seal_next();
-    if (!large_.empty()) {
-      auto job = [this] {
-        for (const auto& record : large_) sealer_.seal(record, out_);
-        return 0;
-      };
-      (void)co_await on_pool(services_.pool, std::move(job));
-      assert_io_thread();
-      for (const auto& record : large_) count_sent(record);
-    }
     if (out_.empty()) {
       const auto [error] = co_await wake_.async_wait(as_result);
       assert_io_thread();
@@ -314,29 +304,11 @@ void Session::seal_next() {
   while (out_.size() < kWriteBatch) {
     auto record = channel_.next_record(now, bulk_record_bytes());
     if (!record) break;
-    if (record->type != RecordType::bulk) {
-      sealer_.seal(*record, out_);
-      count_sent(*record);
-      continue;
-    }
-    const bool much = record->tail.size() + channel_.ready_bulk_bytes() >= limits::kSealOnPool;
-    if (much && out_.empty()) {
-      large_.push_back(std::move(*record));
-      if (!quick()) return;
-      if (auto another = channel_.next_record(now, bulk_record_bytes()))
-        large_.push_back(std::move(*another));
-      return;
-    }
     sealer_.seal(*record, out_);
-    count_sent(*record);
-    break;  // control that comes now waits for it
+    const bool bulk = record->type == RecordType::bulk;
+    (bulk ? sent_.bulk : sent_.control) += record->wire_size();
+    if (bulk) break;  // control that comes now waits for it
   }
-}
-
-void Session::count_sent(const Record& record) {
-  ++records_sent_;
-  auto& count = record.type == RecordType::bulk ? sent_.bulk : sent_.control;
-  count += record.wire_size();
 }
 
 bool Session::worn(TimePoint now) const {
@@ -347,11 +319,6 @@ bool Session::worn(TimePoint now) const {
   // old.
   return (worn_out_ || age > services_.renew_after) &&
          (!channel_.has_transfers() || age > services_.renew_after + limits::kRenewPatience);
-}
-
-bool Session::quick() const {
-  return channel_.goodput() * seconds(limits::kBulkRecordTime) >=
-         2 * double{limits::kMaxBulkRecord};
 }
 
 std::size_t Session::bulk_record_bytes() const {

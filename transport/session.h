@@ -16,7 +16,6 @@
 
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
-#include <asio/thread_pool.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +44,6 @@ class SessionHost {
 
 // What all sessions of a process share; everything outlives them.
 struct SessionServices {
-  asio::thread_pool& pool;
   TransferBudget& budget;
   const Clock& clock;
   SessionHost& host;
@@ -68,8 +66,7 @@ enum class SessionEnd : std::uint8_t {
 //   may hurry     | over
 // `ending` lasts at most limits::kCloseDeadline. An accepted session starts `up`.
 //
-// Owned by the coroutine that awaits run(); destroyed after it returned. Thread: io; the pool seals
-// large bulk. Cost: three coroutines, 128 KiB to read into, about as much to write from.
+// Owned by the coroutine that awaits run(); destroyed after it returned. Thread: io. Cost: three coroutines, 128 KiB to read into, about as much to write from.
 class Session {
  public:
   Session(asio::ip::tcp::socket socket, const HandshakeOutcome& outcome, SessionInfo info,
@@ -135,12 +132,8 @@ class Session {
   [[nodiscard]] bool worn(TimePoint now) const;
   void on_violation(Error why) ON_IO_THREAD;
   void on_stream_end(const std::error_code& error) ON_IO_THREAD;
-  // Fills `out_` with sealed records, control before bulk; large bulk records are left in `large_`,
-  // for the pool: two on a quick line, so that a hop and a write carry more.
+  // Fills `out_` with sealed records, control before bulk, of which there is one at most.
   void seal_next() ON_IO_THREAD;
-  // Two of the largest records take no longer than limits::kBulkRecordTime.
-  [[nodiscard]] bool quick() const;
-  void count_sent(const Record& record);
   [[nodiscard]] std::size_t bulk_record_bytes() const;
   void tune_socket();
   void wake_writer();
@@ -154,7 +147,6 @@ class Session {
   RecordOpener opener_;
   std::vector<ChannelEvent> events_;
   Bytes out_;
-  std::vector<Record> large_;
   TimePoint since_;
   bool welcomed_;
   std::optional<TimePoint> closing_since_;
@@ -167,7 +159,6 @@ class Session {
   bool worn_out_ = false;
   ByteCount sent_;
   ByteCount received_;
-  std::uint64_t records_sent_ = 0;  // the sealer's own count belongs to the pool while it seals
   std::size_t lowat_ = 0;
   // Owners: the waiting coroutine of probe() and this session, which may each be gone first.
   std::vector<std::shared_ptr<Probe>> probes_;

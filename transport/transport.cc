@@ -12,7 +12,6 @@ namespace starling::transport {
 Transport::Impl::Impl(TransportHost host, const Identity& identity, SwarmKey key,
                       TransportOptions options)
     : io_(host.io),
-      pool_(host.pool),
       identity_(identity),
       swarm_(std::move(key)),
       options_(std::move(options)),

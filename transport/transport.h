@@ -20,7 +20,6 @@
 #include "transport/task.h"
 
 #include <asio/io_context.hpp>
-#include <asio/thread_pool.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -89,7 +88,6 @@ struct TransportOptions {
 // Where a Transport lives and whom it tells; everything outlives it.
 struct TransportHost {
   asio::io_context& io;
-  asio::thread_pool& pool;
   SessionEvents& events;
   Log& log;
   InviteDesk* invites = nullptr;  // null: newcomers with an invite are strangers
@@ -99,10 +97,9 @@ struct TransportHost {
 
 // Owner of listener, dials and sessions.
 //
-// Constructed once by the node; `stop()` must have finished before it is destroyed, and the pool
-// must run until then. Lives on the io thread; the pool only seals bulk records. Holds this node's
-// sessions: who is a member of the swarm is not its business. Cost: a session has two coroutines
-// and about 200 KiB of buffers.
+// Constructed once by the node; `stop()` must have finished before it is destroyed. Lives on the io
+// thread. Holds this node's sessions: who is a member of the swarm is not its business. Cost: a
+// session has two coroutines and about 200 KiB of buffers.
 class Transport {
  public:
   // `identity` outlives the Transport.

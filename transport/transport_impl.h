@@ -80,7 +80,6 @@ class Transport::Impl final : public SessionHost {
   static void add(TransportTotals& totals, const SessionFigures& figures);
 
   asio::io_context& io_;
-  asio::thread_pool& pool_;
   const Identity& identity_;
   SwarmKey swarm_;
   PeerRules rules_;

@@ -34,7 +34,7 @@ void Loopback::make(LoopbackEnd& end, transport::SessionEvents& events, transpor
   options.instance = Instance{&end == &own_ ? 1U : 2U};
   // A fresh handshake in the middle of a repeat would begin the counts of a session anew.
   options.renew_after = std::chrono::hours(24);
-  const transport::TransportHost host{end.io, end.pool, events, end.log};
+  const transport::TransportHost host{end.io, events, end.log};
   end.transport =
       std::make_unique<transport::Transport>(host, end.identity, std::move(key), options);
 }
@@ -79,8 +79,6 @@ void Loopback::close() {
   own_.io.restart();
   own_.io.run();  // drains by itself: nothing is left behind
   thread_.join();
-  own_.pool.join();
-  their_.pool.join();
 }
 
 Result<void> Loopback::run_until(const std::function<bool()>& done) {
@@ -103,10 +101,8 @@ void Loopback::run_some() {
 
 Loopback::CpuSeconds Loopback::cpu_seconds() {
   const auto of_thread = [] { return thread_cpu_seconds(); };
-  const double own_pool = run_at(own_.pool.get_executor(), of_thread);
-  const double their_pool = run_at(their_.pool.get_executor(), of_thread);
-  const double their_io = run_there(of_thread);
-  return {thread_cpu_seconds() + own_pool, their_io + their_pool};
+  const double their = run_there(of_thread);
+  return {thread_cpu_seconds(), their};
 }
 
 }  // namespace starling::node::bench

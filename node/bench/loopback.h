@@ -1,8 +1,8 @@
 // Loopback: two nodes' transports in this process, with one encrypted session over 127.0.0.1.
 //
-// Each end has an io thread and a pool thread, as a node has: the own end lives on the calling
-// thread and does its work inside run_until(), the other one on a thread of its own. Membership,
-// training and files are not here.
+// Each end has an io thread, as a node has: the own end lives on the calling thread and does its
+// work inside run_until(), the other one on a thread of its own. Membership, training and files are
+// not here.
 #pragma once
 
 #include "node/base/clock.h"
@@ -16,7 +16,6 @@
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
-#include <asio/thread_pool.hpp>
 
 #include <functional>
 #include <memory>
@@ -27,10 +26,9 @@
 
 namespace starling::node::bench {
 
-// What one end is made of. `pool` seals large records; nothing else runs there.
+// What one end is made of.
 struct LoopbackEnd {
   asio::io_context io{1};
-  asio::thread_pool pool{1};
   NullLog log;
   transport::Identity identity = transport::Identity::generate();
   std::unique_ptr<transport::Transport> transport;

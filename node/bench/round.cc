@@ -1,7 +1,7 @@
 // `starling bench round`: one exchange, from the step that asks for it to the increment in x.
 //
 // Two whole Gossip state machines with their driver, codec lane and transport, in one process: an
-// io thread, a sealing thread and a codec lane of --threads threads each, one encrypted session
+// io thread, a codec lane of --threads threads each, one encrypted session
 // over 127.0.0.1. The own end takes a step and so offers; the other one never does. What an
 // exchange is made of: encode the offer, seal, send, open, check, encode and apply the answer, the
 // same way back, check, apply. Membership goes on beside it, as in a node; there is no trainer that

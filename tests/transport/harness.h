@@ -7,7 +7,6 @@
 
 #include <asio/co_spawn.hpp>
 #include <asio/io_context.hpp>
-#include <asio/thread_pool.hpp>
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -61,14 +60,14 @@ struct TestChoice {
 
 // One node's transport with its identity and events.
 struct TestNode {
-  TestNode(asio::io_context& io, asio::thread_pool& pool, SwarmKey key, std::uint64_t instance,
+  TestNode(asio::io_context& io, SwarmKey key, std::uint64_t instance,
            TestChoice choice = {})
       : identity(std::move(choice.identity)) {
     auto& options = choice.options;
     options.name = "node-" + std::to_string(instance);
     options.instance = {instance};
     options.advertised = {{"192.0.2.1", 7411}};
-    const TransportHost host{io, pool, events, log, choice.invites, [] { return kCalendar; }};
+    const TransportHost host{io, events, log, choice.invites, [] { return kCalendar; }};
     transport = std::make_unique<Transport>(host, identity, std::move(key), std::move(options));
   }
 
@@ -80,7 +79,7 @@ struct TestNode {
   std::unique_ptr<Transport> transport;
 };
 
-// The world of one test: io_context, pool, a swarm secret, nodes. Stops every node at its end.
+// The world of one test: io_context, a swarm secret, nodes. Stops every node at its end.
 class TestWorld {
  public:
   TestWorld() = default;
@@ -95,7 +94,6 @@ class TestWorld {
     }
     run_until([&] { return stopped == nodes_.size(); });
     io_.run();  // drains by itself: nothing is left behind
-    pool_.join();
   }
   TestWorld(const TestWorld&) = delete;
   TestWorld& operator=(const TestWorld&) = delete;
@@ -103,24 +101,24 @@ class TestWorld {
   TestNode& add() { return add(SwarmKey::of(secret_)); }
   TestNode& add(SwarmKey key) {
     ++instances_;
-    return *nodes_.emplace_back(std::make_unique<TestNode>(io_, pool_, std::move(key), instances_));
+    return *nodes_.emplace_back(std::make_unique<TestNode>(io_, std::move(key), instances_));
   }
   TestNode& add(TransportOptions options) {
     ++instances_;
     return *nodes_.emplace_back(std::make_unique<TestNode>(
-        io_, pool_, SwarmKey::of(secret_), instances_, TestChoice{.options = std::move(options)}));
+        io_, SwarmKey::of(secret_), instances_, TestChoice{.options = std::move(options)}));
   }
   // A node that honours invites.
   TestNode& add(InviteDesk& invites) {
     ++instances_;
     return *nodes_.emplace_back(std::make_unique<TestNode>(
-        io_, pool_, SwarmKey::of(secret_), instances_, TestChoice{.invites = &invites}));
+        io_, SwarmKey::of(secret_), instances_, TestChoice{.invites = &invites}));
   }
   // A node with the key file of another one.
   TestNode& add_clone_of(std::span<const std::byte, 32> seed) {
     ++instances_;
     return *nodes_.emplace_back(
-        std::make_unique<TestNode>(io_, pool_, SwarmKey::of(secret_), instances_,
+        std::make_unique<TestNode>(io_, SwarmKey::of(secret_), instances_,
                                    TestChoice{.identity = Identity::from_seed(seed)}));
   }
 
@@ -146,7 +144,6 @@ class TestWorld {
 
  private:
   asio::io_context io_{1};
-  asio::thread_pool pool_{1};
   SwarmSecret secret_ = SwarmSecret::generate();
   std::uint64_t instances_ = 0;
   std::vector<std::unique_ptr<TestNode>> nodes_;
