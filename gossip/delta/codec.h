@@ -139,6 +139,8 @@ class DeltaView {
   [[nodiscard]] ByteView block(std::size_t index) const {
     return bytes_.subspan(offsets_[index], offsets_[index + 1] - offsets_[index]);
   }
+  // The same and what lies behind them: who may load whole words needs no copy.
+  [[nodiscard]] ByteView from(std::size_t index) const { return bytes_.subspan(offsets_[index]); }
 
  private:
   friend Result<DeltaView> parse_delta(const Layout& layout, Level level, ByteView bytes);
@@ -169,7 +171,7 @@ struct DeltaBlock {
   const Layout& layout;
   Level level;
   std::size_t index;
-  ByteView bytes;
+  ByteView bytes;  // begin with those of the block, and may go on
 };
 
 // What whoever decodes a block knows besides.

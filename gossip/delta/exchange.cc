@@ -31,7 +31,7 @@ std::size_t statistics_bytes(const Layout& layout) {
 }
 
 DeltaBlock block_of(const DeltaView& delta, std::size_t block) {
-  return {delta.layout(), delta.level(), block, delta.block(block)};
+  return {delta.layout(), delta.level(), block, delta.from(block)};
 }
 
 // Both deltas of one block as values, and what they are added to.

@@ -233,7 +233,7 @@ DeltaView own_delta(const Layout& layout, Level level, ByteView bytes,
 }
 
 void decode_block(const DeltaView& view, std::size_t block, std::span<float> out, Isa isa) {
-  decode_block({view.layout(), view.level(), block, view.block(block)}, out, isa);
+  decode_block({view.layout(), view.level(), block, view.from(block)}, out, isa);
 }
 
 void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa,

@@ -1,12 +1,13 @@
 #include "gossip/delta/sparse_stream.h"
 
 #include "gossip/delta/bits.h"
+#include "node/base/wide_loops.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
-#include <optional>
+#include <limits>
 
 namespace starling::gossip {
 
@@ -32,32 +33,38 @@ constexpr std::size_t kMaxQuotientBits = [] {
   return std::size_t{most};
 }();
 
-// A copy of the start of the bytes with zeros behind: words can be loaded at any place that a valid
-// stream can reach, and a stream that is cut off reads zeros, which end in a refusal.
+// The bits from a place on, 57 of them at least.
+std::uint64_t word_at(const std::uint8_t* bytes, std::size_t place) {
+  return load_u64(bytes + place / 8) >> place % 8;
+}
+
+// Bytes of which words can be loaded at any place that a valid stream can reach. Near their end
+// that is a copy with zeros behind: a stream that is cut off reads those, which end in a refusal.
 class BitReader {
  public:
   explicit BitReader(ByteView bytes) {
-    std::memcpy(bytes_.data(), bytes.data(), std::min(bytes.size(), kMaxStreamBytes));
+    if (bytes.size() >= copy_.size()) {
+      bytes_ = reinterpret_cast<const std::uint8_t*>(bytes.data());
+      return;
+    }
+    copy_.fill(0);
+    if (!bytes.empty()) std::memcpy(copy_.data(), bytes.data(), bytes.size());
+    bytes_ = copy_.data();
   }
+  BitReader(const BitReader&) = delete;
+  BitReader& operator=(const BitReader&) = delete;
 
   // The byte that the place is in; 16 bytes from there on can be read wherever a stream may end.
-  [[nodiscard]] const std::uint8_t* at(std::size_t place) const {
-    return bytes_.data() + place / 8;
-  }
-  // The bits from the place on, 57 of them at least.
-  [[nodiscard]] std::uint64_t word(std::size_t place) const {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes_.data() + place / 8, sizeof(word));
-    return word >> place % 8;
-  }
-  // Units:   count <= 57.
+  [[nodiscard]] const std::uint8_t* at(std::size_t place) const { return bytes_ + place / 8; }
+  // The `count` bits from the place on, 57 at most.
   [[nodiscard]] std::uint64_t bits(std::size_t place, std::uint32_t count) const {
-    return word(place) & ((std::uint64_t{1} << count) - 1);
+    return word_at(bytes_, place) & ((std::uint64_t{1} << count) - 1);
   }
 
  private:
   // 8 for the last load, 16 for the longest run of zeros that is looked at before it is refused.
-  std::array<std::uint8_t, kMaxStreamBytes + 24> bytes_{};
+  std::array<std::uint8_t, kMaxStreamBytes + 24> copy_;  // not filled where it is not needed
+  const std::uint8_t* bytes_;
 };
 
 // `count` bits from a place on, 64 in a word.
@@ -95,11 +102,14 @@ class OnePlaces {
   std::array<std::uint16_t, kBits + 16> places_;
 };
 
-// The place of the k-th one of a row of quotients, from 1; nothing if `count` bits have fewer.
-std::optional<std::uint32_t> place_of_one(const BitReader& reader, std::size_t place,
-                                          std::uint32_t count, std::uint32_t k) {
+constexpr std::uint32_t kNoPlace = std::numeric_limits<std::uint32_t>::max();
+
+// The place of the k-th one of a row of quotients, from 1, or none if `count` bits have fewer.
+// Wide, as what follows, because plain processors do not count ones.
+STARLING_WIDE std::uint32_t place_of_one(const std::uint8_t* bytes, std::size_t place,
+                                         std::uint32_t count, std::uint32_t k) {
   for (std::uint32_t passed = 0; passed < count; passed += kPutBits) {
-    std::uint64_t word = reader.bits(place + passed, kPutBits);
+    std::uint64_t word = word_at(bytes, place + passed) & ((std::uint64_t{1} << kPutBits) - 1);
     const auto here = static_cast<std::uint32_t>(std::popcount(word));
     if (here < k) {
       k -= here;
@@ -108,7 +118,25 @@ std::optional<std::uint32_t> place_of_one(const BitReader& reader, std::size_t p
     for (; k > 1; --k) word &= word - 1;
     return passed + static_cast<std::uint32_t>(std::countr_zero(word));
   }
-  return std::nullopt;
+  return kNoPlace;
+}
+
+// The sum of `count` numbers of b bits each, 1 to 57: the ones of each binary digit, counted in as
+// many numbers as a word holds.
+STARLING_WIDE std::uint32_t sum_of_numbers(const std::uint8_t* bytes, std::size_t place,
+                                           std::uint32_t count, std::uint32_t b) {
+  const std::uint32_t together = 57 / b;
+  std::uint64_t lowest = 0;
+  for (std::uint32_t i = 0; i < together; ++i) lowest |= std::uint64_t{1} << i * b;
+  std::uint32_t sum = 0;
+  for (std::uint32_t i = 0; i < count; i += together) {
+    const std::uint32_t now = std::min(together, count - i);
+    const std::uint64_t word =
+        word_at(bytes, place + std::size_t{i} * b) & ((std::uint64_t{1} << now * b) - 1);
+    for (std::uint32_t digit = 0; digit < b; ++digit)
+      sum += static_cast<std::uint32_t>(std::popcount(word >> digit & lowest)) << digit;
+  }
+  return sum;
 }
 
 // The gaps of a stream: how many there are, how their bits are divided, and where each kind is.
@@ -147,36 +175,6 @@ const char* check_end(const BitReader& reader, std::size_t end, ByteView bytes) 
     return "bits set behind the last value";
   return nullptr;
 }
-
-// Sums of the remainders, four at a time in the four quarters of a word: a product with ones in
-// each quarter leaves in every quarter the sum of those below.
-class RemainderSums {
- public:
-  static constexpr std::uint64_t kQuarters = 0x0001'0001'0001'0001U;
-
-  RemainderSums(const BitReader& reader, const GapBits& gaps)
-      : reader_(reader),
-        gaps_(gaps),
-        two_((std::uint64_t{1} << 2 * gaps.b) - 1),
-        one_(((std::uint64_t{1} << gaps.b) - 1) * 0x0000'0001'0000'0001U) {}
-  // Of the remainders i to i + 3; zero stands for those behind the last.
-  [[nodiscard]] std::uint64_t of_four(std::uint32_t i) const {
-    const std::uint32_t b = gaps_.b;
-    std::uint64_t word =
-        reader_.bits(gaps_.remainders + std::size_t{i} * b, std::min(4U, gaps_.k - i) * b);
-    word = (word & two_) | (word & two_ << 2 * b) << (32 - 2 * b);
-    word = (word & one_) | (word & one_ << b) << (16 - b);
-    return word * kQuarters;
-  }
-  // Of all of the four.
-  static std::uint32_t last(std::uint64_t sums) { return static_cast<std::uint32_t>(sums >> 48); }
-
- private:
-  const BitReader& reader_;
-  GapBits gaps_;
-  std::uint64_t two_;
-  std::uint64_t one_;
-};
 
 // Where indices go, and what is needed next.
 struct JoinTo {
@@ -275,13 +273,11 @@ const char* check_stream(ByteView bytes, const StreamBounds& bounds, std::size_t
   const BitReader reader(bytes);
   GapBits gaps;
   if (const char* wrong = find_gaps(reader, bounds, gaps)) return wrong;
-  const auto last = place_of_one(reader, gaps.quotients, gaps.longest_row(), gaps.k);
-  if (!last) return kBehindBlock;
-  const RemainderSums remainders(reader, gaps);
-  std::uint32_t sum = 0;
-  for (std::uint32_t i = 0; i < gaps.k; i += 4) sum += RemainderSums::last(remainders.of_four(i));
-  if (gaps.last_index(sum, *last) >= bounds.width) return kBehindBlock;
-  const std::size_t end = gaps.quotients + *last + 1 + 2 * std::size_t{gaps.k};
+  const std::uint32_t last = place_of_one(reader.at(0), gaps.quotients, gaps.longest_row(), gaps.k);
+  if (last == kNoPlace) return kBehindBlock;
+  const std::uint32_t sum = sum_of_numbers(reader.at(0), gaps.remainders, gaps.k, gaps.b);
+  if (gaps.last_index(sum, last) >= bounds.width) return kBehindBlock;
+  const std::size_t end = gaps.quotients + last + 1 + 2 * std::size_t{gaps.k};
   length = (end + 7) / 8;
   return check_end(reader, end, bytes);
 }
