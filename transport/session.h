@@ -66,7 +66,8 @@ enum class SessionEnd : std::uint8_t {
 //   may hurry     | over
 // `ending` lasts at most limits::kCloseDeadline. An accepted session starts `up`.
 //
-// Owned by the coroutine that awaits run(); destroyed after it returned. Thread: io. Cost: three coroutines, 128 KiB to read into, about as much to write from.
+// Owned by the coroutine that awaits run(); destroyed after it returned. Thread: io. Cost: three
+// coroutines, 128 KiB to read into, about as much to write from.
 class Session {
  public:
   Session(asio::ip::tcp::socket socket, const HandshakeOutcome& outcome, SessionInfo info,

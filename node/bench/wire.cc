@@ -217,8 +217,8 @@ struct WireOptions {
   std::string cipher;
 
   [[nodiscard]] double both_ways() const { return 2 * static_cast<double>(bytes); }
-  [[nodiscard]] Json json(int threads) const {
-    return {{"bytes", bytes}, {"repeats", repeats}, {"cipher", cipher}, {"threads", threads}};
+  [[nodiscard]] Json json() const {
+    return {{"bytes", bytes}, {"repeats", repeats}, {"cipher", cipher}, {"threads", 2}};
   }
 };
 
@@ -237,7 +237,7 @@ Result<Json> measure_plain(const WireOptions& options) {
     cpu_s_per_gb.add(1e9 * cost.cpu_s / options.both_ways());
     with_cipher.add(1e9 * (cost.cpu_s + cipher_s) / options.both_ways());
   }
-  return Json{{"params", options.json(2)},
+  return Json{{"params", options.json()},
               {"mb_per_s", mb_per_s.json()},
               {"cpu_s_per_gb", cpu_s_per_gb.json()},
               {"and_cipher_cpu_s_per_gb", with_cipher.json()},
@@ -263,7 +263,7 @@ Result<Json> measure_session(const WireOptions& options) ON_IO_THREAD {
     cpu_s_per_gb.add(1e9 * cost.cpu_s / options.both_ways());
   }
   const auto busy = bench.own().measured();
-  return Json{{"params", options.json(4)},
+  return Json{{"params", options.json()},
               {"mb_per_s", mb_per_s.json()},
               {"cpu_s_per_gb", cpu_s_per_gb.json()},
               {"wire_bytes", sent},
