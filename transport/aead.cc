@@ -56,8 +56,8 @@ evp_cipher_ctx_st* Aead::begin(const AeadNonce& nonce, ByteView ad, bool sealing
                                    raw(nonce.data()), sealing ? 1 : 0) == 1);
   int done = 0;
   if (!ad.empty())
-    STARLING_CHECK(
-        EVP_CipherUpdate(context, nullptr, &done, raw(ad.data()), int_of(ad.size())) == 1);
+    STARLING_CHECK(EVP_CipherUpdate(context, nullptr, &done, raw(ad.data()), int_of(ad.size())) ==
+                   1);
   return context;
 }
 

@@ -61,8 +61,8 @@ STARLING_WIDE void add_scaled(const float* __restrict values, double scale, std:
   }
 }
 
-STARLING_WIDE void scale_down(const std::int64_t* __restrict z, double scale,
-                              float* __restrict out, std::size_t n) {
+STARLING_WIDE void scale_down(const std::int64_t* __restrict z, double scale, float* __restrict out,
+                              std::size_t n) {
   for (std::size_t k = 0; k < n; ++k)
     out[k] = static_cast<float>(static_cast<double>(z[k]) * scale);
 }

@@ -66,8 +66,7 @@ TEST_SUITE("aead") {
                                                       0xe2, 0x6a, 0x7e, 0x90, 0x2e, 0xcb,
                                                       0xd0, 0x60, 0x06, 0x91};
     for (std::size_t i = 0; i < kBegin.size(); ++i) CHECK(out[i] == std::byte(kBegin[i]));
-    for (std::size_t i = 0; i < kTag.size(); ++i)
-      CHECK(out[text.size() + i] == std::byte(kTag[i]));
+    for (std::size_t i = 0; i < kTag.size(); ++i) CHECK(out[text.size() + i] == std::byte(kTag[i]));
   }
 
   TEST_CASE("any message is sealed as another implementation seals it, and opens again") {
@@ -75,8 +74,8 @@ TEST_SUITE("aead") {
     Rng rng(1);
     Aead seals;
     Aead opens;
-    for (const std::size_t size : {0U, 1U, 15U, 16U, 17U, 63U, 64U, 65U, 255U, 1'000U, 4'099U,
-                                   16'384U, 65'519U}) {
+    for (const std::size_t size :
+         {0U, 1U, 15U, 16U, 17U, 63U, 64U, 65U, 255U, 1'000U, 4'099U, 16'384U, 65'519U}) {
       CAPTURE(size);
       AeadKey key;
       std::ranges::copy(random_bytes(rng, key.size()), key.begin());
@@ -98,7 +97,8 @@ TEST_SUITE("aead") {
     }
   }
 
-  TEST_CASE("a changed bit, another nonce, another ad or another key does not open, and shows nothing") {
+  TEST_CASE(
+      "a changed bit, another nonce, another ad or another key does not open, and shows nothing") {
     Rng rng(2);
     const auto key = counting_from<32>(1);
     const auto nonce = counting_from<12>(2);

@@ -60,8 +60,7 @@ struct TestChoice {
 
 // One node's transport with its identity and events.
 struct TestNode {
-  TestNode(asio::io_context& io, SwarmKey key, std::uint64_t instance,
-           TestChoice choice = {})
+  TestNode(asio::io_context& io, SwarmKey key, std::uint64_t instance, TestChoice choice = {})
       : identity(std::move(choice.identity)) {
     auto& options = choice.options;
     options.name = "node-" + std::to_string(instance);
@@ -111,15 +110,14 @@ class TestWorld {
   // A node that honours invites.
   TestNode& add(InviteDesk& invites) {
     ++instances_;
-    return *nodes_.emplace_back(std::make_unique<TestNode>(
-        io_, SwarmKey::of(secret_), instances_, TestChoice{.invites = &invites}));
+    return *nodes_.emplace_back(std::make_unique<TestNode>(io_, SwarmKey::of(secret_), instances_,
+                                                           TestChoice{.invites = &invites}));
   }
   // A node with the key file of another one.
   TestNode& add_clone_of(std::span<const std::byte, 32> seed) {
     ++instances_;
-    return *nodes_.emplace_back(
-        std::make_unique<TestNode>(io_, SwarmKey::of(secret_), instances_,
-                                   TestChoice{.identity = Identity::from_seed(seed)}));
+    return *nodes_.emplace_back(std::make_unique<TestNode>(
+        io_, SwarmKey::of(secret_), instances_, TestChoice{.identity = Identity::from_seed(seed)}));
   }
 
   // Runs handlers until the condition holds; false after 30 s without it.
