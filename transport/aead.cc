@@ -19,16 +19,16 @@ const unsigned char* raw(const std::byte* bytes) {
 
 // Looked up once: a look-up takes a lock and as long as a small message.
 const EVP_CIPHER* cipher() {
-  static const EVP_CIPHER* const kCipher = [] {
+  static const EVP_CIPHER* const chosen = [] {
     // No file of this machine may choose the algorithms, and nothing is taken down while threads
-    // of a pool may still work.
+    // may still seal.
     constexpr std::uint64_t kOptions = OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT;
     STARLING_CHECK(OPENSSL_init_crypto(kOptions, nullptr) == 1);
     const EVP_CIPHER* const found = EVP_CIPHER_fetch(nullptr, "ChaCha20-Poly1305", nullptr);
     STARLING_CHECK(found != nullptr);
     return found;
   }();
-  return kCipher;
+  return chosen;
 }
 
 int int_of(std::size_t size) {
