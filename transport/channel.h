@@ -137,8 +137,6 @@ class Channel {
   [[nodiscard]] double goodput() const { return goodput_; }
   [[nodiscard]] std::size_t queued_control_bytes() const { return control_bytes_; }
   [[nodiscard]] std::size_t queued_bulk_bytes() const;
-  // Bulk that has credit now.
-  [[nodiscard]] std::size_t ready_bulk_bytes() const;
   [[nodiscard]] std::size_t incoming_bytes() const { return reserved_; }
   // Attachments that a change of sessions would cost.
   [[nodiscard]] bool has_transfers() const { return !outgoing_.empty() || !incoming_.empty(); }
@@ -179,6 +177,9 @@ class Channel {
     bool refused = false;
   };
   using Events = std::vector<ChannelEvent>;
+
+  // Bulk that has credit now.
+  [[nodiscard]] std::size_t ready_bulk_bytes() const;
 
   void queue_reply(RecordType type, Bytes body);
   void queue_grant(std::uint32_t id, std::size_t received, std::size_t limit);

@@ -3,7 +3,6 @@
 #include "node/base/check.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 namespace starling::transport {

@@ -75,8 +75,7 @@ STARLING_WIDE std::int64_t add_words(const std::uint8_t* __restrict packed, unsi
   std::int64_t highest = 0;
   std::int64_t lowest = 0;
   for (std::size_t k = 0; k < n; ++k) {
-    const std::size_t place = k * bits;
-    const std::uint64_t raw = load_u64(packed + place / 8) >> place % 8;
+    const std::uint64_t raw = load_bits(packed, k * bits);
     const std::int64_t value = static_cast<std::int64_t>(raw << (64 - bits)) >> (64 - bits);
     highest = std::max(highest, value);
     lowest = std::min(lowest, value);

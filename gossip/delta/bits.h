@@ -26,6 +26,10 @@ inline constexpr std::uint32_t kPutBits = 56;
   std::memcpy(&word, bytes, sizeof(word));
   return word;
 }
+// The bits from a place on, the lowest first, 57 of them at least.
+[[nodiscard]] inline std::uint64_t load_bits(const std::uint8_t* bytes, std::size_t place) {
+  return load_u64(bytes + place / 8) >> place % 8;
+}
 
 // Appends bits from the lowest bit of each byte upwards. Every put writes a whole word, for which
 // there must be room, and moves on by the bytes that are full: no branch, so nothing to guess.

@@ -207,8 +207,7 @@ std::uint32_t join_gaps(const std::uint8_t* bits, const GapRow& row, const std::
   std::uint32_t sum = row.sum;
   for (std::uint32_t i = row.begin; i < row.end; ++i) {
     const std::size_t place = row.offset + std::size_t{i} * row.b;
-    sum +=
-        static_cast<std::uint32_t>(load_u64(bits + place / 8) >> place % 8) & ((1U << row.b) - 1);
+    sum += static_cast<std::uint32_t>(load_bits(bits, place)) & ((1U << row.b) - 1);
     out[i] = static_cast<std::uint16_t>(((ones[i] - i) << row.b) + i + sum);
   }
   return sum;

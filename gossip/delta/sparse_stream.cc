@@ -33,11 +33,6 @@ constexpr std::size_t kMaxQuotientBits = [] {
   return std::size_t{most};
 }();
 
-// The bits from a place on, 57 of them at least.
-std::uint64_t word_at(const std::uint8_t* bytes, std::size_t place) {
-  return load_u64(bytes + place / 8) >> place % 8;
-}
-
 // Bytes of which words can be loaded at any place that a valid stream can reach. Near their end
 // that is a copy with zeros behind: a stream that is cut off reads those, which end in a refusal.
 class BitReader {
@@ -58,7 +53,7 @@ class BitReader {
   [[nodiscard]] const std::uint8_t* at(std::size_t place) const { return bytes_ + place / 8; }
   // The `count` bits from the place on, 57 at most.
   [[nodiscard]] std::uint64_t bits(std::size_t place, std::uint32_t count) const {
-    return word_at(bytes_, place) & ((std::uint64_t{1} << count) - 1);
+    return load_bits(bytes_, place) & ((std::uint64_t{1} << count) - 1);
   }
 
  private:
@@ -109,7 +104,7 @@ constexpr std::uint32_t kNoPlace = std::numeric_limits<std::uint32_t>::max();
 STARLING_WIDE std::uint32_t place_of_one(const std::uint8_t* bytes, std::size_t place,
                                          std::uint32_t count, std::uint32_t k) {
   for (std::uint32_t passed = 0; passed < count; passed += kPutBits) {
-    std::uint64_t word = word_at(bytes, place + passed) & ((std::uint64_t{1} << kPutBits) - 1);
+    std::uint64_t word = load_bits(bytes, place + passed) & ((std::uint64_t{1} << kPutBits) - 1);
     const auto here = static_cast<std::uint32_t>(std::popcount(word));
     if (here < k) {
       k -= here;
@@ -132,7 +127,7 @@ STARLING_WIDE std::uint32_t sum_of_numbers(const std::uint8_t* bytes, std::size_
   for (std::uint32_t i = 0; i < count; i += together) {
     const std::uint32_t now = std::min(together, count - i);
     const std::uint64_t word =
-        word_at(bytes, place + std::size_t{i} * b) & ((std::uint64_t{1} << now * b) - 1);
+        load_bits(bytes, place + std::size_t{i} * b) & ((std::uint64_t{1} << now * b) - 1);
     for (std::uint32_t digit = 0; digit < b; ++digit)
       sum += static_cast<std::uint32_t>(std::popcount(word >> digit & lowest)) << digit;
   }

@@ -19,6 +19,8 @@
 #include "node/bench/loopback.h"
 #include "node/bench/vectors.h"
 
+#include <asio/thread_pool.hpp>
+
 #include <algorithm>
 #include <array>
 #include <memory>
