@@ -46,7 +46,7 @@ struct StateManifest {
   step @1 :UInt64;
   age @2 :Float64;
   totalBytes @3 :UInt64;
-  chunkHashes @4 :Data;       # 32 bytes for each chunk of 256 KiB
+  chunkHashes @4 :Data;       # a tree hash (node/base/tree_hash.h) of each chunk of 256 KiB
   runAgeMs @5 :UInt64;
   donors @6 :Data;            # ids, 32 bytes each, at most 16
   # Attachment: counters of samples, 40 bytes each (id, samples as little-endian u64), ascending by

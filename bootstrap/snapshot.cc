@@ -1,6 +1,7 @@
 #include "bootstrap/snapshot.h"
 
 #include "node/base/hash.h"
+#include "node/base/tree_hash.h"
 
 #include <algorithm>
 #include <cmath>
@@ -58,7 +59,7 @@ Result<Snapshot> cut_snapshot(const std::vector<ByteView>& parts, Manifest about
   snapshot.manifest.chunk_hashes.clear();
   Bytes chunk;
   const auto close = [&] {
-    snapshot.manifest.chunk_hashes.push_back(hash_of(chunk));
+    snapshot.manifest.chunk_hashes.push_back(tree_hash_of(chunk));
     snapshot.chunks.push_back(share(std::exchange(chunk, {})));
   };
   for (auto part : parts) {

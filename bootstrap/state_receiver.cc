@@ -1,6 +1,6 @@
 #include "bootstrap/state_transfer.h"
 #include "node/base/fault.h"
-#include "node/base/hash.h"
+#include "node/base/tree_hash.h"
 
 #include <algorithm>
 #include <utility>
@@ -108,7 +108,7 @@ ReceiverEffects StateReceiver::on_chunk(TimePoint now, const NodeId& from, const
   }
   const Manifest& manifest = facts_.manifest;
   if (chunk.bytes->size() != manifest.chunk_bytes(chunk.index) ||
-      hash_of(*chunk.bytes) != manifest.chunk_hashes[chunk.index]) {
+      tree_hash_of(*chunk.bytes) != manifest.chunk_hashes[chunk.index]) {
     effects.offences.push_back(
         {from, Error{Errc::corrupt, Doing::transferring_state,
                      "chunk " + std::to_string(chunk.index) + " does not have its hash"}});

@@ -3,6 +3,7 @@
 #include "node/base/check.h"
 #include "node/base/hash.h"
 #include "node/base/random.h"
+#include "node/base/tree_hash.h"
 
 #include <cmath>
 #include <set>
@@ -86,7 +87,7 @@ Replica genesis_replica(const Model& model, std::uint64_t seed) {
 
 Genesis make_genesis(const Model& model, std::uint64_t seed) {
   Genesis genesis{.replica = genesis_replica(model, seed), .hash = {}};
-  genesis.hash = hash_of(std::as_bytes(std::span(genesis.replica.parameters)));
+  genesis.hash = tree_hash_of(std::as_bytes(std::span(genesis.replica.parameters)));
   return genesis;
 }
 

@@ -12,7 +12,7 @@ namespace starling::training {
 
 struct Genesis {
   Replica replica;  // statistics: mean 0, variance 1
-  Hash hash;        // BLAKE2b-256 of the padded canonical vector, little-endian fp32
+  Hash hash;        // tree hash of the padded canonical vector, little-endian fp32
 };
 
 // Draws the parameters from the seed in the settings into a zeroed span of Layout::size() values;

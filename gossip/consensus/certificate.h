@@ -11,7 +11,8 @@
 
 namespace starling::gossip::consensus {
 
-// h = BLAKE2b(manifest | chunk hashes): every byte of the model is hashed once (rulings 38).
+// h = BLAKE2b(manifest | chunk hashes): every byte of the model is hashed once (rulings 38), a
+// chunk as a tree (tree_hash.h).
 [[nodiscard]] Hash model_hash(const Hash& manifest, std::span<const Hash> chunks);
 
 // What participants sign beside h: the agreed set, who is in it, samples and the model's name.

@@ -4,7 +4,7 @@
 #include "gossip/delta/aggregation.h"
 #include "node/base/check.h"
 #include "node/base/fault.h"
-#include "node/base/hash.h"
+#include "node/base/tree_hash.h"
 #include "node/base/wide_loops.h"
 
 #include <algorithm>
@@ -156,7 +156,7 @@ class Runner {
                                    std::to_string(to.size()));
       std::ranges::copy(*job.bytes, to.begin());
     }
-    if (hash_of(to) != job.hash) return blame(job.from, "a chunk with another hash");
+    if (tree_hash_of(to) != job.hash) return blame(job.from, "a chunk with another hash");
     if (!well_formed(to)) return blame(job.from, "a chunk with a value that is not finite");
     return ChunkStored{job.hash, job.bytes};
   }
@@ -164,7 +164,7 @@ class Runner {
   Result<JobDone> run(const LoadJob& job) {
     const auto bytes = result();
     auto copy = share(Bytes(bytes.begin(), bytes.end()));
-    if (hash_of(*copy) != job.hash)
+    if (tree_hash_of(*copy) != job.hash)
       return fail(Errc::corrupt, Doing::transferring_state,
                   "chunk " + std::to_string(chunk_) + " is no longer the one that was asked for");
     if (is_packed(job.form)) copy = share(packed_result());
@@ -313,7 +313,8 @@ class Runner {
   // Of the result that stands in its place.
   Result<JobDone> divided_as(ResultForm form) {
     const auto bytes = result();
-    return ChunkDivided{share(is_packed(form) ? packed_result() : to_bytes(bytes)), hash_of(bytes)};
+    return ChunkDivided{share(is_packed(form) ? packed_result() : to_bytes(bytes)),
+                        tree_hash_of(bytes)};
   }
 
   [[nodiscard]] bool is_packed(ResultForm form) const {

@@ -82,7 +82,7 @@ struct Contribution {
 struct ResultChunk {
   round @0 :Round;
   chunk @1 :UInt32;
-  hash @2 :Data;      # of the values in fp32, or int64
+  hash @2 :Data;      # tree hash of the values in fp32, or int64 (node/base/tree_hash.h)
   signature @3 :Data; # by the chunk's root
 }
 
@@ -90,7 +90,7 @@ struct HashSignature {
   round @0 :Round;
   signer @1 :Data;
   claim @2 :Data; # hash over participants, samples, model name and the agreed set
-  hash @3 :Data;  # BLAKE2b-256(manifest | chunk hashes)
+  hash @3 :Data;  # BLAKE2b-256(manifest | chunk hashes), which are tree hashes
   signature @4 :Data;
 }
 

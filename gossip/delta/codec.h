@@ -71,8 +71,9 @@
 
 namespace starling::gossip {
 
-// Also of how contributions and results of the final consensus travel (gossip/consensus/jobs.h).
-inline constexpr std::uint32_t kCodecVersion = 4;
+// Also of how contributions and results of the final consensus travel (gossip/consensus/jobs.h) and
+// of what edges and chunks are hashed with (tree_hash.h).
+inline constexpr std::uint32_t kCodecVersion = 5;
 
 // What an edge carries from one encode to the next. Only its own node sees it.
 struct Carry {

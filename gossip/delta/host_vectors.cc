@@ -2,6 +2,7 @@
 
 #include "gossip/delta/flat_vector.h"
 #include "node/base/hash.h"
+#include "node/base/tree_hash.h"
 
 #include <algorithm>
 #include <utility>
@@ -24,7 +25,7 @@ class HostReference final : public Reference {
       decode_block(snapshot, block, vector_.values().subspan(block * kBlock, kBlock), isa_);
     return {};
   }
-  Result<Hash> hash() const override { return hash_of(std::as_bytes(vector_.values())); }
+  Result<Hash> hash() const override { return tree_hash_of(std::as_bytes(vector_.values())); }
   Result<Hash> hash_of_block(std::size_t block) const override {
     return gossip::hash_of_block(vector_.values(), block);
   }

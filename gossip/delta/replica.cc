@@ -3,6 +3,7 @@
 #include "node/base/check.h"
 #include "node/base/fault.h"
 #include "node/base/hash.h"
+#include "node/base/tree_hash.h"
 
 #include <algorithm>
 #include <limits>
@@ -41,24 +42,18 @@ float factor_of(float scale, Weight weight) {
 }  // namespace
 
 Hash next_chain(const Hash& chain, ByteView lower, ByteView higher, const ForEachPart& parts) {
-  const auto pieces_of = [](ByteView payload) {
-    return (payload.size() + kChainPiece - 1) / kChainPiece;
-  };
-  const std::size_t pieces_of_lower = pieces_of(lower);
-  // Of the chain, since a checksum under a key of zeros would tell nothing apart.
-  const Hash key = hash_of(chain.view());
-  std::vector<Checksum> sums(pieces_of_lower + pieces_of(higher));
+  TreeHash of_lower(lower);
+  TreeHash of_higher(higher);
   const ForEachPart each = parts ? parts : ForEachPart(one_after_another);
-  each(sums.size(), [&](std::size_t piece) {
-    const bool of_lower = piece < pieces_of_lower;
-    const ByteView payload = of_lower ? lower : higher;
-    const std::size_t at = (of_lower ? piece : piece - pieces_of_lower) * kChainPiece;
-    sums[piece] = checksum_of(key, payload.subspan(at, std::min(kChainPiece, payload.size() - at)));
+  each(of_lower.parts() + of_higher.parts(), [&](std::size_t part) {
+    if (part < of_lower.parts())
+      of_lower.hash_part(part);
+    else
+      of_higher.hash_part(part - of_lower.parts());
   });
-  Hasher next;
-  next.add(chain.view()).add(std::uint64_t{lower.size()}).add(std::uint64_t{higher.size()});
-  for (const Checksum& sum : sums) next.add(sum);
-  return next.finish();
+  const Hash low = of_lower.root();
+  const Hash high = of_higher.root();
+  return Hasher{}.add(chain.view()).add(low.view()).add(high.view()).finish();
 }
 
 Replica::Replica(const Layout& layout, MasterPort& master, Genesis genesis, ReplicaOptions options)

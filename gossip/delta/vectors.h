@@ -22,7 +22,7 @@ class Reference {
   [[nodiscard]] virtual Result<void> fill(const Fill& with) = 0;
   // r := q.
   [[nodiscard]] virtual Result<void> install(const DeltaView& snapshot) = 0;
-  // Of all values, and of one block.
+  // The tree hash of all values, and the hash of one block.
   [[nodiscard]] virtual Result<Hash> hash() const = 0;
   [[nodiscard]] virtual Result<Hash> hash_of_block(std::size_t block) const = 0;
   // Shows the values in host memory, where a device copies them to.

@@ -19,7 +19,7 @@ $Cxx.namespace("starling::gossip::exchange_wire");
 #
 # A receiver checks: generation and sequence number against its own state, chain8 (the first eight
 # bytes of a hash chain over the payloads of both ends, next_chain() in gossip/delta/replica.h, which
-# starts as the hash of r), the spot against its own r, the weight (1 to 64 of 128), every number for being finite and
+# starts as the tree hash of r), the spot against its own r, the weight (1 to 64 of 128), every number for being finite and
 # in range. The attachment of Offer and Answer is a delta at `level`, followed by BatchNorm mean and
 # variance exactly when seq mod 16 = 15; that of EdgeOpen in mode snapshot is the replica at L6.
 #
@@ -35,7 +35,7 @@ struct Figures {
 struct EdgeOpen {
   generation @0 :UInt64;
   mode @1 :UInt8;       # 0 genesis, 1 snapshot
-  reference @2 :Data;   # BLAKE2b-256 of r
+  reference @2 :Data;   # tree hash of r (node/base/tree_hash.h)
   age @3 :Float64;
   record @4 :Data;      # the proposer's signed member record, at most 512 bytes
 }

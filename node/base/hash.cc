@@ -4,6 +4,7 @@
 
 #include <sodium.h>
 
+#include <array>
 #include <cstring>
 
 namespace starling {
@@ -48,17 +49,6 @@ Hash Hasher::finish() {
 }
 
 Hash hash_of(ByteView bytes) { return Hasher{}.add(bytes).finish(); }
-
-Checksum checksum_of(const Hash& key, ByteView bytes) {
-  STARLING_CHECK_OP(sodium_init(), >=, 0);
-  static_assert(sizeof(key.bytes) == crypto_onetimeauth_poly1305_KEYBYTES);
-  Checksum sum;
-  static_assert(sizeof(sum) == crypto_onetimeauth_poly1305_BYTES);
-  crypto_onetimeauth_poly1305(reinterpret_cast<unsigned char*>(sum.data()),
-                              reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-                              reinterpret_cast<const unsigned char*>(key.bytes.data()));
-  return sum;
-}
 
 std::uint64_t first_u64(const Hash& hash) {
   std::uint64_t value = 0;

@@ -1,10 +1,10 @@
-// BLAKE2b-256, the one hash of the project outside the Noise handshake, and a checksum.
+// BLAKE2b-256, the one hash of the project outside the Noise handshake. What has the size of a
+// model is hashed as a tree of it: tree_hash.h.
 #pragma once
 
 #include "node/base/bytes.h"
 #include "node/base/ids.h"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@ namespace starling {
 
 // Hashes bytes that come in pieces.
 //
-// Cost:    0.78 GB/s on one core: model-sized input belongs on the pool.
+// Cost:    0.74 GB/s on one core.
 // Thread:  any; one thread at a time.
 class Hasher {
  public:
@@ -39,15 +39,6 @@ class Hasher {
 };
 
 [[nodiscard]] Hash hash_of(ByteView bytes);
-
-// Tells bytes apart that differ by accident: Poly1305 under `key`, which such a difference knows
-// nothing of, takes two of them for equal with a chance below their length / 2^100. Whoever knows
-// the key can make bytes of equal checksum: no substitute for a hash where somebody gains by that.
-//
-// Cost:    5.1 GB/s on one core where a Hasher does 0.78.
-// Thread:  any.
-using Checksum = std::array<std::byte, 16>;
-[[nodiscard]] Checksum checksum_of(const Hash& key, ByteView bytes);
 
 // The first eight bytes of a hash as a number: for sorting, choosing and short comparisons.
 [[nodiscard]] std::uint64_t first_u64(const Hash& hash);

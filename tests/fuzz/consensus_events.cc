@@ -6,6 +6,7 @@
 #include "gossip/consensus/message_codec.h"
 #include "node/base/check.h"
 #include "node/base/hash.h"
+#include "node/base/tree_hash.h"
 #include "tests/gossip/consensus/fake_signing.h"
 
 #include <algorithm>
@@ -152,7 +153,7 @@ class Bench {
         return SumPacked{values};
       case JobKind::divide:
       case JobKind::median:
-        return ChunkDivided{values, hash_of(*values)};
+        return ChunkDivided{values, tree_hash_of(*values)};
       case JobKind::store:
         return ChunkStored{std::get<StoreJob>(job).hash, std::get<StoreJob>(job).bytes};
       case JobKind::load:
@@ -252,9 +253,9 @@ class Bench {
         return Contribution{at, part, any(), bytes};
       case 3:
         return signed_by(any(),
-                         ResultChunk{at, part, hash_of(*bytes), {}, travelling(index, bytes)});
+                         ResultChunk{at, part, tree_hash_of(*bytes), {}, travelling(index, bytes)});
       default:
-        return Chunk{part, hash_of(*bytes), bytes};
+        return Chunk{part, tree_hash_of(*bytes), bytes};
     }
   }
 

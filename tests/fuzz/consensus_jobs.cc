@@ -2,7 +2,7 @@
 // first byte chooses the job, the rest is the attachment.
 #include "gossip/consensus/contribution.h"
 #include "node/base/bytes.h"
-#include "node/base/hash.h"
+#include "node/base/tree_hash.h"
 
 #include <cmath>
 #include <cstdint>
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto exponents = share(Bytes(plan.exponents(chunk), std::byte{130}));
   const JobTarget target{{{}, Epoch{1}}, chunk};
   const ChildSum child{NodeId{}, bytes, 3, 3};
-  ConsensusJob job = StoreJob{target, NodeId{}, hash_of(*bytes), bytes};
+  ConsensusJob job = StoreJob{target, NodeId{}, tree_hash_of(*bytes), bytes};
   const SumJob sum{target, exponents, 1, 4, {child}};
   switch (data[0] / 64) {
     case 0:
@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     default:
       if (plan.kind(chunk) != ChunkKind::parameters || data[0] % 2 == 0) break;
-      job = StoreJob{target, NodeId{}, hash_of(*bytes), bytes, ResultForm::packed};
+      job = StoreJob{target, NodeId{}, tree_hash_of(*bytes), bytes, ResultForm::packed};
       break;
   }
   const auto outcome = run_job(job, plan, memory);

@@ -2,6 +2,7 @@
 
 #include "gossip/consensus/certificate.h"
 #include "node/base/hash.h"
+#include "node/base/tree_hash.h"
 #include "tests/support/temp_folder.h"
 #include "training/genesis.h"
 #include "training/models/plan.h"
@@ -27,7 +28,7 @@ training::Model small_model() {
   return *training::make_model(spec);
 }
 
-Hash hash_of_values(std::span<const float> values) { return hash_of(std::as_bytes(values)); }
+Hash hash_of_values(std::span<const float> values) { return tree_hash_of(std::as_bytes(values)); }
 
 // What a node that finished alone with this replica holds, signatures aside.
 consensus::CertificateMessage certificate_of(const training::Model& model,
@@ -39,7 +40,7 @@ consensus::CertificateMessage certificate_of(const training::Model& model,
         std::span(replica.parameters).subspan(plan.first(chunk), plan.values(chunk))));
   held.chunks.push_back(hash_of_values(replica.bn_mean));
   held.chunks.push_back(hash_of_values(replica.bn_variance));
-  held.chunks.push_back(hash_of(std::as_bytes(std::span(&replica.batches_tracked, 1))));
+  held.chunks.push_back(tree_hash_of(std::as_bytes(std::span(&replica.batches_tracked, 1))));
   held.manifest = model.layout.manifest();
   held.certificate.epoch = Epoch{1};
   held.certificate.hash = consensus::model_hash(held.manifest, held.chunks);

@@ -80,6 +80,12 @@ def genesis(tensors, seed):
     return struct.pack(f"<{len(flat)}f", *flat)
 
 
+def tree_hash(data):
+    """node/base/tree_hash.h"""
+    leaves = (hashlib.blake2b(data[at : at + 16384], digest_size=32).digest() for at in range(0, len(data), 16384))
+    return hashlib.blake2b(b"starling/tree/1" + struct.pack("<Q", len(data)) + b"".join(leaves), digest_size=32).hexdigest()
+
+
 if __name__ == "__main__":
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    print(hashlib.blake2b(genesis(small_tensors(10, 1), seed), digest_size=32).hexdigest())
+    print(tree_hash(genesis(small_tensors(10, 1), seed)))

@@ -1,6 +1,7 @@
 #include "training/cuda/device_vectors.h"
 
 #include "node/base/hash.h"
+#include "node/base/tree_hash.h"
 
 #include <functional>
 #include <optional>
@@ -28,14 +29,16 @@ class DeviceReference final : public gossip::Reference {
     TRY_VOID(checked(cudaSetDevice(device_), Doing::exchanging));
     return codec_.install(snapshot, values_.get());
   }
-  Result<Hash> hash() const override { return hash_from(0, layout_.size()); }
+  Result<Hash> hash() const override {
+    TRY(const auto host, values_from(0, layout_.size()));
+    return tree_hash_of(std::as_bytes(std::span(host)));
+  }
   Result<Hash> hash_of_block(std::size_t block) const override {
-    return hash_from(block * gossip::kBlock, gossip::kBlock);
+    TRY(const auto host, values_from(block * gossip::kBlock, gossip::kBlock));
+    return hash_of(std::as_bytes(std::span(host)));
   }
   Result<void> read(const Read& with) const override {
-    TRY_VOID(checked(cudaSetDevice(device_), Doing::exchanging));
-    std::vector<float> host(layout_.size());
-    TRY_VOID(codec_.read(values_.get(), host));
+    TRY(const auto host, values_from(0, layout_.size()));
     with(host);
     return {};
   }
@@ -43,11 +46,11 @@ class DeviceReference final : public gossip::Reference {
   [[nodiscard]] float* get() const { return values_.get(); }
 
  private:
-  [[nodiscard]] Result<Hash> hash_from(std::size_t first, std::size_t count) const {
+  [[nodiscard]] Result<std::vector<float>> values_from(std::size_t first, std::size_t count) const {
     TRY_VOID(checked(cudaSetDevice(device_), Doing::exchanging));
     std::vector<float> host(count);
     TRY_VOID(codec_.read(values_.get() + first, host));
-    return hash_of(std::as_bytes(std::span(host)));
+    return host;
   }
 
   const gossip::Layout& layout_;

@@ -1,8 +1,8 @@
 #include "gossip/consensus/contribution.h"
 
 #include "gossip/consensus/arithmetic.h"
-#include "node/base/hash.h"
 #include "node/base/random.h"
+#include "node/base/tree_hash.h"
 
 #include <doctest/doctest.h>
 
@@ -125,7 +125,7 @@ TEST_SUITE("gossip/consensus/contribution") {
       REQUIRE(divided.result.has_value());
       const auto& result = std::get<ChunkDivided>(*divided.result);
       CHECK(same_bits(nodes[0].x, mean_of(nodes, *exponents, weight)));
-      CHECK(result.hash == hash_of(std::as_bytes(std::span(nodes[0].x))));
+      CHECK(result.hash == tree_hash_of(std::as_bytes(std::span(nodes[0].x))));
       const StoreJob store{{}, NodeId{}, result.hash, result.values, ResultForm::packed};
       REQUIRE(nodes[1].run(store).result.has_value());
       CHECK(std::memcmp(nodes[1].x.data(), nodes[0].x.data(), kValues * sizeof(float)) == 0);

@@ -348,7 +348,7 @@ TEST_SUITE("gossip/delta/codec") {
       }
     }
 
-    REQUIRE(kCodecVersion == 4);
+    REQUIRE(kCodecVersion == 5);
     CHECK(first_u64(bytes.finish()) == 169'840'888'264'513'171U);
   }
 

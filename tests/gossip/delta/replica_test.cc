@@ -1,6 +1,7 @@
 #include "gossip/delta/replica.h"
 
 #include "node/base/hash.h"
+#include "node/base/tree_hash.h"
 #include "tests/gossip/delta/models.h"
 
 #include <doctest/doctest.h>
@@ -22,6 +23,9 @@ using testing::Shape;
 using testing::values;
 
 namespace {
+
+// What one thread takes of a payload for the chain.
+constexpr std::size_t kPart = 8 * TreeHash::kLeaf;
 
 Layout small_model() {
   return make_layout({{{"w", {37, 5, 3, 3}}, {"v", {70, 50}}, {"b", {100}}}, 9});
@@ -146,7 +150,7 @@ TEST_SUITE("gossip/delta/replica") {
     Pair pair;
 
     CHECK(pair.lower_chain == pair.higher_chain);
-    CHECK(pair.lower_chain == hash_of(std::as_bytes(pair.lower.replica.reference(kEdge))));
+    CHECK(pair.lower_chain == tree_hash_of(std::as_bytes(pair.lower.replica.reference(kEdge))));
     CHECK(same_bits(pair.lower.replica.reference(kEdge), pair.lower.x));
     CHECK(pair.lower.leases == 0);
   }
@@ -419,13 +423,13 @@ TEST_SUITE("gossip/delta/replica") {
   }
 
   TEST_CASE("the chain depends on the chain, on every byte of both payloads and on their order") {
-    const Bytes a(2 * kChainPiece + 5, std::byte{1});
+    const Bytes a(2 * kPart + 5, std::byte{1});
     const Bytes b(7, std::byte{2});
     const Hash chain = next_chain({}, a, b);
 
     CHECK(chain != next_chain({}, b, a));
     CHECK(chain != next_chain(chain, a, b));
-    for (const std::size_t at : {std::size_t{0}, kChainPiece, a.size() - 1}) {
+    for (const std::size_t at : {std::size_t{0}, kPart, a.size() - 1}) {
       Bytes other = a;
       other[at] ^= std::byte{4};
       CHECK(chain != next_chain({}, other, b));
@@ -434,21 +438,21 @@ TEST_SUITE("gossip/delta/replica") {
   }
 
   TEST_CASE("a byte that goes from one end's payload to the other's changes the chain") {
-    const Bytes all(3 * kChainPiece, std::byte{1});
+    const Bytes all(3 * kPart, std::byte{1});
     const ByteView view(all);
 
     std::set<Hash> chains;
-    for (const std::size_t cut : {std::size_t{0}, std::size_t{1}, kChainPiece, kChainPiece + 1,
-                                  2 * kChainPiece, all.size()})
+    for (const std::size_t cut :
+         {std::size_t{0}, std::size_t{1}, kPart, kPart + 1, 2 * kPart, all.size()})
       chains.insert(next_chain({}, view.first(cut), view.subspan(cut)));
     CHECK(chains.size() == 6);
   }
 
-  TEST_CASE("the chain is the same whoever hashes the pieces, and in whatever order") {
+  TEST_CASE("the chain is the same whoever hashes the parts, and in whatever order") {
     Rng rng(7);
-    Bytes a(3 * kChainPiece + 1);
+    Bytes a(3 * kPart + 1);
     for (std::byte& byte : a) byte = static_cast<std::byte>(rng() & 255);
-    const Bytes b(kChainPiece, std::byte{3});
+    const Bytes b(kPart, std::byte{3});
     const ForEachPart backwards = [](std::size_t parts, const auto& job) {
       for (std::size_t part = parts; part > 0; --part) job(part - 1);
     };
@@ -472,8 +476,8 @@ TEST_SUITE("gossip/delta/replica") {
                  offer.payload,
                  std::nullopt});
 
-    CHECK(hash_of(std::as_bytes(one.replica.reference(other))) == genesis);
-    CHECK(hash_of(std::as_bytes(one.replica.reference(kEdge))) != genesis);
+    CHECK(tree_hash_of(std::as_bytes(one.replica.reference(other))) == genesis);
+    CHECK(tree_hash_of(std::as_bytes(one.replica.reference(kEdge))) != genesis);
   }
 }
 
