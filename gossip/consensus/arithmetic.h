@@ -12,13 +12,9 @@
 // block's largest value at most (node/decisions/0024).
 #pragma once
 
-#include "node/base/bytes.h"
-#include "node/base/result.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace starling::gossip::consensus {
 
@@ -51,23 +47,6 @@ void add_quantized(std::span<const float> values, FixedPoint point, std::uint32_
 // x* of one Z: exact in double, at most one rounding to fp32.
 [[nodiscard]] float dequantize(std::int64_t z, FixedPoint point);
 void dequantize(std::span<const std::int64_t> z, FixedPoint point, std::span<float> out);
-
-// `values` as two's complement integers of `bits` bits (1 to 64), lowest bit first, the
-// last byte filled with zeros.
-//
-// Rule:    every value fits in `bits` bits.
-[[nodiscard]] Bytes pack(std::span<const std::int64_t> values, unsigned bits);
-// The same into memory that is kPackingRoom bytes longer than the packed values, which may be
-// written to.
-void pack_into(std::span<const std::int64_t> values, unsigned bits, std::byte* out);
-inline constexpr std::size_t kPackingRoom = sizeof(std::uint64_t);
-
-// Adds each packed integer to out[k].
-//
-// Errors:  bad_message where the size is not exact, the filling is not zero or a value's magnitude
-//          is above `largest` (which keeps sums of sums from overflowing). `out` is then undefined.
-[[nodiscard]] Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
-                                      std::span<std::int64_t> out);
 
 // The second moment of one member about the common mean, v + (m - mean)^2 (rulings 18).
 [[nodiscard]] float moment_about(float mean, float variance, float common_mean);

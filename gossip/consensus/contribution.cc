@@ -1,6 +1,7 @@
 #include "gossip/consensus/contribution.h"
 
 #include "gossip/consensus/arithmetic.h"
+#include "gossip/consensus/packing.h"
 #include "gossip/delta/aggregation.h"
 #include "node/base/check.h"
 #include "node/base/fault.h"

@@ -1,6 +1,7 @@
 #include "gossip/consensus/arithmetic.h"
 
 #include "gossip/consensus/jobs.h"
+#include "gossip/consensus/packing.h"
 #include "node/base/random.h"
 
 #include <doctest/doctest.h>
@@ -85,40 +86,6 @@ TEST_SUITE("gossip/consensus/arithmetic") {
           std::numeric_limits<std::int64_t>::min());
     CHECK(divide_rounded((std::int64_t{1} << 62) - 1, std::uint64_t{1} << 32) ==
           (std::int64_t{1} << 30));
-  }
-
-  TEST_CASE("packing and adding comes back for every width and length") {
-    for (unsigned bits = 1; bits <= 64; ++bits)
-      for (std::size_t count : {0U, 1U, 2U, 7U, 8U, 9U, 33U}) {
-        CAPTURE(bits);
-        CAPTURE(count);
-        Rng rng(bits * 100 + count);
-        std::vector<std::int64_t> values(count);
-        for (auto& value : values) value = static_cast<std::int64_t>(rng()) >> (64 - bits);
-        const auto packed = pack(values, bits);
-        CHECK(packed.size() == packed_bytes(count, bits));
-        std::vector<std::int64_t> sum(count, 0);
-        // The lowest 64-bit value has no magnitude and is refused; everything else passes.
-        const auto largest = std::numeric_limits<std::int64_t>::max();
-        CHECK(add_packed(packed, bits, largest, sum).has_value());
-        CHECK(sum == values);
-      }
-  }
-
-  TEST_CASE("packed sums of a wrong size, with filling or above their bound are refused") {
-    const std::vector<std::int64_t> values{1, -2, 3};
-    auto packed = pack(values, 31);
-    std::vector<std::int64_t> sum(3);
-    CHECK_FALSE(add_packed(ByteView(packed).first(packed.size() - 1), 31, 100, sum).has_value());
-    CHECK_FALSE(add_packed(packed, 31, 2, sum).has_value());
-    CHECK_FALSE(add_packed(packed, 33, 100, sum).has_value());
-    auto filled = packed;
-    filled.back() |= std::byte{0x80};
-    CHECK_FALSE(add_packed(filled, 31, 100, sum).has_value());
-    const std::vector<std::int64_t> lowest{std::numeric_limits<std::int64_t>::min()};
-    std::vector<std::int64_t> one(1);
-    CHECK_FALSE(add_packed(pack(lowest, 64), 64, std::numeric_limits<std::int64_t>::max(), one)
-                    .has_value());
   }
 
   TEST_CASE("a sum of 4096 members at the largest weight fits its width") {

@@ -1,0 +1,35 @@
+// Integers as strings of bits: how sums and results of the final consensus travel.
+#pragma once
+
+#include "node/base/bytes.h"
+#include "node/base/result.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace starling::gossip::consensus {
+
+// Whether the processor moves bytes anywhere in a wide register (AVX-512 VBMI). With that, eight
+// integers take two nanoseconds instead of eight; the bytes are the same.
+[[nodiscard]] bool has_wide_packing();
+
+// `values` as two's complement integers of `bits` bits (1 to 64), lowest bit first, the
+// last byte filled with zeros.
+//
+// Rule:    every value fits in `bits` bits.
+[[nodiscard]] Bytes pack(std::span<const std::int64_t> values, unsigned bits);
+// The same into memory that is kPackingRoom bytes longer than the packed values, which may be
+// written to.
+void pack_into(std::span<const std::int64_t> values, unsigned bits, std::byte* out,
+               bool wide = has_wide_packing());
+inline constexpr std::size_t kPackingRoom = 64;
+
+// Adds each packed integer to out[k].
+//
+// Errors:  bad_message where the size is not exact, the filling is not zero or a value's magnitude
+//          is above `largest` (which keeps sums of sums from overflowing). `out` is then undefined.
+[[nodiscard]] Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
+                                      std::span<std::int64_t> out, bool wide = has_wide_packing());
+
+}  // namespace starling::gossip::consensus
