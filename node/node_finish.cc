@@ -226,7 +226,7 @@ void Node::begin_leave(Duration timeout) {
   tasks_.spawn("leave limit", [this, work] { return limit_leave(work); });
   leave_saved_ = !bridge_;
   if (bridge_) {
-    // A step after the last checkpoint would be lost.
+    // Steps since the last checkpoint would be lost.
     bridge_->pause([this] {
       assert_io_thread();
       save_last_checkpoint();

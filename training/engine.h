@@ -9,7 +9,9 @@
 #include "training/optimizer.h"
 #include "training/replica.h"
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace starling::training {
@@ -36,10 +38,14 @@ class Engine {
     double loss = 0;      // mean over the batch
     bool finite = false;  // the loss and all gradients
   };
-  // Forward and backward; the gradients stay here for the optimizer pass.
+  // Forward and backward; the gradients stay here for the optimizer pass. Nothing where they were
+  // dropped: a CPU looks at `drop` between layers, a GPU's step is too short for it. Then no trace
+  // is left.
   //
   // Errors:  those of check_batch().
-  [[nodiscard]] virtual Result<Outcome> compute(const Batch& batch, double label_smoothing) = 0;
+  [[nodiscard]] virtual Result<std::optional<Outcome>> compute(const Batch& batch,
+                                                               double label_smoothing,
+                                                               const std::atomic<bool>& drop) = 0;
   // Begins to bring a batch to the device while the one before it is computed, where there is
   // something to bring. The batch stays where it is until its compute(), or until the engine is
   // gone.

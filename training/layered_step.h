@@ -9,6 +9,7 @@
 
 #include <torch/torch.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,8 @@ struct StepJob {
   at::Tensor labels;       // n, int64
   std::int64_t batch = 0;  // images of the whole batch: gradients are those of its mean loss
   double label_smoothing = 0;
+  // Looked at between blocks; once it is true, the rest is left out. Null: never.
+  const std::atomic<bool>* drop = nullptr;
 };
 
 template <class T>
@@ -70,10 +73,13 @@ struct Layer {
     args.dx = values_of<T>(z);  // nobody reads z any more
     norm.backward(args, rows_of(z));
     at::Tensor dx = conv_backward(conv, x, z, input);
+    release();
+    return dx;
+  }
+  void release() {
     x.reset();
     y.reset();
     z.reset();
-    return dx;
   }
 
   Conv conv;
@@ -138,6 +144,11 @@ struct ResidualBlock {
                                     InputGradient::wanted)};
   }
 
+  void release() {
+    for (Layer<T, Norm>& layer : layers) layer.release();
+    if (projection) projection->release();
+  }
+
   std::vector<Layer<T, Norm>> layers;
   std::unique_ptr<Layer<T, Norm>> projection;
 };
@@ -181,7 +192,8 @@ class LayeredStep {
   LayeredStep& operator=(const LayeredStep&) = delete;
 
   // The share of the batch's mean loss that these images have (its sum over `batch`): one double,
-  // on the images' device. Every gradient is overwritten. Throws what LibTorch throws.
+  // on the images' device; undefined where the job was dropped. Every gradient is overwritten.
+  // Throws what LibTorch throws.
   [[nodiscard]] at::Tensor forward_backward(const StepJob& job) {
     const torch::NoGradGuard no_grad;
     const at::AutoDispatchBelowADInplaceOrView no_dispatch;
@@ -192,12 +204,18 @@ class LayeredStep {
     if (wiring_.stem_kind == Stem::imagenet) {
       std::tie(x, places) = at::max_pool2d_with_indices(x, {3, 3}, {2, 2}, {1, 1});
     }
-    for (ResidualBlock<T, Norm>& block : blocks_) x = block.forward(x);
+    for (ResidualBlock<T, Norm>& block : blocks_) {
+      if (is_dropped(job)) return release();
+      x = block.forward(x);
+    }
 
     auto [loss, gradient] = head(job, x);
     x.reset();
     TwoGradients g{gradient, at::Tensor()};
-    for (std::size_t i = blocks_.size(); i-- > 0;) g = blocks_[i].backward(g);
+    for (std::size_t i = blocks_.size(); i-- > 0;) {
+      if (is_dropped(job)) return release();
+      g = blocks_[i].backward(g);
+    }
     at::Tensor last = g.first.add_(g.second);
     if (places.defined()) {
       last = at::max_pool2d_with_indices_backward(last, stem_.y, {3, 3}, {2, 2}, {1, 1}, {1, 1},
@@ -211,6 +229,14 @@ class LayeredStep {
   [[nodiscard]] const Norm& norm(std::size_t number) const { return *norms_[number]; }
 
  private:
+  static bool is_dropped(const StepJob& job) { return job.drop != nullptr && *job.drop; }
+  // Lets go of all activations; undefined, as the loss of a job that was dropped.
+  at::Tensor release() {
+    stem_.release();
+    for (ResidualBlock<T, Norm>& block : blocks_) block.release();
+    return {};
+  }
+
   // Mean over the image, linear layer, loss: its value, and the gradient of x.
   std::pair<at::Tensor, at::Tensor> head(const StepJob& job, const at::Tensor& x) {
     const at::Tensor features = at::mean(x, {2, 3}, /*keepdim=*/false, at::kFloat);

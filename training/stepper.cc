@@ -40,37 +40,40 @@ Stepper::Stepper(const Model& model, const ResolvedDevice& device, const Trainer
       engine_(make_engine(model, device, start)),
       state_(start.state) {}
 
-Result<StepReport> Stepper::step(const Batch& batch, double progress_share) {
+Result<StepReport> Stepper::step(const Batch& batch, double progress_share,
+                                 const std::atomic<bool>& drop) {
   const SteadyClock clock;
   StepReport report;
   report.batch = batch.size;
   const TimePoint begin = clock.now();
   const double cpu_begin_s = thread_cpu_seconds();
-  TRY(const Engine::Outcome outcome, compute(batch));
-  report.loss = outcome.loss;
+  TRY(const std::optional<Engine::Outcome> outcome, compute(batch, drop));
   report.compute_s = seconds(clock.now() - begin);
 
-  // A gradient can overflow while the loss is still finite; in the master it would poison this
-  // replica and, through exchanges, others.
-  if (outcome.finite) {
+  if (!outcome) {
+    report.outcome = StepOutcome::dropped;
+  } else {
+    report.loss = outcome->loss;
     TRY_VOID(guarded(Doing::training, [&]() -> Result<void> {
+      // A gradient can overflow while the loss is still finite; in the master it would poison this
+      // replica and, through exchanges, others.
+      if (!outcome->finite) return skip(report);
       train(report, batch, progress_share);
       return {};
     }));
-  } else {
-    TRY_VOID(guarded(Doing::training, [&] { return skip(report); }));
+    state_.cursor = batch.end;
   }
   report.cpu_s = thread_cpu_seconds() - cpu_begin_s;
-  state_.cursor = batch.end;
   report.step = state_.step;
   report.samples = state_.samples;
   report.bad_steps = bad_steps_;
   return report;
 }
 
-Result<Engine::Outcome> Stepper::compute(const Batch& batch) {
-  auto outcome =
-      guarded(Doing::training, [&] { return engine_->compute(batch, options_.label_smoothing); });
+Result<std::optional<Engine::Outcome>> Stepper::compute(const Batch& batch,
+                                                        const std::atomic<bool>& drop) {
+  auto outcome = guarded(Doing::training,
+                         [&] { return engine_->compute(batch, options_.label_smoothing, drop); });
   if (outcome || outcome.error().code != Errc::no_memory) return outcome;
   return fail(Errc::no_memory, Doing::training,
               "a batch of " + std::to_string(batch.size) + " images of " +

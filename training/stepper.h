@@ -6,8 +6,10 @@
 #include "training/engine.h"
 #include "training/trainer.h"
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 namespace starling::training {
 
@@ -23,10 +25,16 @@ class Stepper {
           const Trainer::Start& start);
 
   // Trains on one batch with the learning rate of `progress_share`. Fills everything but the times
-  // that the trainer knows (data_wait_s, evaluation_s, images_per_second).
+  // that the trainer knows (data_wait_s, evaluation_s, images_per_second). Once `drop` is true, a
+  // step that has no gradients yet is given up: nothing was changed then.
   //
   // Errors:  data_failed, device_failed, no_memory; diverged after max_bad_steps in a row.
-  [[nodiscard]] Result<StepReport> step(const Batch& batch, double progress_share);
+  [[nodiscard]] Result<StepReport> step(const Batch& batch, double progress_share,
+                                        const std::atomic<bool>& drop);
+  [[nodiscard]] Result<StepReport> step(const Batch& batch, double progress_share) {
+    const std::atomic<bool> never = false;
+    return step(batch, progress_share, never);
+  }
 
   // Begins to bring a later batch to the device; see Engine::stage().
   [[nodiscard]] Result<void> stage(const Batch& batch);
@@ -41,8 +49,9 @@ class Stepper {
   [[nodiscard]] const TrainingState& state() const { return state_; }
 
  private:
-  // The gradients of a batch, left in the engine.
-  [[nodiscard]] Result<Engine::Outcome> compute(const Batch& batch);
+  // The gradients of a batch, left in the engine; nothing where they were dropped.
+  [[nodiscard]] Result<std::optional<Engine::Outcome>> compute(const Batch& batch,
+                                                               const std::atomic<bool>& drop);
   void train(StepReport& report, const Batch& batch, double progress_share);
   [[nodiscard]] Result<void> skip(StepReport& report);
 

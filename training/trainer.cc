@@ -97,6 +97,7 @@ struct Trainer::Impl {
   std::thread thread;
 
   std::atomic<double> progress_share = 0;
+  std::atomic<bool> drop = false;  // the step under way; true from a pause to the resume
 
   mutable Mutex mutex;
   CondVar changed;  // the phase, the requests or saving
@@ -204,9 +205,10 @@ void Trainer::Impl::train_step() {
   ahead = source->try_next();
   auto staged = ahead ? stepper->stage(*ahead) : Result<void>();
   if (!staged) return fail_training(staged.error());
-  auto report = stepper->step(**batch, progress_share.load());
+  auto report = stepper->step(**batch, progress_share.load(), drop);
   source->recycle(**std::move(batch));
   if (!report) return fail_training(report.error());
+  if (report->outcome == StepOutcome::dropped) return;
   publish();
 
   const double step_s = seconds(clock.now() - begin);
@@ -399,6 +401,7 @@ void Trainer::stop() {
     const MutexLock lock(impl_->mutex);
     const bool never_started = impl_->phase == Phase::idle;
     if (impl_->phase != Phase::stopped) impl_->phase = Phase::stopping;
+    impl_->drop = true;
     if (never_started) impl_->phase = Phase::stopped;
   }
   impl_->changed.notify_all();
@@ -416,7 +419,10 @@ void Trainer::pause(const OnDone& on_paused) {
     const MutexLock lock(impl_->mutex);
     stopped = impl_->phase == Phase::stopping || impl_->phase == Phase::stopped;
     if (!stopped) {
-      if (impl_->phase == Phase::running) impl_->phase = Phase::pausing;
+      if (impl_->phase == Phase::running) {
+        impl_->phase = Phase::pausing;
+        impl_->drop = true;
+      }
       impl_->pausers.push_back(on_paused);
     }
   }
@@ -431,6 +437,7 @@ void Trainer::resume() {
     if (impl_->phase != Phase::pausing && impl_->phase != Phase::paused) return;
     if (impl_->phase == Phase::pausing) overtaken = std::exchange(impl_->pausers, {});
     impl_->phase = Phase::running;
+    impl_->drop = false;
   }
   impl_->changed.notify_all();
   for (const OnDone& on_paused : overtaken) {

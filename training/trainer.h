@@ -42,11 +42,13 @@ struct TrainerOptions {
 enum class StepOutcome : std::uint8_t {
   trained,
   skipped,  // the loss or a gradient was not finite: nothing was changed
+  dropped,  // a pause or the end came before it had gradients: nothing was changed
 };
 
-// What one step did and where its time went. All times in seconds.
+// What one step did and where its time went. All times in seconds. Nobody is told of a step that
+// was dropped.
 struct StepReport {
-  std::int64_t step = 0;      // steps of this replica, this one included unless it was skipped
+  std::int64_t step = 0;      // steps of this replica, this one included if it was trained
   std::uint64_t samples = 0;  // images that this node trained on, in all
   std::size_t batch = 0;
   StepOutcome outcome = StepOutcome::trained;
@@ -92,20 +94,22 @@ struct CheckpointRequest {
 // Trains one replica until it is stopped.
 //
 // Owned by the node. create() builds the model (seconds for a large one), start() begins to train,
-// stop() finishes the step and joins the thread; the destructor stops. To train something else
-// (other settings were adopted) destroy it and make a new one.
+// stop() joins the thread; the destructor stops. To train something else (other settings were
+// adopted) destroy it and make a new one. Neither stop() nor a pause waits for a whole step, which
+// may take a slow machine half a minute while a swarm waits for its contribution: a step that has
+// no gradients yet is dropped, and its images wait for the next epoch.
 // Threads: all public functions may be called from any thread; those that say so wait. The train
 //          thread alone touches tensors.
 // Truth:   this node's replica. The fp32 master lives behind the lease, in host memory or on the
-// GPU. Cost:    vectors of the model's size: master, momenta, gradients, working copy; one more
-// while a
+//          GPU.
+// Cost:    vectors of the model's size: master, momenta, gradients, working copy; one more while a
 //          snapshot is out or an evaluation runs.
 //
 // States and events (others are ignored):
 //   state     start()   pause()   resume()  step done       failure    stop()
 //   idle      running   -         -         -               -          stopped
-//   running   -         pausing   -         running         failed     stopped after the step
-//   pausing   -         -         running   paused          failed     stopped after the step
+//   running   -         pausing   -         running         failed     stopped
+//   pausing   -         -         running   paused          failed     stopped
 //   paused    -         -         running   -               -          stopped
 //   failed    -         -         -         -               -          stopped
 // Requests are served between steps while running, and at once while paused or failed, where an
@@ -134,8 +138,8 @@ class Trainer final : public gossip::MasterPort {
   Trainer& operator=(const Trainer&) = delete;
 
   void start();
-  // Finishes the step, answers every open request, waits for a checkpoint that is being written,
-  // joins. Again is harmless.
+  // Answers every open request, waits for a checkpoint that is being written, joins. Again is
+  // harmless.
   void stop();
 
   // Asks for a pause; `on_paused` is called on the train thread once no step is running (at once if

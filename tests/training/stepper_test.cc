@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <span>
 #include <vector>
@@ -97,6 +98,40 @@ TEST_SUITE("training/stepper") {
     REQUIRE(next.has_value());
     CHECK(next->outcome == StepOutcome::trained);
     CHECK(std::isfinite(next->loss));
+  }
+
+  TEST_CASE("a step that is dropped leaves no trace: the next one is what it would have been") {
+    const Model model = tiny_model();
+    for (const int threads : {1, 3}) {
+      CAPTURE(threads);
+      const ResolvedDevice device{.precision = Precision::fp32, .threads = threads};
+      const auto after_two = [&](bool drop_between) {
+        Stepper stepper(model, device, tiny_options(), start_of(model));
+        Rng rng(1);
+        const Batch first = quarter_batch(rng, 24, 12);
+        Batch other = quarter_batch(rng, 24, 12);
+        other.end.position = 77;
+        const Batch second = quarter_batch(rng, 24, 12);
+        REQUIRE(stepper.step(first, 0.1).has_value());
+        if (drop_between) {
+          const std::atomic<bool> drop = true;
+          const auto report = stepper.step(other, 0.1, drop);
+          REQUIRE(report.has_value());
+          CHECK(report->outcome == StepOutcome::dropped);
+          CHECK(report->step == 1);
+        }
+        REQUIRE(stepper.step(second, 0.1).has_value());
+        return stepper.checkpoint();
+      };
+      const Checkpoint with = after_two(true);
+      const Checkpoint without = after_two(false);
+
+      CHECK(with.replica == without.replica);
+      CHECK(with.momenta == without.momenta);
+      CHECK(with.state.step == 2);
+      CHECK(with.state.samples == without.state.samples);
+      CHECK(with.state.cursor == without.state.cursor);
+    }
   }
 
   TEST_CASE("ten such batches in a row end the run as diverged, nine do not") {

@@ -9,6 +9,9 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -50,6 +53,23 @@ struct Fixture {
   std::vector<StepReport> reports STARLING_GUARDED_BY(mutex);
   Promise<Error> failed;
   std::unique_ptr<Trainer> trainer;
+};
+
+// Calls somebody before it gives its third batch, on the train thread.
+class TellingSource final : public BatchSource {
+ public:
+  explicit TellingSource(std::function<void()> tell) : tell_(std::move(tell)) {}
+
+  Result<std::optional<Batch>> next() override {
+    if (++asked_ == 3) tell_();
+    return batches_.next();
+  }
+  void stop() override { batches_.stop(); }
+
+ private:
+  std::function<void()> tell_;
+  QuarterSource batches_{{}};
+  int asked_ = 0;
 };
 
 Result<void> pause_and_wait(Trainer& trainer) {
@@ -140,6 +160,35 @@ TEST_SUITE("training/trainer") {
     fixture.trainer->resume();
     (void)fixture.wait_for_steps(static_cast<std::size_t>(step) + 2);
     CHECK(fixture.trainer->snapshot() != before);
+  }
+
+  TEST_CASE("a pause does not wait for the step under way, and the resumed training goes on") {
+    NullLog log;
+    const Model model = tiny_model();
+    Promise<bool> paused;
+    Promise<bool> went_on;
+    TrainerHooks hooks;
+    hooks.on_step = [&](const StepReport& report) {
+      CHECK(report.outcome == StepOutcome::trained);
+      if (report.step == 3) went_on.set(true);
+    };
+    Trainer* told = nullptr;
+    // Where the third step begins, so that only dropping it can leave two.
+    const auto pause = [&] {
+      told->pause([&](const Result<void>& done) { paused.set(done.has_value()); });
+    };
+    auto trainer = Trainer::create(model, tiny_options(), start_of(model),
+                                   {std::make_unique<TellingSource>(pause), std::move(hooks), log});
+    REQUIRE(trainer.has_value());
+    told = trainer->get();
+    told->start();
+
+    CHECK(paused.wait());
+    CHECK(told->state().step == 2);
+    CHECK(told->state().cursor.position == 32);
+    told->resume();
+    CHECK(went_on.wait());
+    told->stop();
   }
 
   TEST_CASE("increments from another thread are all in the replica, and training goes on") {

@@ -11,7 +11,9 @@
 #include "training/engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -28,11 +30,13 @@ class CpuEngine final : public Engine {
         slices_(model, arena_, device.threads),
         codec_team_("codec", std::min(device.threads, gossip::kMostCodecThreads)) {}
 
-  [[nodiscard]] Result<Outcome> compute(const Batch& batch, double label_smoothing) override {
+  [[nodiscard]] Result<std::optional<Outcome>> compute(const Batch& batch, double label_smoothing,
+                                                       const std::atomic<bool>& drop) override {
     TRY(const BatchTensors tensors, tensors_of(batch, model_.plan.spec, at::kCPU, Doing::training));
-    const Slices::Outcome outcome = slices_.run(tensors, label_smoothing);
-    sets_ = outcome.sets;
-    return Outcome{outcome.loss, outcome.finite};
+    const auto outcome = slices_.run(tensors, label_smoothing, drop);
+    if (!outcome) return std::nullopt;
+    sets_ = outcome->sets;
+    return Outcome{outcome->loss, outcome->finite};
   }
   [[nodiscard]] PassTimes optimizer_pass(const Rates& rates) override {
     return arena_.optimizer_pass(rates, sets_, &slices_.team());

@@ -47,8 +47,10 @@ class SliceOf final : public Slice {
                floats_of(gradients[wires.norm_weight]), floats_of(gradients[wires.norm_bias])});
         }) {}
 
-  double forward_backward(const StepJob& job) override {
-    return step_.forward_backward(job).template item<double>();
+  std::optional<double> forward_backward(const StepJob& job) override {
+    const at::Tensor loss = step_.forward_backward(job);
+    if (!loss.defined()) return std::nullopt;
+    return loss.template item<double>();
   }
   const NormState& statistics(std::size_t norm) const override { return step_.norm(norm).state(); }
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace starling::training {
@@ -25,9 +26,9 @@ class Slice {
  public:
   virtual ~Slice() = default;
 
-  // The share of the batch's mean loss that these images have (its sum over `batch`). Every
-  // gradient is overwritten. Throws what LibTorch throws.
-  [[nodiscard]] virtual double forward_backward(const StepJob& job) = 0;
+  // The share of the batch's mean loss that these images have (its sum over `batch`), or nothing
+  // where the job was dropped. Every gradient is overwritten. Throws what LibTorch throws.
+  [[nodiscard]] virtual std::optional<double> forward_backward(const StepJob& job) = 0;
 
   // What the last forward pass found, in the order of Model::norms.
   [[nodiscard]] virtual const NormState& statistics(std::size_t norm) const = 0;

@@ -27,27 +27,30 @@ void Slices::grow(std::size_t count) {
   }
 }
 
-Slices::Outcome Slices::run(const BatchTensors& batch, double label_smoothing) {
+std::optional<Slices::Outcome> Slices::run(const BatchTensors& batch, double label_smoothing,
+                                           const std::atomic<bool>& drop) {
   const auto images = static_cast<std::size_t>(batch.images.size(0));
   const std::size_t count = slice_count(images, threads_);
   const int intra_op = std::max(1, threads_ / static_cast<int>(count));
   grow(count);
-  std::vector<Outcome> outcomes(count);
+  std::vector<std::optional<Outcome>> outcomes(count);
   team_.run([&](int number) {
     const auto slice = static_cast<std::size_t>(number);
     if (slice >= count) return;
     use_intra_op_threads(intra_op);
     const SlicePlace place = slice_place(images, slice, count);
-    const double loss =
-        slices_[slice]->forward_backward({batch.images.narrow(0, place.begin, place.size),
-                                          batch.labels.narrow(0, place.begin, place.size),
-                                          static_cast<std::int64_t>(images), label_smoothing});
-    outcomes[slice] = {loss, std::isfinite(loss) && arena_.gradients_finite(slice), 1};
+    const std::optional<double> loss = slices_[slice]->forward_backward(
+        {batch.images.narrow(0, place.begin, place.size),
+         batch.labels.narrow(0, place.begin, place.size), static_cast<std::int64_t>(images),
+         label_smoothing, &drop});
+    if (!loss) return;
+    outcomes[slice] = {*loss, std::isfinite(*loss) && arena_.gradients_finite(slice), 1};
   });
   Outcome whole{0, true, count};
-  for (const Outcome& one : outcomes) {
-    whole.loss += one.loss;
-    whole.finite = whole.finite && one.finite;
+  for (const std::optional<Outcome>& one : outcomes) {
+    if (!one) return std::nullopt;
+    whole.loss += one->loss;
+    whole.finite = whole.finite && one->finite;
   }
   move_statistics(count, images);
   return whole;

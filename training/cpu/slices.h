@@ -8,8 +8,10 @@
 #include "training/batch_tensors.h"
 #include "training/cpu/slice.h"
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace starling::training {
@@ -47,8 +49,10 @@ class Slices {
     std::size_t sets = 1;  // of gradients in the arena, the first ones
   };
   // Leaves gradients in as many sets of the arena as there were slices, and moves the running
-  // statistics of its weights by the mean of what the slices found. Throws what LibTorch throws.
-  [[nodiscard]] Outcome run(const BatchTensors& batch, double label_smoothing);
+  // statistics of its weights by the mean of what the slices found. Nothing where a slice was
+  // dropped: statistics stand where they were then. Throws what LibTorch throws.
+  [[nodiscard]] std::optional<Outcome> run(const BatchTensors& batch, double label_smoothing,
+                                           const std::atomic<bool>& drop);
 
   // The threads, for other work of the same step.
   [[nodiscard]] Team& team() { return team_; }

@@ -96,7 +96,9 @@ void CudaEngine::capture() {
   graph_ = std::move(graph);
 }
 
-Result<Engine::Outcome> CudaEngine::compute(const Batch& batch, double label_smoothing) {
+Result<std::optional<Engine::Outcome>> CudaEngine::compute(const Batch& batch,
+                                                           double label_smoothing,
+                                                           const std::atomic<bool>&) {
   TRY_VOID(check_batch(batch, model_.plan.spec, Doing::training));
   const c10::cuda::CUDAStreamGuard guard(stream_);
   make_room(batch, label_smoothing);

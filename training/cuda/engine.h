@@ -11,8 +11,10 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace starling::training::cuda {
@@ -31,7 +33,8 @@ class CudaEngine final : public Engine {
              std::span<const float> momenta);
   ~CudaEngine() override;
 
-  [[nodiscard]] Result<Outcome> compute(const Batch& batch, double label_smoothing) override;
+  [[nodiscard]] Result<std::optional<Outcome>> compute(const Batch& batch, double label_smoothing,
+                                                       const std::atomic<bool>& drop) override;
   void stage(const Batch& batch) override { input_.stage(batch); }
   [[nodiscard]] PassTimes optimizer_pass(const Rates& rates) override;
   void discard() override {}  // compute() moves no statistics

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -98,9 +99,11 @@ Computed with_slices(const Model& model, const Images& images, Precision precisi
   device.precision = precision;
   Arena arena(model, device, shaken(model).replica, {});
   Slices slices(model, arena, threads);
-  const Slices::Outcome outcome = slices.run({images.pixels, images.labels}, kSmoothing);
-  CHECK(outcome.finite);
-  Computed computed{outcome.loss, copies_of(arena.gradients(0)), copies_of(arena.weights().means),
+  const std::atomic<bool> drop = false;
+  const auto outcome = slices.run({images.pixels, images.labels}, kSmoothing, drop);
+  REQUIRE(outcome.has_value());
+  CHECK(outcome->finite);
+  Computed computed{outcome->loss, copies_of(arena.gradients(0)), copies_of(arena.weights().means),
                     copies_of(arena.weights().variances)};
   const auto images_count = static_cast<std::size_t>(images.labels.size(0));
   for (std::size_t set = 1; set < slice_count(images_count, threads); ++set) {
