@@ -93,7 +93,7 @@ class Runner {
   }
 
   Result<JobDone> run(const SumJob& job) {
-    const unsigned bits = sum_bits(kind_, job.total_weight);
+    const unsigned bits = sum_bits(kind_, job.weight());
     const std::size_t size = packed_bytes(plan_.values(chunk_), bits);
     Bytes packed(size + kPackingRoom);
     const auto put = [&](std::size_t first, std::span<std::int64_t> sum) {
@@ -108,9 +108,10 @@ class Runner {
     const bool divided =
         kind_ != ChunkKind::counters || fault::planted("consensus.batches_averaged");
     const auto to = result();
+    const std::uint64_t weight = job.sum.weight();
     const auto put = [&](std::size_t first, std::span<std::int64_t> sum) {
       if (divided)
-        for (auto& value : sum) value = divide_rounded(value, job.sum.total_weight);
+        for (auto& value : sum) value = divide_rounded(value, weight);
       write_fixed(first, sum, *job.sum.exponents, to);
     };
     TRY_VOID(add_up(job.sum, put));
@@ -241,9 +242,8 @@ class Runner {
     } else {
       STARLING_CHECK_OP(job.exponents->size(), ==, plan_.exponents(chunk_));
     }
-    const unsigned bits = sum_bits(kind_, job.total_weight);
     for (const auto& child : job.children)
-      if (child.packed->size() != packed_bytes(values, bits))
+      if (child.packed->size() != packed_bytes(values, sum_bits(kind_, child.weight)))
         return blame(child.child, "a sum of a wrong size");
     std::vector<std::int64_t> room(std::min(kSlice, values));
     for (std::size_t first = 0; first < values; first += kSlice) {
@@ -252,6 +252,7 @@ class Runner {
       add_own(job, own, first, sum);
       for (const auto& child : job.children) {
         if (child.members == 1 && fault::planted("consensus.leaf_left_out")) continue;
+        const unsigned bits = sum_bits(kind_, child.weight);
         const ByteView part =
             ByteView(*child.packed).subspan(first * bits / 8, packed_bytes(sum.size(), bits));
         auto added = add_packed(part, bits, largest_sum(child), sum);

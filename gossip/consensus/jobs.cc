@@ -72,11 +72,17 @@ int fraction_bits(ChunkKind kind) {
   return kind == ChunkKind::parameters ? kParameterBits : kStatisticBits;
 }
 
-unsigned sum_bits(ChunkKind kind, std::uint64_t total_weight) {
+unsigned sum_bits(ChunkKind kind, std::uint64_t weight) {
   if (kind == ChunkKind::counters) return 64;
   // |S| < W 2^f: one sign bit, f fraction bits, and as many as W - 1 needs.
   return 1U + static_cast<unsigned>(fraction_bits(kind)) +
-         static_cast<unsigned>(std::bit_width(total_weight - 1));
+         static_cast<unsigned>(std::bit_width(weight - 1));
+}
+
+std::uint64_t SumJob::weight() const {
+  std::uint64_t weight = own_weight;
+  for (const ChildSum& child : children) weight += child.weight;
+  return weight;
 }
 
 std::size_t packed_bytes(std::size_t values, unsigned bits) { return (values * bits + 7) / 8; }

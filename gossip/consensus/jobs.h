@@ -75,8 +75,8 @@ enum class ResultForm : std::uint8_t { plain, packed };
 
 // Fraction bits of the fixed-point values of such a chunk; of no meaning for counters.
 [[nodiscard]] int fraction_bits(ChunkKind kind);
-// Bits of one value of a packed sum whose weights add up to `total_weight` (64 for counters).
-[[nodiscard]] unsigned sum_bits(ChunkKind kind, std::uint64_t total_weight);
+// Bits of one value of a packed sum whose weights add up to `weight` (64 for counters).
+[[nodiscard]] unsigned sum_bits(ChunkKind kind, std::uint64_t weight);
 // Bytes of `values` packed integers of `bits` bits.
 [[nodiscard]] std::size_t packed_bytes(std::size_t values, unsigned bits);
 
@@ -103,8 +103,10 @@ struct SumJob {
   JobTarget target;
   SharedBytes exponents;
   std::uint32_t own_weight = 1;
-  std::uint64_t total_weight = 1;  // of all participants: sets the width
   std::vector<ChildSum> children;
+
+  // Of all members in the sum: at the root of all participants.
+  [[nodiscard]] std::uint64_t weight() const;
 };
 // The same at the root, then divided and written to the result.
 struct DivideJob {

@@ -17,7 +17,7 @@
 # repeated after a reconnect; the receiver ignores what it has.
 #
 # Bulk bytes are attachments: exponents (one byte a block, 0 to 254), sums (packed two's complement
-# integers, lowest bit first, of 25 + ceil(log2 of all weights) bits for parameters and 31 + the same for
+# integers, lowest bit first, of 25 + ceil(log2 of the weights in the sum) bits for parameters and 31 + the same for
 # statistics; 64 for counters), results (fp32, or int64 for counters, little-endian; a ResultChunk of
 # parameters under the mean rule: one exponent a block, then the integers x* 2^(24 - e) packed in 25 bits
 # each, from which the receiver makes the fp32 values that the hash is of). Their exact size follows from the model's manifest, the chunk and

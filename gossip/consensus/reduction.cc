@@ -145,7 +145,6 @@ void Reduction::add_up(std::uint32_t chunk, Work& w) {
   SumJob job{.target = target(chunk),
              .exponents = w.common,
              .own_weight = terms_.agreed.members[self_].weight,
-             .total_weight = terms_.agreed.total_weight,
              .children = {}};
   for (auto& child : w.children) {
     if (!child.sum) return;
@@ -206,7 +205,7 @@ ReductionEffects Reduction::on_sum(const NodeId& from, const Sum& message) {
   auto& w = work(message.chunk);
   auto* child = find_child(w, from);
   if (child == nullptr || child->sum || w.stage != Stage::summing) return {};
-  const auto bits = sum_bits(plan_.kind(message.chunk), terms_.agreed.total_weight);
+  const auto bits = sum_bits(plan_.kind(message.chunk), child->weight);
   if (message.values->size() != packed_bytes(plan_.values(message.chunk), bits)) {
     fault(RefusalReason::bad_bytes, message.chunk, from, "a sum of a wrong size");
     return take();

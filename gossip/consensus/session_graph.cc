@@ -61,7 +61,6 @@ Agreed make_agreed(const RoundId& round, std::span<const Finish* const> statemen
   Agreed agreed;
   for (const Finish* finish : sorted) {
     agreed.members.push_back({finish->signer, finish->weight});
-    agreed.total_weight += finish->weight;
     agreed.samples = std::max(agreed.samples, finish->samples);
     if (agreed.rule != Rule::median && finish->rule != Rule::mean) agreed.rule = finish->rule;
   }

@@ -25,10 +25,9 @@ struct Agreed {
   std::vector<Member> members;                       // sorted by id
   std::vector<std::vector<std::uint32_t>> sessions;  // indices into members, ascending
   Rule rule = Rule::mean;
-  std::uint64_t samples = 0;       // largest P that a member stated
-  std::uint64_t total_weight = 0;  // of all members
-  Hash set;                        // over members, weights, rule, samples
-  Hash graph;                      // over sessions
+  std::uint64_t samples = 0;  // largest P that a member stated
+  Hash set;                   // over members, weights, rule, samples
+  Hash graph;                 // over sessions
 
   [[nodiscard]] std::optional<std::uint32_t> find_index(const NodeId& id) const;
 };

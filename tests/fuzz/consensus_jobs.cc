@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const JobTarget target{{{}, Epoch{1}}, chunk};
   const ChildSum child{NodeId{}, bytes, 3, 3};
   ConsensusJob job = StoreJob{target, NodeId{}, tree_hash_of(*bytes), bytes};
-  const SumJob sum{target, exponents, 1, 4, {child}};
+  const SumJob sum{target, exponents, 1, {child}};
   switch (data[0] / 64) {
     case 0:
       job = sum;

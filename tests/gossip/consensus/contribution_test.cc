@@ -97,26 +97,19 @@ TEST_SUITE("gossip/consensus/contribution") {
       for (Node& node : nodes) node.y = some_values(rng);
       const auto exponents = share(exponents_of(nodes));
       const auto weight = static_cast<std::uint32_t>(1 + rng.below(5));
-      const std::uint64_t total = nodes.size() - 1 + weight;
       // Leaf k sends to node 1, which sends to the root, node 0.
-      SumJob relay{.target = {},
-                   .exponents = exponents,
-                   .own_weight = 1,
-                   .total_weight = total,
-                   .children = {}};
+      SumJob relay{.target = {}, .exponents = exponents, .own_weight = 1, .children = {}};
       SumJob leaf = relay;
       for (std::size_t k = 2; k < nodes.size(); ++k) {
         const auto sent = nodes[k].run(leaf);
         REQUIRE(sent.result.has_value());
-        relay.children.push_back({NodeId{}, std::get<SumPacked>(*sent.result).values, 1, 1});
+        const SharedBytes packed = std::get<SumPacked>(*sent.result).values;
+        CHECK(packed->size() == packed_bytes(kValues, 25));  // no wider than its own weight needs
+        relay.children.push_back({NodeId{}, packed, 1, 1});
       }
       const auto relayed = nodes[1].run(relay);
       REQUIRE(relayed.result.has_value());
-      SumJob root{.target = {},
-                  .exponents = exponents,
-                  .own_weight = weight,
-                  .total_weight = total,
-                  .children = {}};
+      SumJob root{.target = {}, .exponents = exponents, .own_weight = weight, .children = {}};
       root.children.push_back({NodeId{}, std::get<SumPacked>(*relayed.result).values,
                                nodes.size() - 1, static_cast<std::uint32_t>(nodes.size() - 1)});
 
@@ -141,7 +134,7 @@ TEST_SUITE("gossip/consensus/contribution") {
     Node node;
     node.y = some_values(rng);
     const auto exponents = share(exponents_of({node}));
-    const auto divided = node.run(DivideJob{SumJob{{}, exponents, 1, 1, {}}});
+    const auto divided = node.run(DivideJob{SumJob{{}, exponents, 1, {}}});
     REQUIRE(divided.result.has_value());
     const auto& [values, hash] = std::get<ChunkDivided>(*divided.result);
     const std::vector<float> before = node.x;
