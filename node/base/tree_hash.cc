@@ -47,8 +47,13 @@ STARLING_INLINE void rotate_right(Words& words, int bits) {
   words = (words >> bits) | (words << (64 - bits));
 }
 
-// Section 3.1.
-STARLING_INLINE void mix(Words& a, Words& b, Words& c, Words& d, const Words& x, const Words& y) {
+// Section 3.1: the words of v with these four numbers.
+using Places = std::array<std::size_t, 4>;
+STARLING_INLINE void mix(Words* v, const Places& places, const Words& x, const Words& y) {
+  Words& a = v[places[0]];
+  Words& b = v[places[1]];
+  Words& c = v[places[2]];
+  Words& d = v[places[3]];
   a += b + x;
   d ^= a;
   rotate_right(d, 32);
@@ -63,15 +68,16 @@ STARLING_INLINE void mix(Words& a, Words& b, Words& c, Words& d, const Words& x,
   rotate_right(b, 63);
 }
 
+// Section 3.2.
 STARLING_INLINE void mix_round(Words* v, const Words* m, const std::array<std::uint8_t, 16>& s) {
-  mix(v[0], v[4], v[8], v[12], m[s[0]], m[s[1]]);
-  mix(v[1], v[5], v[9], v[13], m[s[2]], m[s[3]]);
-  mix(v[2], v[6], v[10], v[14], m[s[4]], m[s[5]]);
-  mix(v[3], v[7], v[11], v[15], m[s[6]], m[s[7]]);
-  mix(v[0], v[5], v[10], v[15], m[s[8]], m[s[9]]);
-  mix(v[1], v[6], v[11], v[12], m[s[10]], m[s[11]]);
-  mix(v[2], v[7], v[8], v[13], m[s[12]], m[s[13]]);
-  mix(v[3], v[4], v[9], v[14], m[s[14]], m[s[15]]);
+  mix(v, {0, 4, 8, 12}, m[s[0]], m[s[1]]);
+  mix(v, {1, 5, 9, 13}, m[s[2]], m[s[3]]);
+  mix(v, {2, 6, 10, 14}, m[s[4]], m[s[5]]);
+  mix(v, {3, 7, 11, 15}, m[s[6]], m[s[7]]);
+  mix(v, {0, 5, 10, 15}, m[s[8]], m[s[9]]);
+  mix(v, {1, 6, 11, 12}, m[s[10]], m[s[11]]);
+  mix(v, {2, 7, 8, 13}, m[s[12]], m[s[13]]);
+  mix(v, {3, 4, 9, 14}, m[s[14]], m[s[15]]);
 }
 
 // Row k was eight words of lane k and becomes word k of all lanes: pairs change places, then twos,
