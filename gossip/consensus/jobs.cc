@@ -1,6 +1,7 @@
 #include "gossip/consensus/jobs.h"
 
 #include "gossip/consensus/arithmetic.h"
+#include "gossip/consensus/packing.h"
 #include "node/base/check.h"
 
 #include <algorithm>
@@ -84,7 +85,5 @@ std::uint64_t SumJob::weight() const {
   for (const ChildSum& child : children) weight += child.weight;
   return weight;
 }
-
-std::size_t packed_bytes(std::size_t values, unsigned bits) { return (values * bits + 7) / 8; }
 
 }  // namespace starling::gossip::consensus

@@ -77,8 +77,6 @@ enum class ResultForm : std::uint8_t { plain, packed };
 [[nodiscard]] int fraction_bits(ChunkKind kind);
 // Bits of one value of a packed sum whose weights add up to `weight` (64 for counters).
 [[nodiscard]] unsigned sum_bits(ChunkKind kind, std::uint64_t weight);
-// Bytes of `values` packed integers of `bits` bits.
-[[nodiscard]] std::size_t packed_bytes(std::size_t values, unsigned bits);
 
 // What every job says: what it belongs to.
 struct JobTarget {

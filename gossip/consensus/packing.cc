@@ -29,6 +29,11 @@ std::uint64_t word_at(ByteView bytes, std::size_t at) {
   return word;
 }
 
+// The lowest bits of a word as a two's complement integer.
+inline std::int64_t extended(std::uint64_t raw, unsigned bits) {
+  return static_cast<std::int64_t>(raw << (64 - bits)) >> (64 - bits);
+}
+
 // The packed integer that begins at a bit.
 std::int64_t unpacked(ByteView packed, std::size_t place, unsigned bits) {
   std::uint64_t raw = word_at(packed, place / 8) >> place % 8;
@@ -36,7 +41,7 @@ std::int64_t unpacked(ByteView packed, std::size_t place, unsigned bits) {
     const std::size_t upper = place + kHalf;
     raw = (raw & 0xffff'ffffU) | word_at(packed, upper / 8) >> upper % 8 << kHalf;
   }
-  return static_cast<std::int64_t>(raw << (64 - bits)) >> (64 - bits);  // sign extension
+  return extended(raw, bits);
 }
 
 // The largest and smallest of some integers and 0.
@@ -45,21 +50,21 @@ struct Extremes {
   std::int64_t lowest = 0;
 };
 
+// Modulo 2^64, because what is too large is refused afterwards.
+inline void add(std::int64_t value, std::int64_t& out, Extremes& extremes) {
+  extremes.highest = std::max(extremes.highest, value);
+  extremes.lowest = std::min(extremes.lowest, value);
+  out = static_cast<std::int64_t>(static_cast<std::uint64_t>(out) +
+                                  static_cast<std::uint64_t>(value));
+}
+
 // Adds n packed integers, each of which begins in a whole word.
 STARLING_WIDE void add_words(const std::uint8_t* __restrict packed, unsigned bits,
                              std::int64_t* __restrict out, std::size_t n, Extremes* extremes) {
-  std::int64_t highest = extremes->highest;
-  std::int64_t lowest = extremes->lowest;
-  for (std::size_t k = 0; k < n; ++k) {
-    const std::uint64_t raw = load_bits(packed, k * bits);
-    const std::int64_t value = static_cast<std::int64_t>(raw << (64 - bits)) >> (64 - bits);
-    highest = std::max(highest, value);
-    lowest = std::min(lowest, value);
-    // Modulo 2^64, because what is too large is refused afterwards.
-    out[k] = static_cast<std::int64_t>(static_cast<std::uint64_t>(out[k]) +
-                                       static_cast<std::uint64_t>(value));
-  }
-  *extremes = {highest, lowest};
+  Extremes found = *extremes;
+  for (std::size_t k = 0; k < n; ++k)
+    add(extended(load_bits(packed, k * bits), bits), out[k], found);
+  *extremes = found;
 }
 
 void put_all(std::span<const std::int64_t> values, unsigned bits, std::byte* out) {
@@ -183,8 +188,10 @@ void pack_into(std::span<const std::int64_t> values, unsigned bits, std::byte* o
   put_all(values, bits, out);
 }
 
+std::size_t packed_bytes(std::size_t values, unsigned bits) { return (values * bits + 7) / 8; }
+
 Bytes pack(std::span<const std::int64_t> values, unsigned bits) {
-  const std::size_t size = (values.size() * bits + 7) / 8;
+  const std::size_t size = packed_bytes(values.size(), bits);
   Bytes bytes(size + kPackingRoom);
   pack_into(values, bits, bytes.data());
   bytes.resize(size);
@@ -195,8 +202,7 @@ Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
                         std::span<std::int64_t> out, [[maybe_unused]] bool wide) {
   STARLING_CHECK(bits >= 1 && bits <= 64);
   constexpr auto kDoing = Doing::reducing;
-  const std::size_t total = out.size() * bits;
-  const std::size_t expected = (total + 7) / 8;
+  const std::size_t expected = packed_bytes(out.size(), bits);
   if (packed.size() != expected)
     return fail(Errc::bad_message, kDoing,
                 std::to_string(packed.size()) + " bytes of packed integers where " +
@@ -218,20 +224,15 @@ Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
     add_words(begin + k * bits / 8, bits, out.data() + k, words - k, &extremes);
     k = words;
   }
-  for (; k < out.size(); ++k) {
-    const std::int64_t value = unpacked(packed, k * bits, bits);
-    extremes.highest = std::max(extremes.highest, value);
-    extremes.lowest = std::min(extremes.lowest, value);
-    out[k] = static_cast<std::int64_t>(static_cast<std::uint64_t>(out[k]) +
-                                       static_cast<std::uint64_t>(value));
-  }
+  for (; k < out.size(); ++k) add(unpacked(packed, k * bits, bits), out[k], extremes);
   if (extremes.highest > largest || extremes.lowest < -largest)
     return fail(
         Errc::bad_message, kDoing,
         "a packed integer of " +
             std::to_string(extremes.highest > largest ? extremes.highest : extremes.lowest) +
             " where " + std::to_string(largest) + " is the most");
-  if (total % 8 != 0 && static_cast<unsigned>(packed.back()) >> total % 8 != 0)
+  const std::size_t over = out.size() * bits % 8;  // bits in the last byte, unless it is full
+  if (over != 0 && static_cast<unsigned>(packed.back()) >> over != 0)
     return fail(Errc::bad_message, kDoing, "the filling after the packed integers is not zero");
   return {};
 }

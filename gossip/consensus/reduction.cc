@@ -1,5 +1,6 @@
 #include "gossip/consensus/reduction.h"
 
+#include "gossip/consensus/packing.h"
 #include "node/base/check.h"
 #include "node/base/fault.h"
 

@@ -13,7 +13,7 @@ namespace starling {
 
 namespace {
 
-constexpr std::size_t kLanes = 8;
+constexpr std::size_t kLanes = TreeHash::kPart / TreeHash::kLeaf;
 constexpr std::size_t kBlockBytes = 128;
 static_assert(TreeHash::kLeaf % kBlockBytes == 0,
               "the last block of a leaf in a lane is a full one");
@@ -47,25 +47,23 @@ STARLING_INLINE void rotate_right(Words& words, int bits) {
   words = (words >> bits) | (words << (64 - bits));
 }
 
-// Section 3.1: the words of v with these four numbers.
 using Places = std::array<std::size_t, 4>;
+
+// Half of section 3.1 on four words of v: `d_right` and `b_right` are its rotations.
+STARLING_INLINE void half_mix(Words* v, const Places& places, const Words& word, int d_right,
+                              int b_right) {
+  auto& [a, b, c, d] = places;
+  v[a] += v[b] + word;
+  v[d] ^= v[a];
+  rotate_right(v[d], d_right);
+  v[c] += v[d];
+  v[b] ^= v[c];
+  rotate_right(v[b], b_right);
+}
+
 STARLING_INLINE void mix(Words* v, const Places& places, const Words& x, const Words& y) {
-  Words& a = v[places[0]];
-  Words& b = v[places[1]];
-  Words& c = v[places[2]];
-  Words& d = v[places[3]];
-  a += b + x;
-  d ^= a;
-  rotate_right(d, 32);
-  c += d;
-  b ^= c;
-  rotate_right(b, 24);
-  a += b + y;
-  d ^= a;
-  rotate_right(d, 16);
-  c += d;
-  b ^= c;
-  rotate_right(b, 63);
+  half_mix(v, places, x, 32, 24);
+  half_mix(v, places, y, 16, 63);
 }
 
 // Section 3.2.

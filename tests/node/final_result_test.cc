@@ -1,7 +1,6 @@
 #include "node/final_result.h"
 
 #include "gossip/consensus/certificate.h"
-#include "node/base/hash.h"
 #include "node/base/tree_hash.h"
 #include "tests/support/temp_folder.h"
 #include "training/genesis.h"

@@ -1,6 +1,7 @@
 #include "gossip/consensus/contribution.h"
 
 #include "gossip/consensus/arithmetic.h"
+#include "gossip/consensus/packing.h"
 #include "node/base/random.h"
 #include "node/base/tree_hash.h"
 

@@ -1,11 +1,11 @@
 #include "gossip/consensus/packing.h"
 
-#include "gossip/consensus/jobs.h"
 #include "node/base/random.h"
 
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <string>
 #include <vector>
 
 namespace starling::gossip::consensus {

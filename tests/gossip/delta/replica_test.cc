@@ -1,6 +1,5 @@
 #include "gossip/delta/replica.h"
 
-#include "node/base/hash.h"
 #include "node/base/tree_hash.h"
 #include "tests/gossip/delta/models.h"
 
@@ -25,7 +24,7 @@ using testing::values;
 namespace {
 
 // What one thread takes of a payload for the chain.
-constexpr std::size_t kPart = 8 * TreeHash::kLeaf;
+constexpr std::size_t kPart = TreeHash::kPart;
 
 Layout small_model() {
   return make_layout({{{"w", {37, 5, 3, 3}}, {"v", {70, 50}}, {"b", {100}}}, 9});
