@@ -105,6 +105,14 @@ bool cpu_has_bf16() {
 #endif
 }
 
+bool cpu_has_tiles() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("amx-bf16") != 0 && !cpu_hides_tiles();
+#else
+  return false;
+#endif
+}
+
 Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
   if (options.threads < 1 || options.threads > kMaxThreads) {
     return bad_device("threads is " + std::to_string(options.threads) + ", expected 1 to " +

@@ -63,6 +63,9 @@ struct ResolvedDevice {
 // ONEDNN_MAX_CPU_ISA is set, unless the environment has it.
 [[nodiscard]] bool cpu_hides_tiles();
 
+// Whether this CPU multiplies tiles of bf16 matrices (AMX), and oneDNN does.
+[[nodiscard]] bool cpu_has_tiles();
+
 // What a sample costs on this CPU in each precision: processor time, which other programs on the
 // same cores hardly change, in seconds.
 struct PrecisionCost {

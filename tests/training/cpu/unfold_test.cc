@@ -22,7 +22,7 @@ struct Shape {
 };
 
 // Every kind of convolution of the models, and some at the edges of the rule.
-constexpr std::array<Shape, 12> kShapes{{
+constexpr std::array<Shape, 15> kShapes{{
     {16, 24, 3, 1, 1, 1, 1},  // one pixel: eight of nine taps see padding
     {16, 24, 3, 2, 1, 2, 2},  // one output pixel, four taps
     {16, 24, 3, 2, 1, 1, 2},  // fewer rows than columns
@@ -33,8 +33,11 @@ constexpr std::array<Shape, 12> kShapes{{
     {16, 24, 3, 1, 1, 2, 2},
     {16, 24, 3, 1, 1, 7, 7},
     {16, 24, 3, 2, 1, 14, 13},
-    {16, 24, 3, 1, 1, 9, 9},  // too many pixels
-    {1, 8, 7, 2, 3, 28, 28},  // gray
+    {16, 24, 3, 1, 1, 9, 9},   // too many pixels
+    {1, 8, 7, 2, 3, 28, 28},   // gray
+    {64, 64, 3, 1, 1, 9, 12},  // what Winograd's way is for, where the processor has it
+    {64, 128, 3, 1, 1, 7, 7},
+    {512, 64, 3, 1, 1, 1, 2},  // so few tiles that its weights' gradient is not
 }};
 
 at::Tensor channels_last(const at::Tensor& x) {

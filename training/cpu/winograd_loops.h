@@ -1,0 +1,271 @@
+// The loops of winograd_kernels.h over sixteen lanes; winograd_avx512.cc says what the lanes are,
+// and a test says it again in plain C++. `Lanes` is a type of the including file, so no two files
+// share an instantiation.
+#pragma once
+
+#include "training/cpu/winograd_kernels.h"
+
+#include <cstddef>
+
+namespace starling::training {
+
+template <class Lanes>
+struct WinogradLoops {
+  using F = typename Lanes::F;  // 16 floats
+  using P = typename Lanes::P;  // 32 bf16, as 16 pairs
+  static constexpr std::size_t kLanes = 16;
+  static constexpr std::size_t kPoints = kWinogradPoints;
+  static constexpr std::size_t kPanel = kWinogradPanel;
+  static constexpr std::size_t kPanelLanes = kPanel / kLanes;
+  // With four registers for b and one for a: what 32 registers hold.
+  static constexpr std::size_t kMostRows = 6;
+
+  // B' d of four values, for d = a column or a row of a tile.
+  static void input_line(F& a, F& b, F& c, F& d) {
+    const F second = Lanes::add(b, c);
+    const F third = Lanes::sub(c, b);
+    a = Lanes::sub(a, c);
+    d = Lanes::sub(b, d);
+    b = second;
+    c = third;
+  }
+  // B' d B.
+  struct Input {
+    static constexpr std::size_t kPixels = 16;
+    static void transform(TilePixels pixels, std::size_t channel, F* v) {
+      for (std::size_t i = 0; i < kPoints; ++i) v[i] = Lanes::load(pixels[i] + channel);
+      for (std::size_t i = 0; i < 4; ++i) input_line(v[i], v[4 + i], v[8 + i], v[12 + i]);
+      for (std::size_t i = 0; i < kPoints; i += 4) input_line(v[i], v[i + 1], v[i + 2], v[i + 3]);
+    }
+  };
+  // A d of two values: four.
+  static void gradient_line(F a, F b, F* to, std::size_t stride) {
+    to[0] = a;
+    to[stride] = Lanes::add(a, b);
+    to[2 * stride] = Lanes::sub(a, b);
+    to[3 * stride] = Lanes::sub(Lanes::zero(), b);
+  }
+  // A d A'.
+  struct Gradient {
+    static constexpr std::size_t kPixels = 4;
+    static void transform(TilePixels pixels, std::size_t channel, F* v) {
+      F at[4];
+      for (std::size_t i = 0; i < 4; ++i) at[i] = Lanes::load(pixels[i] + channel);
+      F columns[8];
+      gradient_line(at[0], at[2], columns, 2);
+      gradient_line(at[1], at[3], columns + 1, 2);
+      for (std::size_t i = 0; i < 4; ++i) {
+        gradient_line(columns[2 * i], columns[2 * i + 1], v + 4 * i, 1);
+      }
+    }
+  };
+
+  static void input_tile(TilePixels pixels, std::size_t channels, Bf16* to,
+                         std::size_t point_stride) {
+    for (std::size_t c = 0; c < channels; c += kLanes) {
+      F v[kPoints];
+      Input::transform(pixels, c, v);
+      for (std::size_t i = 0; i < kPoints; ++i) Lanes::store(to + i * point_stride + c, v[i]);
+    }
+  }
+
+  template <class Kind>
+  static void pair_of(TilePixels pixels, std::size_t channels, const TilePairs& to) {
+    for (std::size_t c = 0; c < channels; c += kLanes) {
+      F first[kPoints];
+      F second[kPoints];
+      Kind::transform(pixels, c, first);
+      Kind::transform(pixels + Kind::kPixels, c, second);
+      Bf16* const at = to.to + c / to.width * to.block_stride + c % to.width * 2;
+      for (std::size_t i = 0; i < kPoints; ++i) {
+        Lanes::store(at + i * to.point_stride, Lanes::pairs(first[i], second[i]));
+      }
+    }
+  }
+
+  // G g of three values: four.
+  static void weight_line(F a, F b, F c, F* to, std::size_t stride) {
+    const F half = Lanes::set(0.5F);
+    const F ends = Lanes::add(a, c);
+    to[0] = a;
+    to[stride] = Lanes::mul(half, Lanes::add(ends, b));
+    to[2 * stride] = Lanes::mul(half, Lanes::sub(ends, b));
+    to[3 * stride] = c;
+  }
+  // G g G' of one output and 16 inputs; taps are `inputs` apart.
+  static void weights_of(const Bf16* weights, std::size_t inputs, F* u) {
+    F rows[12];
+    for (std::size_t i = 0; i < 3; ++i) {
+      weight_line(Lanes::load(weights + i * inputs), Lanes::load(weights + (3 + i) * inputs),
+                  Lanes::load(weights + (6 + i) * inputs), rows + i, 3);
+    }
+    for (std::size_t i = 0; i < 4; ++i) {
+      weight_line(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], u + 4 * i, 1);
+    }
+  }
+
+  // Where a block of 16 channels that come out begins: panel, point 0, pair 0.
+  static Bf16* panel_at(Bf16* u, std::size_t channel, std::size_t ins) {
+    return u + channel / kPanel * (kPoints * kPanel * ins) + channel % kPanel * 2;
+  }
+
+  static void forward_weights(const Bf16* weights, std::size_t outputs, std::size_t inputs,
+                              Bf16* u) {
+    for (std::size_t o = 0; o < outputs; o += kLanes) {
+      for (std::size_t c = 0; c < inputs; c += 2 * kLanes) {
+        P lines[kPoints][kLanes];  // a line: 16 pairs of inputs
+        for (std::size_t row = 0; row < kLanes; ++row) {
+          const Bf16* const from = weights + (o + row) * 9 * inputs + c;
+          F low[kPoints];
+          F high[kPoints];
+          weights_of(from, inputs, low);
+          weights_of(from + kLanes, inputs, high);
+          for (std::size_t i = 0; i < kPoints; ++i) lines[i][row] = Lanes::join(low[i], high[i]);
+        }
+        for (std::size_t i = 0; i < kPoints; ++i) {
+          Lanes::transpose(lines[i]);
+          Bf16* const to = panel_at(u, o, inputs) + i * kPanel * inputs + c * kPanel;
+          for (std::size_t pair = 0; pair < kLanes; ++pair) {
+            Lanes::store(to + pair * 2 * kPanel, lines[i][pair]);
+          }
+        }
+      }
+    }
+  }
+
+  static void backward_weights(const Bf16* weights, std::size_t outputs, std::size_t inputs,
+                               Bf16* u) {
+    // Turned round, a kernel has its first and its last point exchanged, in both directions.
+    static constexpr std::size_t kTurned[4] = {3, 1, 2, 0};
+    for (std::size_t c = 0; c < inputs; c += kLanes) {
+      for (std::size_t o = 0; o < outputs; o += 2) {
+        F first[kPoints];
+        F second[kPoints];
+        weights_of(weights + o * 9 * inputs + c, inputs, first);
+        weights_of(weights + (o + 1) * 9 * inputs + c, inputs, second);
+        Bf16* const to = panel_at(u, c, outputs) + o * kPanel;
+        for (std::size_t i = 0; i < kPoints; ++i) {
+          const std::size_t point = kTurned[i / 4] * 4 + kTurned[i % 4];
+          Lanes::store(to + point * kPanel * outputs, Lanes::pairs(first[i], second[i]));
+        }
+      }
+    }
+  }
+
+  template <std::size_t kRows>
+  static void product_rows(const WinogradProduct& args, std::size_t row) {
+    F sums[kRows][kPanelLanes];
+    float* const out = args.out + row * args.out_stride;
+    for (std::size_t r = 0; r < kRows; ++r) {
+      for (std::size_t v = 0; v < kPanelLanes; ++v) {
+        sums[r][v] = args.add ? Lanes::load(out + r * args.out_stride + v * kLanes) : Lanes::zero();
+      }
+    }
+    const Bf16* a = args.a + row * args.row_stride;
+    const Bf16* b = args.b;
+    for (std::size_t k = 0; k < args.pairs; ++k) {
+      P with[kPanelLanes];
+      for (std::size_t v = 0; v < kPanelLanes; ++v) with[v] = Lanes::load_pairs(b + v * 2 * kLanes);
+      for (std::size_t r = 0; r < kRows; ++r) {
+        const P pair = Lanes::broadcast(a + r * args.row_stride);
+        for (std::size_t v = 0; v < kPanelLanes; ++v) {
+          sums[r][v] = Lanes::dot(sums[r][v], pair, with[v]);
+        }
+      }
+      a += args.pair_stride;
+      b += 2 * kPanel;
+    }
+    for (std::size_t r = 0; r < kRows; ++r) {
+      for (std::size_t v = 0; v < kPanelLanes; ++v) {
+        Lanes::store(out + r * args.out_stride + v * kLanes, sums[r][v]);
+      }
+    }
+  }
+
+  static void product(const WinogradProduct& args) {
+    std::size_t row = 0;
+    while (row < args.rows) {
+      const std::size_t left = args.rows - row;
+      // As equal as can be: with few rows a product waits for its own sums.
+      const std::size_t stretches = (left + kMostRows - 1) / kMostRows;
+      const std::size_t rows = (left + stretches - 1) / stretches;
+      switch (rows) {
+        case 6:
+          product_rows<6>(args, row);
+          break;
+        case 5:
+          product_rows<5>(args, row);
+          break;
+        case 4:
+          product_rows<4>(args, row);
+          break;
+        case 3:
+          product_rows<3>(args, row);
+          break;
+        case 2:
+          product_rows<2>(args, row);
+          break;
+        default:
+          product_rows<1>(args, row);
+          break;
+      }
+      row += rows;
+    }
+  }
+
+  // A' m of four values: two.
+  static void output_line(F a, F b, F c, F d, F& first, F& second) {
+    first = Lanes::add(Lanes::add(a, b), c);
+    second = Lanes::sub(Lanes::sub(b, c), d);
+  }
+  static void output_tile(const float* m, std::size_t point_stride, Bf16* const* pixels) {
+    for (std::size_t c = 0; c < kPanel; c += kLanes) {
+      F upper[4];
+      F lower[4];
+      for (std::size_t i = 0; i < 4; ++i) {
+        const float* const at = m + i * point_stride + c;
+        output_line(Lanes::load(at), Lanes::load(at + 4 * point_stride),
+                    Lanes::load(at + 8 * point_stride), Lanes::load(at + 12 * point_stride),
+                    upper[i], lower[i]);
+      }
+      F out[4];
+      output_line(upper[0], upper[1], upper[2], upper[3], out[0], out[1]);
+      output_line(lower[0], lower[1], lower[2], lower[3], out[2], out[3]);
+      for (std::size_t i = 0; i < 4; ++i) {
+        if (pixels[i] != nullptr) Lanes::store(pixels[i] + c, out[i]);
+      }
+    }
+  }
+
+  // G' u of four values: three.
+  static void tap_line(F a, F b, F c, F d, F* to, std::size_t stride) {
+    const F half = Lanes::set(0.5F);
+    const F sum = Lanes::mul(half, Lanes::add(b, c));
+    to[0] = Lanes::add(a, sum);
+    to[stride] = Lanes::mul(half, Lanes::sub(b, c));
+    to[2 * stride] = Lanes::add(sum, d);
+  }
+  static void weight_gradient(const float* du, std::size_t point_stride, std::size_t inputs,
+                              Bf16* dw) {
+    for (std::size_t c = 0; c < inputs; c += kLanes) {
+      F rows[12];
+      for (std::size_t i = 0; i < 4; ++i) {
+        const float* const at = du + i * point_stride + c;
+        tap_line(Lanes::load(at), Lanes::load(at + 4 * point_stride),
+                 Lanes::load(at + 8 * point_stride), Lanes::load(at + 12 * point_stride), rows + i,
+                 4);
+      }
+      for (std::size_t i = 0; i < 3; ++i) {
+        F taps[3];
+        tap_line(rows[4 * i], rows[4 * i + 1], rows[4 * i + 2], rows[4 * i + 3], taps, 1);
+        for (std::size_t j = 0; j < 3; ++j) Lanes::store(dw + (3 * i + j) * inputs + c, taps[j]);
+      }
+    }
+  }
+
+  static constexpr WinogradKernels kTable{&input_tile,      &pair_of<Input>,   &pair_of<Gradient>,
+                                          &forward_weights, &backward_weights, &product,
+                                          &output_tile,     &weight_gradient};
+};
+
+}  // namespace starling::training
