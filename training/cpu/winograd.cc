@@ -1,5 +1,6 @@
 #include "training/cpu/winograd.h"
 
+#include "gossip/delta/isa.h"
 #include "node/base/check.h"
 
 #include <algorithm>
@@ -11,14 +12,12 @@ namespace {
 // once for each block, cost little, and so few that what was transformed is still in the cache.
 constexpr std::size_t kBlockBytes = 640 * 1024;
 constexpr std::size_t kLeastBlock = 48;
-constexpr std::size_t kGradientBlock = 192;  // even: tiles go in pairs
+constexpr std::size_t kGradientBlock = 192;  // a multiple of every depth
 
 constexpr std::size_t kPoints = kWinogradPoints;
 constexpr std::size_t kPanel = kWinogradPanel;
 // Channels of a group of rows in a weight gradient: a line of the cache has one pair of tiles.
 constexpr std::size_t kGroup = 16;
-
-constexpr std::size_t up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // From one point to the next: a line of the cache more than the values, or all points of a tile
 // would meet in the same few sets.
@@ -26,48 +25,77 @@ template <class T>
 constexpr std::size_t stride_of(std::size_t values) {
   return values + 64 / sizeof(T);
 }
-
 template <class T>
-T* at(std::span<std::byte> workspace, std::size_t offset) {
-  return reinterpret_cast<T*>(workspace.data() + offset);
+constexpr std::size_t bytes_of(std::size_t values) {
+  return kPoints * stride_of<T>(values) * sizeof(T);
 }
 
+template <class Value>
+Value* at(std::span<std::byte> workspace, std::size_t offset) {
+  return reinterpret_cast<Value*>(workspace.data() + offset);
+}
+
+template <class T>
 std::size_t block_of(std::size_t channels, std::size_t tiles) {
-  const std::size_t bytes = kPoints * (channels * sizeof(Bf16) + kPanel * sizeof(float));
+  const std::size_t bytes = kPoints * (channels * sizeof(T) + kPanel * sizeof(float));
   return std::min(tiles, std::max(kLeastBlock, kBlockBytes / bytes));
 }
 
+// Tiles of one kind of group: what is missing at the end is zeros.
+template <class T>
+std::size_t whole_groups(std::size_t tiles) {
+  return (tiles + kWinogradDepth<T> - 1) / kWinogradDepth<T> * kWinogradDepth<T>;
+}
+template <class T>
 std::size_t gradient_block(std::size_t tiles) {
-  return std::min(kGradientBlock, tiles + tiles % 2);
+  return std::min(kGradientBlock, whole_groups<T>(tiles));
 }
 
 }  // namespace
 
-const WinogradKernels* winograd_kernels() {
+std::size_t tiles_of(const WinogradShape& shape) {
+  return shape.images * ((shape.height + 1) / 2) * ((shape.width + 1) / 2);
+}
+
+template <>
+const WinogradKernels<float>* winograd_kernels() {
 #ifdef STARLING_X86_KERNELS
-  if (__builtin_cpu_supports("avx512bf16") != 0) return &winograd_kernels_avx512();
+  if (gossip::is_available(gossip::Isa::avx512)) return &winograd_kernels_avx512();
+  if (gossip::is_available(gossip::Isa::avx2) && __builtin_cpu_supports("fma") != 0)
+    return &winograd_kernels_avx2();
+#endif
+  return nullptr;
+}
+template <>
+const WinogradKernels<Bf16>* winograd_kernels() {
+#ifdef STARLING_X86_KERNELS
+  if (gossip::is_available(gossip::Isa::avx512) && __builtin_cpu_supports("avx512bf16") != 0)
+    return &winograd_kernels_avx512bf16();
 #endif
   return nullptr;
 }
 
-Winograd::Winograd(const WinogradShape& shape, const WinogradKernels& kernels)
+template <class T>
+Winograd<T>::Winograd(const WinogradShape& shape, const WinogradKernels<T>& kernels)
     : shape_(shape),
       kernels_(kernels),
       tiles_down_((shape.height + 1) / 2),
       tiles_across_((shape.width + 1) / 2),
-      tiles_(shape.images * tiles_down_ * tiles_across_),
+      tiles_(tiles_of(shape)),
       zeros_(std::max(shape.inputs, shape.outputs)) {
   STARLING_CHECK_OP(shape.inputs % kPanel, ==, 0U);
   STARLING_CHECK_OP(shape.outputs % kPanel, ==, 0U);
 }
 
-Winograd::Place Winograd::place_of(std::size_t tile) const {
+template <class T>
+Winograd<T>::Place Winograd<T>::place_of(std::size_t tile) const {
   const std::size_t row = tile / tiles_across_;
   return {row / tiles_down_, 2 * (row % tiles_down_), 2 * (tile % tiles_across_)};
 }
 
-void Winograd::input_pixels(const Bf16* x, std::size_t channels, std::size_t tile,
-                            const Bf16** to) const {
+template <class T>
+void Winograd<T>::input_pixels(const T* x, std::size_t channels, std::size_t tile,
+                               const T** to) const {
   const Place place = place_of(tile);
   for (std::size_t i = 0; i < 4; ++i) {
     const std::size_t line = place.line + i - 1;  // above the image: far below it
@@ -80,8 +108,10 @@ void Winograd::input_pixels(const Bf16* x, std::size_t channels, std::size_t til
   }
 }
 
+template <class T>
 template <class Value>
-void Winograd::output_pixels(Value* y, std::size_t channels, std::size_t tile, Value** to) const {
+void Winograd<T>::output_pixels(Value* y, std::size_t channels, std::size_t tile,
+                                Value** to) const {
   const Place place = place_of(tile);
   for (std::size_t i = 0; i < 2; ++i) {
     const std::size_t line = place.line + i;
@@ -94,49 +124,53 @@ void Winograd::output_pixels(Value* y, std::size_t channels, std::size_t tile, V
   }
 }
 
-Winograd::Parts Winograd::correlation_parts(std::size_t ins, std::size_t outs) const {
-  const std::size_t block = block_of(ins, tiles_);
-  const std::size_t v = up(kPoints * ins * outs * sizeof(Bf16));
-  const std::size_t m = v + kPoints * stride_of<Bf16>(block * ins) * sizeof(Bf16);
-  return {v, m, m + kPoints * stride_of<float>(block * kPanel) * sizeof(float)};
+template <class T>
+Winograd<T>::Parts Winograd<T>::correlation_parts(std::size_t ins, std::size_t outs) const {
+  const std::size_t block = block_of<T>(ins, tiles_);
+  const std::size_t v = kPoints * ins * outs * sizeof(T);
+  const std::size_t m = v + bytes_of<T>(block * ins);
+  return {v, m, m + bytes_of<float>(block * kPanel)};
 }
 
 // The gradient of U, then both inputs of its product.
-Winograd::Parts Winograd::gradient_parts() const {
-  const std::size_t block = gradient_block(tiles_);
-  const std::size_t v = kPoints * stride_of<float>(shape_.inputs * shape_.outputs) * sizeof(float);
-  const std::size_t z = v + kPoints * stride_of<Bf16>(block * shape_.inputs) * sizeof(Bf16);
-  return {v, z, z + kPoints * stride_of<Bf16>(block * shape_.outputs) * sizeof(Bf16)};
+template <class T>
+Winograd<T>::Parts Winograd<T>::gradient_parts() const {
+  const std::size_t block = gradient_block<T>(tiles_);
+  const std::size_t v = bytes_of<float>(shape_.inputs * shape_.outputs);
+  const std::size_t z = v + bytes_of<T>(block * shape_.inputs);
+  return {v, z, z + bytes_of<T>(block * shape_.outputs)};
 }
 
-std::size_t Winograd::workspace_bytes() const {
+template <class T>
+std::size_t Winograd<T>::workspace_bytes() const {
   return std::max({correlation_parts(shape_.inputs, shape_.outputs).end,
                    correlation_parts(shape_.outputs, shape_.inputs).end, gradient_parts().end});
 }
 
-void Winograd::correlate(const Bf16* x, std::size_t ins, std::size_t outs, Bf16* y,
-                         std::span<std::byte> workspace) const {
+template <class T>
+void Winograd<T>::correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
+                            std::span<std::byte> workspace) const {
   const Parts parts = correlation_parts(ins, outs);
   STARLING_CHECK_OP(workspace.size(), >=, parts.end);
-  const auto* const u = at<const Bf16>(workspace, 0);
-  auto* const v = at<Bf16>(workspace, parts.v);
+  const auto* const u = at<const T>(workspace, 0);
+  auto* const v = at<T>(workspace, parts.v);
   auto* const m = at<float>(workspace, parts.m);
-  const std::size_t block = block_of(ins, tiles_);
-  const Bf16* in[16];
-  Bf16* out[4];
+  const std::size_t block = block_of<T>(ins, tiles_);
+  const T* in[16];
+  T* out[4];
   for (std::size_t begin = 0; begin < tiles_; begin += block) {
     const std::size_t count = std::min(block, tiles_ - begin);
     for (std::size_t t = 0; t < count; ++t) {
       input_pixels(x, ins, begin + t, in);
-      kernels_.input_tile(in, ins, v + t * ins, stride_of<Bf16>(block * ins));
+      kernels_.input_tile(in, ins, v + t * ins, stride_of<T>(block * ins));
     }
     for (std::size_t panel = 0; panel < outs / kPanel; ++panel) {
       for (std::size_t point = 0; point < kPoints; ++point) {
-        kernels_.product({.a = v + point * stride_of<Bf16>(block * ins),
+        kernels_.product({.a = v + point * stride_of<T>(block * ins),
                           .row_stride = ins,
-                          .pair_stride = 2,
+                          .k_stride = kDepth,
                           .b = u + (panel * kPoints + point) * kPanel * ins,
-                          .pairs = ins / 2,
+                          .count = ins / kDepth,
                           .out = m + point * stride_of<float>(block * kPanel),
                           .out_stride = kPanel,
                           .rows = count,
@@ -150,33 +184,37 @@ void Winograd::correlate(const Bf16* x, std::size_t ins, std::size_t outs, Bf16*
   }
 }
 
-void Winograd::forward(const Bf16* x, const Bf16* weights, Bf16* y,
-                       std::span<std::byte> workspace) const {
-  kernels_.forward_weights(weights, shape_.outputs, shape_.inputs, at<Bf16>(workspace, 0));
+template <class T>
+void Winograd<T>::forward(const T* x, const T* weights, T* y,
+                          std::span<std::byte> workspace) const {
+  kernels_.forward_weights(weights, shape_.outputs, shape_.inputs, at<T>(workspace, 0));
   correlate(x, shape_.inputs, shape_.outputs, y, workspace);
 }
 
-void Winograd::input_gradient(const Bf16* g, const Bf16* weights, Bf16* dx,
-                              std::span<std::byte> workspace) const {
-  kernels_.backward_weights(weights, shape_.outputs, shape_.inputs, at<Bf16>(workspace, 0));
+template <class T>
+void Winograd<T>::input_gradient(const T* g, const T* weights, T* dx,
+                                 std::span<std::byte> workspace) const {
+  kernels_.backward_weights(weights, shape_.outputs, shape_.inputs, at<T>(workspace, 0));
   correlate(g, shape_.outputs, shape_.inputs, dx, workspace);
 }
 
-void Winograd::add_gradients(std::size_t tiles, bool first, std::span<std::byte> workspace) const {
+template <class T>
+void Winograd<T>::add_gradients(std::size_t tiles, bool first,
+                                std::span<std::byte> workspace) const {
   const Parts parts = gradient_parts();
-  const std::size_t block = gradient_block(tiles_);
+  const std::size_t block = gradient_block<T>(tiles_);
   auto* const du = at<float>(workspace, 0);
-  const auto* const v = at<const Bf16>(workspace, parts.v);
-  const auto* const z = at<const Bf16>(workspace, parts.m);
+  const auto* const v = at<const T>(workspace, parts.v);
+  const auto* const z = at<const T>(workspace, parts.m);
   for (std::size_t point = 0; point < kPoints; ++point) {
     for (std::size_t panel = 0; panel < shape_.inputs / kPanel; ++panel) {
       for (std::size_t group = 0; group < shape_.outputs / kGroup; ++group) {
         kernels_.product(
-            {.a = z + point * stride_of<Bf16>(shape_.outputs * block) + group * kGroup * block,
-             .row_stride = 2,
-             .pair_stride = 2 * kGroup,
-             .b = v + point * stride_of<Bf16>(shape_.inputs * block) + panel * kPanel * block,
-             .pairs = tiles / 2,
+            {.a = z + point * stride_of<T>(shape_.outputs * block) + group * kGroup * block,
+             .row_stride = kDepth,
+             .k_stride = kDepth * kGroup,
+             .b = v + point * stride_of<T>(shape_.inputs * block) + panel * kPanel * block,
+             .count = tiles / kDepth,
              .out = du + point * stride_of<float>(shape_.outputs * shape_.inputs) +
                     group * kGroup * shape_.inputs + panel * kPanel,
              .out_stride = shape_.inputs,
@@ -187,31 +225,32 @@ void Winograd::add_gradients(std::size_t tiles, bool first, std::span<std::byte>
   }
 }
 
-void Winograd::weight_gradient(const Bf16* x, const Bf16* g, Bf16* dw,
-                               std::span<std::byte> workspace) const {
+template <class T>
+void Winograd<T>::weight_gradient(const T* x, const T* g, T* dw,
+                                  std::span<std::byte> workspace) const {
   const Parts parts = gradient_parts();
   STARLING_CHECK_OP(workspace.size(), >=, parts.end);
-  const std::size_t block = gradient_block(tiles_);
-  const Bf16* in[32];
-  const Bf16* out[8];
+  const std::size_t block = gradient_block<T>(tiles_);
+  const T* in[16 * kDepth];
+  const T* out[4 * kDepth];
   for (std::size_t begin = 0; begin < tiles_; begin += block) {
-    const std::size_t count = std::min(block, tiles_ + tiles_ % 2 - begin);
-    for (std::size_t t = 0; t < count; t += 2) {
-      input_pixels(x, shape_.inputs, begin + t, in);
-      input_pixels(x, shape_.inputs, begin + t + 1, in + 16);
-      kernels_.input_pair(in, shape_.inputs,
-                          {.to = at<Bf16>(workspace, parts.v) + t * kPanel,
-                           .width = kPanel,
-                           .block_stride = kPanel * block,
-                           .point_stride = stride_of<Bf16>(shape_.inputs * block)});
-      output_pixels(g, shape_.outputs, begin + t, out);
-      output_pixels(g, shape_.outputs, begin + t + 1, out + 4);
-      for (const Bf16*& pixel : out) pixel = pixel == nullptr ? zeros_.data() : pixel;
-      kernels_.gradient_pair(out, shape_.outputs,
-                             {.to = at<Bf16>(workspace, parts.m) + t * kGroup,
-                              .width = kGroup,
-                              .block_stride = kGroup * block,
-                              .point_stride = stride_of<Bf16>(shape_.outputs * block)});
+    const std::size_t count = std::min(block, whole_groups<T>(tiles_) - begin);
+    for (std::size_t t = 0; t < count; t += kDepth) {
+      for (std::size_t d = 0; d < kDepth; ++d) {
+        input_pixels(x, shape_.inputs, begin + t + d, in + 16 * d);
+        output_pixels(g, shape_.outputs, begin + t + d, out + 4 * d);
+      }
+      for (const T*& pixel : out) pixel = pixel == nullptr ? zeros_.data() : pixel;
+      kernels_.input_group(in, shape_.inputs,
+                           {.to = at<T>(workspace, parts.v) + t * kPanel,
+                            .width = kPanel,
+                            .block_stride = kPanel * block,
+                            .point_stride = stride_of<T>(shape_.inputs * block)});
+      kernels_.gradient_group(out, shape_.outputs,
+                              {.to = at<T>(workspace, parts.m) + t * kGroup,
+                               .width = kGroup,
+                               .block_stride = kGroup * block,
+                               .point_stride = stride_of<T>(shape_.outputs * block)});
     }
     add_gradients(count, begin == 0, workspace);
   }
@@ -221,5 +260,8 @@ void Winograd::weight_gradient(const Bf16* x, const Bf16* g, Bf16* dw,
                              dw + o * 9 * shape_.inputs);
   }
 }
+
+template class Winograd<float>;
+template class Winograd<Bf16>;
 
 }  // namespace starling::training

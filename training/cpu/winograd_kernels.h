@@ -1,4 +1,4 @@
-// The loops of Winograd's convolution in bf16, as a table of functions.
+// The loops of Winograd's convolution, one table of functions for each instruction set.
 //
 // Symbols (Lavin & Gray 2016, section 4.1, F(2 x 2, 3 x 3)): a tile is 2 x 2 pixels of the output
 // and the 4 x 4 of the input that they see; transformed, a tile or a 3 x 3 kernel is 16 values, one
@@ -21,52 +21,63 @@ namespace starling::training {
 constexpr std::size_t kWinogradPoints = 16;
 // Outputs of one product; what U is cut into.
 constexpr std::size_t kWinogradPanel = 64;
+// Values that one instruction multiplies and adds to the same sum, and that therefore lie beside
+// one another in whatever is multiplied.
+template <class T>
+constexpr std::size_t kWinogradDepth = sizeof(float) / sizeof(T);
 
 // Pixels of one tile, row by row: 16 of an input, 4 of an output. None is null: what lies outside
 // the image points to zeros.
-using TilePixels = const Bf16* const*;
+template <class T>
+using TilePixels = const T* const*;
 
-// Where the transformed values of two tiles go, each channel's beside one another: blocks of
-// `width` channels, in which one pair of tiles follows the other.
-struct TilePairs {
-  Bf16* to;  // of this pair, first point, first block
+// Where the transformed values of a few (kWinogradDepth) tiles go, each channel's beside one
+// another: blocks of `width` channels, in which one few follows the other.
+template <class T>
+struct TileGroup {
+  T* to;  // of this few, first point, first block
   std::size_t width;
   std::size_t block_stride;
   std::size_t point_stride;
 };
 
-// out[r][0..63] (+)= sum over k of a[r][2k] b[k][..][0] + a[r][2k + 1] b[k][..][1].
+// out[r][c] (+)= sum over k and d of a[r][k][d] b[k][c][d], for 64 columns c and d below the depth.
+template <class T>
 struct WinogradProduct {
-  const Bf16* a;
+  const T* a;
   std::size_t row_stride;
-  std::size_t pair_stride;
-  const Bf16* b;  // pairs x 64 x 2
-  std::size_t pairs;
+  std::size_t k_stride;
+  const T* b;  // count x 64 x depth
+  std::size_t count;
   float* out;
   std::size_t out_stride;
   std::size_t rows;
   bool add;  // to what is in out
 };
 
+template <class T>
 struct WinogradKernels {
   // V of one tile: to[point * point_stride + channel].
-  void (*input_tile)(TilePixels pixels, std::size_t channels, Bf16* to, std::size_t point_stride);
-  // V of two tiles (2 x 16 pixels), and what a gradient of the output is transformed to (2 x 4).
-  void (*input_pair)(TilePixels pixels, std::size_t channels, const TilePairs& to);
-  void (*gradient_pair)(TilePixels pixels, std::size_t channels, const TilePairs& to);
+  void (*input_tile)(TilePixels<T> pixels, std::size_t channels, T* to, std::size_t point_stride);
+  // V of a few tiles (16 pixels each), and what a gradient of the output is transformed to (4
+  // each).
+  void (*input_group)(TilePixels<T> pixels, std::size_t channels, const TileGroup<T>& to);
+  void (*gradient_group)(TilePixels<T> pixels, std::size_t channels, const TileGroup<T>& to);
   // U of all weights (outputs x 9 x inputs), as products want them: panels of 64 channels of what
-  // comes out x points x pairs of channels of what goes in x 64 x 2. Forwards, and for the gradient
-  // of the input, where outputs go in and taps are turned round.
-  void (*forward_weights)(const Bf16* weights, std::size_t outputs, std::size_t inputs, Bf16* u);
-  void (*backward_weights)(const Bf16* weights, std::size_t outputs, std::size_t inputs, Bf16* u);
-  void (*product)(const WinogradProduct& args);
+  // comes out x points x channels of what goes in / depth x 64 x depth. Forwards, and for the
+  // gradient of the input, where outputs go in and taps are turned round.
+  void (*forward_weights)(const T* weights, std::size_t outputs, std::size_t inputs, T* u);
+  void (*backward_weights)(const T* weights, std::size_t outputs, std::size_t inputs, T* u);
+  void (*product)(const WinogradProduct<T>& args);
   // From M of one tile to 64 channels of its four pixels; a pixel outside the image is null.
-  void (*output_tile)(const float* m, std::size_t point_stride, Bf16* const* pixels);
+  void (*output_tile)(const float* m, std::size_t point_stride, T* const* pixels);
   // From the gradient of U (point x output x input) to that of the weights of one output.
-  void (*weight_gradient)(const float* du, std::size_t point_stride, std::size_t inputs, Bf16* dw);
+  void (*weight_gradient)(const float* du, std::size_t point_stride, std::size_t inputs, T* dw);
 };
 
-// Defined in winograd_avx512.cc: for processors with bf16 instructions.
-const WinogradKernels& winograd_kernels_avx512();
+// Defined in winograd_<isa>.cc.
+const WinogradKernels<float>& winograd_kernels_avx2();
+const WinogradKernels<float>& winograd_kernels_avx512();
+const WinogradKernels<Bf16>& winograd_kernels_avx512bf16();
 
 }  // namespace starling::training

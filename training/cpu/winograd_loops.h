@@ -1,6 +1,6 @@
-// The loops of winograd_kernels.h over sixteen lanes; winograd_avx512.cc says what the lanes are,
-// and a test says it again in plain C++. `Lanes` is a type of the including file, so no two files
-// share an instantiation.
+// The loops of winograd_kernels.h over sixteen lanes; winograd_<isa>.cc say what the lanes are, and
+// a test says it again in plain C++. `Lanes` is a type of the including file, so no two files share
+// an instantiation.
 #pragma once
 
 #include "training/cpu/winograd_kernels.h"
@@ -11,14 +11,18 @@ namespace starling::training {
 
 template <class Lanes>
 struct WinogradLoops {
+  using T = typename Lanes::Element;
   using F = typename Lanes::F;  // 16 floats
-  using P = typename Lanes::P;  // 32 bf16, as 16 pairs
+  using P = typename Lanes::P;  // what is multiplied: 16 x depth
   static constexpr std::size_t kLanes = 16;
   static constexpr std::size_t kPoints = kWinogradPoints;
   static constexpr std::size_t kPanel = kWinogradPanel;
-  static constexpr std::size_t kPanelLanes = kPanel / kLanes;
-  // With four registers for b and one for a: what 32 registers hold.
+  static constexpr std::size_t kDepth = kWinogradDepth<T>;
+  // A product's sums are kMostRows x kWide lanes, all of them in registers.
   static constexpr std::size_t kMostRows = 6;
+  static constexpr std::size_t kWide = Lanes::kWide;
+  // Of b, so much stays in the first level of the cache for all rows (32 KiB of kPanel columns).
+  static constexpr std::size_t kMostK = 128;
 
   // B' d of four values, for d = a column or a row of a tile.
   static void input_line(F& a, F& b, F& c, F& d) {
@@ -32,7 +36,7 @@ struct WinogradLoops {
   // B' d B.
   struct Input {
     static constexpr std::size_t kPixels = 16;
-    static void transform(TilePixels pixels, std::size_t channel, F* v) {
+    static void transform(TilePixels<T> pixels, std::size_t channel, F* v) {
       for (std::size_t i = 0; i < kPoints; ++i) v[i] = Lanes::load(pixels[i] + channel);
       for (std::size_t i = 0; i < 4; ++i) input_line(v[i], v[4 + i], v[8 + i], v[12 + i]);
       for (std::size_t i = 0; i < kPoints; i += 4) input_line(v[i], v[i + 1], v[i + 2], v[i + 3]);
@@ -48,7 +52,7 @@ struct WinogradLoops {
   // A d A'.
   struct Gradient {
     static constexpr std::size_t kPixels = 4;
-    static void transform(TilePixels pixels, std::size_t channel, F* v) {
+    static void transform(TilePixels<T> pixels, std::size_t channel, F* v) {
       F at[4];
       for (std::size_t i = 0; i < 4; ++i) at[i] = Lanes::load(pixels[i] + channel);
       F columns[8];
@@ -60,7 +64,7 @@ struct WinogradLoops {
     }
   };
 
-  static void input_tile(TilePixels pixels, std::size_t channels, Bf16* to,
+  static void input_tile(TilePixels<T> pixels, std::size_t channels, T* to,
                          std::size_t point_stride) {
     for (std::size_t c = 0; c < channels; c += kLanes) {
       F v[kPoints];
@@ -70,15 +74,15 @@ struct WinogradLoops {
   }
 
   template <class Kind>
-  static void pair_of(TilePixels pixels, std::size_t channels, const TilePairs& to) {
+  static void group_of(TilePixels<T> pixels, std::size_t channels, const TileGroup<T>& to) {
     for (std::size_t c = 0; c < channels; c += kLanes) {
-      F first[kPoints];
-      F second[kPoints];
-      Kind::transform(pixels, c, first);
-      Kind::transform(pixels + Kind::kPixels, c, second);
-      Bf16* const at = to.to + c / to.width * to.block_stride + c % to.width * 2;
+      F v[kDepth][kPoints];
+      for (std::size_t d = 0; d < kDepth; ++d) {
+        Kind::transform(pixels + d * Kind::kPixels, c, v[d]);
+      }
+      T* const at = to.to + c / to.width * to.block_stride + c % to.width * kDepth;
       for (std::size_t i = 0; i < kPoints; ++i) {
-        Lanes::store(at + i * to.point_stride, Lanes::pairs(first[i], second[i]));
+        Lanes::store(at + i * to.point_stride, Lanes::beside(v[0][i], v[kDepth - 1][i]));
       }
     }
   }
@@ -93,7 +97,7 @@ struct WinogradLoops {
     to[3 * stride] = c;
   }
   // G g G' of one output and 16 inputs; taps are `inputs` apart.
-  static void weights_of(const Bf16* weights, std::size_t inputs, F* u) {
+  static void weights_of(const T* weights, std::size_t inputs, F* u) {
     F rows[12];
     for (std::size_t i = 0; i < 3; ++i) {
       weight_line(Lanes::load(weights + i * inputs), Lanes::load(weights + (3 + i) * inputs),
@@ -105,84 +109,97 @@ struct WinogradLoops {
   }
 
   // Where a block of 16 channels that come out begins: panel, point 0, pair 0.
-  static Bf16* panel_at(Bf16* u, std::size_t channel, std::size_t ins) {
-    return u + channel / kPanel * (kPoints * kPanel * ins) + channel % kPanel * 2;
+  static T* panel_at(T* u, std::size_t channel, std::size_t ins) {
+    return u + channel / kPanel * (kPoints * kPanel * ins) + channel % kPanel * kDepth;
   }
 
-  static void forward_weights(const Bf16* weights, std::size_t outputs, std::size_t inputs,
-                              Bf16* u) {
+  static void forward_weights(const T* weights, std::size_t outputs, std::size_t inputs, T* u) {
     for (std::size_t o = 0; o < outputs; o += kLanes) {
-      for (std::size_t c = 0; c < inputs; c += 2 * kLanes) {
-        P lines[kPoints][kLanes];  // a line: 16 pairs of inputs
+      for (std::size_t c = 0; c < inputs; c += kDepth * kLanes) {
+        P lines[kPoints][kLanes];
         for (std::size_t row = 0; row < kLanes; ++row) {
-          const Bf16* const from = weights + (o + row) * 9 * inputs + c;
-          F low[kPoints];
-          F high[kPoints];
-          weights_of(from, inputs, low);
-          weights_of(from + kLanes, inputs, high);
-          for (std::size_t i = 0; i < kPoints; ++i) lines[i][row] = Lanes::join(low[i], high[i]);
+          const T* const from = weights + (o + row) * 9 * inputs + c;
+          F values[kDepth][kPoints];
+          for (std::size_t d = 0; d < kDepth; ++d) {
+            weights_of(from + d * kLanes, inputs, values[d]);
+          }
+          for (std::size_t i = 0; i < kPoints; ++i) {
+            lines[i][row] = Lanes::behind(values[0][i], values[kDepth - 1][i]);
+          }
         }
         for (std::size_t i = 0; i < kPoints; ++i) {
           Lanes::transpose(lines[i]);
-          Bf16* const to = panel_at(u, o, inputs) + i * kPanel * inputs + c * kPanel;
-          for (std::size_t pair = 0; pair < kLanes; ++pair) {
-            Lanes::store(to + pair * 2 * kPanel, lines[i][pair]);
+          T* const to = panel_at(u, o, inputs) + i * kPanel * inputs + c * kPanel;
+          for (std::size_t k = 0; k < kLanes; ++k) {
+            Lanes::store(to + k * kDepth * kPanel, lines[i][k]);
           }
         }
       }
     }
   }
 
-  static void backward_weights(const Bf16* weights, std::size_t outputs, std::size_t inputs,
-                               Bf16* u) {
+  static void backward_weights(const T* weights, std::size_t outputs, std::size_t inputs, T* u) {
     // Turned round, a kernel has its first and its last point exchanged, in both directions.
     static constexpr std::size_t kTurned[4] = {3, 1, 2, 0};
     for (std::size_t c = 0; c < inputs; c += kLanes) {
-      for (std::size_t o = 0; o < outputs; o += 2) {
-        F first[kPoints];
-        F second[kPoints];
-        weights_of(weights + o * 9 * inputs + c, inputs, first);
-        weights_of(weights + (o + 1) * 9 * inputs + c, inputs, second);
-        Bf16* const to = panel_at(u, c, outputs) + o * kPanel;
+      for (std::size_t o = 0; o < outputs; o += kDepth) {
+        F values[kDepth][kPoints];
+        for (std::size_t d = 0; d < kDepth; ++d) {
+          weights_of(weights + (o + d) * 9 * inputs + c, inputs, values[d]);
+        }
+        T* const to = panel_at(u, c, outputs) + o * kPanel;
         for (std::size_t i = 0; i < kPoints; ++i) {
           const std::size_t point = kTurned[i / 4] * 4 + kTurned[i % 4];
-          Lanes::store(to + point * kPanel * outputs, Lanes::pairs(first[i], second[i]));
+          Lanes::store(to + point * kPanel * outputs,
+                       Lanes::beside(values[0][i], values[kDepth - 1][i]));
         }
       }
     }
   }
 
   template <std::size_t kRows>
-  static void product_rows(const WinogradProduct& args, std::size_t row) {
-    F sums[kRows][kPanelLanes];
-    float* const out = args.out + row * args.out_stride;
+  static void product_rows(const WinogradProduct<T>& args, std::size_t row, std::size_t column) {
+    F sums[kRows][kWide];
+    float* const out = args.out + row * args.out_stride + column;
     for (std::size_t r = 0; r < kRows; ++r) {
-      for (std::size_t v = 0; v < kPanelLanes; ++v) {
+      for (std::size_t v = 0; v < kWide; ++v) {
         sums[r][v] = args.add ? Lanes::load(out + r * args.out_stride + v * kLanes) : Lanes::zero();
       }
     }
-    const Bf16* a = args.a + row * args.row_stride;
-    const Bf16* b = args.b;
-    for (std::size_t k = 0; k < args.pairs; ++k) {
-      P with[kPanelLanes];
-      for (std::size_t v = 0; v < kPanelLanes; ++v) with[v] = Lanes::load_pairs(b + v * 2 * kLanes);
+    const T* a = args.a + row * args.row_stride;
+    const T* b = args.b + column * kDepth;
+    for (std::size_t k = 0; k < args.count; ++k) {
+      P with[kWide];
+      for (std::size_t v = 0; v < kWide; ++v) with[v] = Lanes::factors(b + v * kLanes * kDepth);
       for (std::size_t r = 0; r < kRows; ++r) {
-        const P pair = Lanes::broadcast(a + r * args.row_stride);
-        for (std::size_t v = 0; v < kPanelLanes; ++v) {
-          sums[r][v] = Lanes::dot(sums[r][v], pair, with[v]);
+        const P factor = Lanes::broadcast(a + r * args.row_stride);
+        for (std::size_t v = 0; v < kWide; ++v) {
+          sums[r][v] = Lanes::dot(sums[r][v], factor, with[v]);
         }
       }
-      a += args.pair_stride;
-      b += 2 * kPanel;
+      a += args.k_stride;
+      b += kPanel * kDepth;
     }
     for (std::size_t r = 0; r < kRows; ++r) {
-      for (std::size_t v = 0; v < kPanelLanes; ++v) {
+      for (std::size_t v = 0; v < kWide; ++v) {
         Lanes::store(out + r * args.out_stride + v * kLanes, sums[r][v]);
       }
     }
   }
 
-  static void product(const WinogradProduct& args) {
+  static void product(const WinogradProduct<T>& args) {
+    for (std::size_t k = 0; k < args.count; k += kMostK) {
+      WinogradProduct<T> part = args;
+      part.a += k * args.k_stride;
+      part.b += k * kPanel * kDepth;
+      part.count = args.count - k < kMostK ? args.count - k : kMostK;
+      part.add = args.add || k > 0;
+      for (std::size_t column = 0; column < kPanel; column += kWide * kLanes) {
+        product_columns(part, column);
+      }
+    }
+  }
+  static void product_columns(const WinogradProduct<T>& args, std::size_t column) {
     std::size_t row = 0;
     while (row < args.rows) {
       const std::size_t left = args.rows - row;
@@ -191,22 +208,22 @@ struct WinogradLoops {
       const std::size_t rows = (left + stretches - 1) / stretches;
       switch (rows) {
         case 6:
-          product_rows<6>(args, row);
+          product_rows<6>(args, row, column);
           break;
         case 5:
-          product_rows<5>(args, row);
+          product_rows<5>(args, row, column);
           break;
         case 4:
-          product_rows<4>(args, row);
+          product_rows<4>(args, row, column);
           break;
         case 3:
-          product_rows<3>(args, row);
+          product_rows<3>(args, row, column);
           break;
         case 2:
-          product_rows<2>(args, row);
+          product_rows<2>(args, row, column);
           break;
         default:
-          product_rows<1>(args, row);
+          product_rows<1>(args, row, column);
           break;
       }
       row += rows;
@@ -218,7 +235,7 @@ struct WinogradLoops {
     first = Lanes::add(Lanes::add(a, b), c);
     second = Lanes::sub(Lanes::sub(b, c), d);
   }
-  static void output_tile(const float* m, std::size_t point_stride, Bf16* const* pixels) {
+  static void output_tile(const float* m, std::size_t point_stride, T* const* pixels) {
     for (std::size_t c = 0; c < kPanel; c += kLanes) {
       F upper[4];
       F lower[4];
@@ -246,7 +263,7 @@ struct WinogradLoops {
     to[2 * stride] = Lanes::add(sum, d);
   }
   static void weight_gradient(const float* du, std::size_t point_stride, std::size_t inputs,
-                              Bf16* dw) {
+                              T* dw) {
     for (std::size_t c = 0; c < inputs; c += kLanes) {
       F rows[12];
       for (std::size_t i = 0; i < 4; ++i) {
@@ -263,9 +280,9 @@ struct WinogradLoops {
     }
   }
 
-  static constexpr WinogradKernels kTable{&input_tile,      &pair_of<Input>,   &pair_of<Gradient>,
-                                          &forward_weights, &backward_weights, &product,
-                                          &output_tile,     &weight_gradient};
+  static constexpr WinogradKernels<T> kTable{
+      &input_tile,       &group_of<Input>, &group_of<Gradient>, &forward_weights,
+      &backward_weights, &product,         &output_tile,        &weight_gradient};
 };
 
 }  // namespace starling::training
