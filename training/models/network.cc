@@ -1,13 +1,20 @@
 #include "training/models/network.h"
 
+#include "training/conv.h"
+
 namespace starling::training {
 
 Network::Network(const Model& model) : wiring_(wiring_of(model)) {}
 
 at::Tensor Network::normalised(const Weights& weights, const UnitWiring& unit, const at::Tensor& x,
                                Mode mode) {
-  const at::Tensor y = at::conv2d(x, weights.parameters[unit.conv], {}, {unit.stride, unit.stride},
-                                  {unit.padding, unit.padding});
+  const at::Tensor& weight = weights.parameters[unit.conv];
+  // Only LibTorch's own have a backward pass that autograd knows.
+  const at::Tensor y =
+      mode == Mode::training
+          ? at::conv2d(x, weight, {}, {unit.stride, unit.stride}, {unit.padding, unit.padding})
+          : conv_forward({weight, {}, unit.stride, unit.padding},
+                         x.contiguous(at::MemoryFormat::ChannelsLast));
   return at::batch_norm(y, weights.parameters[unit.norm_weight], weights.parameters[unit.norm_bias],
                         weights.means[unit.norm], weights.variances[unit.norm],
                         /*training=*/mode == Mode::training, kNormMomentum, kNormEpsilon,

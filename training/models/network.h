@@ -36,7 +36,8 @@ class Network {
   // Shapes:  images is N x channels x H x W in any layout, fp32; the result is N x classes, fp32.
   // Rule:    convolutions compute in the type of their weights (fp32 or bf16); normalisations keep
   //          fp32 statistics; the mean over the image and the last layer are fp32.
-  // Cost:    keeps the activations for the backward pass where gradients are wanted.
+  // Cost:    keeps the activations for the backward pass where gradients are wanted, which can be
+  //          in training only.
   [[nodiscard]] at::Tensor forward(const Weights& weights, const at::Tensor& images,
                                    Mode mode) const;
 
