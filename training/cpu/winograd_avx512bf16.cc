@@ -25,7 +25,7 @@ struct Pairs : Avx512Floats {
   static void store(Bf16* p, P v) { _mm512_storeu_si512(p, reinterpret_cast<__m512i>(v)); }
   static P factors(const Bf16* p) { return reinterpret_cast<P>(_mm512_loadu_si512(p)); }
   static P broadcast(const Bf16* pair) {
-    return reinterpret_cast<P>(_mm512_set1_ps(*reinterpret_cast<const float*>(pair)));
+    return reinterpret_cast<P>(_mm512_broadcastd_epi32(_mm_loadu_si32(pair)));
   }
   static F dot(F sum, P a, P b) { return _mm512_dpbf16_ps(sum, a, b); }
   // Lane by lane.
