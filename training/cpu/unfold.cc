@@ -1,6 +1,7 @@
 #include "training/cpu/unfold.h"
 
 #include "node/base/check.h"
+#include "training/cpu/products.h"
 
 #include <algorithm>
 
@@ -35,7 +36,7 @@ ProductParts product_parts(const Conv& conv, const at::Tensor& x) {
   // long as its forward pass, most of it for taps that see padding.
   if (outputs == 1) return {true, true, true};
   // In fp32 LibTorch multiplies by a library that is slow on processors of other makers.
-  if (x.scalar_type() != at::kBFloat16) return {};
+  if (x.scalar_type() != at::kBFloat16 && !has_own_products(x, conv.weight.size(0))) return {};
   if (taps == 1) return {true, true, true};
   return {outputs <= kVeryFewPixels, false, outputs <= kFewPixels};
 }
@@ -87,27 +88,29 @@ at::Tensor Unfolded::weights_of_taps(const at::Tensor& weight) const {
 at::Tensor Unfolded::forward() const {
   const std::int64_t outputs = conv_.weight.size(0);
   const at::Tensor weights = weights_of_taps(conv_.weight).reshape({outputs, -1});
-  return at::mm(rows_, weights.t())
+  return times_transposed(rows_, weights)
       .view({shape_[0], down_.outputs, across_.outputs, outputs})
       .permute({0, 3, 1, 2});
 }
 
 void Unfolded::write_weight_gradient(const at::Tensor& g) const {
-  const at::Tensor transposed = as_rows(g).t();
+  const at::Tensor rows = as_rows(g);
   at::Tensor taps = weights_of_taps(conv_.weight_gradient);
   if (taps.is_contiguous()) {
     at::Tensor out = taps.view({taps.size(0), -1});
-    at::mm_out(out, transposed, rows_);
+    transposed_times(rows, rows_, out);
     return;
   }
   conv_.weight_gradient.zero_();
-  taps.copy_(at::mm(transposed, rows_).view(taps.sizes()));
+  at::Tensor seen = at::empty({taps.size(0), rows_.size(1)}, taps.options());
+  transposed_times(rows, rows_, seen);
+  taps.copy_(seen.view(taps.sizes()));
 }
 
 at::Tensor Unfolded::input_gradient(const at::Tensor& g) const {
   STARLING_CHECK(down_.count * across_.count == 1 || down_.outputs * across_.outputs == 1);
   const at::Tensor weights = weights_of_taps(conv_.weight).reshape({conv_.weight.size(0), -1});
-  const at::Tensor seen = at::mm(as_rows(g), weights);
+  const at::Tensor seen = times(as_rows(g), weights);
   const at::IntArrayRef shape(shape_);
   if (seen.numel() == shape_[0] * shape_[1] * shape_[2] * shape_[3])
     return seen.view(shape).permute({0, 3, 1, 2});

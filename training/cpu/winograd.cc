@@ -1,6 +1,5 @@
 #include "training/cpu/winograd.h"
 
-#include "gossip/delta/isa.h"
 #include "node/base/check.h"
 
 #include <algorithm>
@@ -14,8 +13,6 @@ constexpr std::size_t kBlockBytes = 640 * 1024;
 constexpr std::size_t kLeastBlock = 48;
 constexpr std::size_t kGradientBlock = 192;  // a multiple of every depth
 
-constexpr std::size_t kPoints = kWinogradPoints;
-constexpr std::size_t kPanel = kWinogradPanel;
 // Channels of a group of rows in a weight gradient: a line of the cache has one pair of tiles.
 constexpr std::size_t kGroup = 16;
 
@@ -27,7 +24,7 @@ constexpr std::size_t stride_of(std::size_t values) {
 }
 template <class T>
 constexpr std::size_t bytes_of(std::size_t values) {
-  return kPoints * stride_of<T>(values) * sizeof(T);
+  return kTilePoints * stride_of<T>(values) * sizeof(T);
 }
 
 template <class Value>
@@ -37,14 +34,14 @@ Value* at(std::span<std::byte> workspace, std::size_t offset) {
 
 template <class T>
 std::size_t block_of(std::size_t channels, std::size_t tiles) {
-  const std::size_t bytes = kPoints * (channels * sizeof(T) + kPanel * sizeof(float));
+  const std::size_t bytes = kTilePoints * (channels * sizeof(T) + kPanel * sizeof(float));
   return std::min(tiles, std::max(kLeastBlock, kBlockBytes / bytes));
 }
 
 // Tiles of one kind of group: what is missing at the end is zeros.
 template <class T>
 std::size_t whole_groups(std::size_t tiles) {
-  return (tiles + kWinogradDepth<T> - 1) / kWinogradDepth<T> * kWinogradDepth<T>;
+  return (tiles + kDepthOf<T> - 1) / kDepthOf<T> * kDepthOf<T>;
 }
 template <class T>
 std::size_t gradient_block(std::size_t tiles) {
@@ -57,26 +54,8 @@ std::size_t tiles_of(const WinogradShape& shape) {
   return shape.images * ((shape.height + 1) / 2) * ((shape.width + 1) / 2);
 }
 
-template <>
-const WinogradKernels<float>* winograd_kernels() {
-#ifdef STARLING_X86_KERNELS
-  if (gossip::is_available(gossip::Isa::avx512)) return &winograd_kernels_avx512();
-  if (gossip::is_available(gossip::Isa::avx2) && __builtin_cpu_supports("fma") != 0)
-    return &winograd_kernels_avx2();
-#endif
-  return nullptr;
-}
-template <>
-const WinogradKernels<Bf16>* winograd_kernels() {
-#ifdef STARLING_X86_KERNELS
-  if (gossip::is_available(gossip::Isa::avx512) && __builtin_cpu_supports("avx512bf16") != 0)
-    return &winograd_kernels_avx512bf16();
-#endif
-  return nullptr;
-}
-
 template <class T>
-Winograd<T>::Winograd(const WinogradShape& shape, const WinogradKernels<T>& kernels)
+Winograd<T>::Winograd(const WinogradShape& shape, const ConvKernels<T>& kernels)
     : shape_(shape),
       kernels_(kernels),
       tiles_down_((shape.height + 1) / 2),
@@ -127,7 +106,7 @@ void Winograd<T>::output_pixels(Value* y, std::size_t channels, std::size_t tile
 template <class T>
 Winograd<T>::Parts Winograd<T>::correlation_parts(std::size_t ins, std::size_t outs) const {
   const std::size_t block = block_of<T>(ins, tiles_);
-  const std::size_t v = kPoints * ins * outs * sizeof(T);
+  const std::size_t v = kTilePoints * ins * outs * sizeof(T);
   const std::size_t m = v + bytes_of<T>(block * ins);
   return {v, m, m + bytes_of<float>(block * kPanel)};
 }
@@ -165,16 +144,18 @@ void Winograd<T>::correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
       kernels_.input_tile(in, ins, v + t * ins, stride_of<T>(block * ins));
     }
     for (std::size_t panel = 0; panel < outs / kPanel; ++panel) {
-      for (std::size_t point = 0; point < kPoints; ++point) {
+      for (std::size_t point = 0; point < kTilePoints; ++point) {
         kernels_.product({.a = v + point * stride_of<T>(block * ins),
                           .row_stride = ins,
                           .k_stride = kDepth,
-                          .b = u + (panel * kPoints + point) * kPanel * ins,
+                          .b = u + (panel * kTilePoints + point) * kPanel * ins,
                           .count = ins / kDepth,
                           .out = m + point * stride_of<float>(block * kPanel),
                           .out_stride = kPanel,
                           .rows = count,
-                          .add = false});
+                          .add = false,
+                          .rounded = nullptr,
+                          .rounded_stride = 0});
       }
       for (std::size_t t = 0; t < count; ++t) {
         output_pixels(y + panel * kPanel, outs, begin + t, out);
@@ -206,7 +187,7 @@ void Winograd<T>::add_gradients(std::size_t tiles, bool first,
   auto* const du = at<float>(workspace, 0);
   const auto* const v = at<const T>(workspace, parts.v);
   const auto* const z = at<const T>(workspace, parts.m);
-  for (std::size_t point = 0; point < kPoints; ++point) {
+  for (std::size_t point = 0; point < kTilePoints; ++point) {
     for (std::size_t panel = 0; panel < shape_.inputs / kPanel; ++panel) {
       for (std::size_t group = 0; group < shape_.outputs / kGroup; ++group) {
         kernels_.product(
@@ -219,7 +200,9 @@ void Winograd<T>::add_gradients(std::size_t tiles, bool first,
                     group * kGroup * shape_.inputs + panel * kPanel,
              .out_stride = shape_.inputs,
              .rows = kGroup,
-             .add = !first});
+             .add = !first,
+             .rounded = nullptr,
+             .rounded_stride = 0});
       }
     }
   }

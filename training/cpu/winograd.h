@@ -1,7 +1,7 @@
 // 3 x 3 convolutions with 16 multiplications where their definition takes 36.
 #pragma once
 
-#include "training/cpu/winograd_kernels.h"
+#include "training/cpu/conv_kernels.h"
 
 #include <array>
 #include <cstddef>
@@ -22,11 +22,6 @@ struct WinogradShape {
 // Of all images: squares of 2 x 2 output pixels, cut off at the edges.
 [[nodiscard]] std::size_t tiles_of(const WinogradShape& shape);
 
-// The fastest loops that this processor can run; null if it has none. For Bf16 it needs bf16
-// instructions, for float AVX2. T is float or Bf16.
-template <class T>
-[[nodiscard]] const WinogradKernels<T>* winograd_kernels();
-
 // The three parts of one convolution: forward() and, from the gradient of its output,
 // input_gradient() and weight_gradient().
 //
@@ -41,7 +36,7 @@ template <class T>
 template <class T>
 class Winograd {
  public:
-  Winograd(const WinogradShape& shape, const WinogradKernels<T>& kernels);
+  Winograd(const WinogradShape& shape, const ConvKernels<T>& kernels);
 
   [[nodiscard]] std::size_t workspace_bytes() const;
 
@@ -53,7 +48,7 @@ class Winograd {
   void weight_gradient(const T* x, const T* g, T* dw, std::span<std::byte> workspace) const;
 
  private:
-  static constexpr std::size_t kDepth = kWinogradDepth<T>;
+  static constexpr std::size_t kDepth = kDepthOf<T>;
   // Tiles lie image after image, line after line.
   struct Place {
     std::size_t image;
@@ -79,7 +74,7 @@ class Winograd {
   void add_gradients(std::size_t tiles, bool first, std::span<std::byte> workspace) const;
 
   WinogradShape shape_;
-  const WinogradKernels<T>& kernels_;
+  const ConvKernels<T>& kernels_;
   std::size_t tiles_down_;
   std::size_t tiles_across_;
   std::size_t tiles_;

@@ -1,37 +1,19 @@
 #include "training/cpu/winograd_conv.h"
 
 #include "node/base/check.h"
+#include "training/cpu/products.h"
 #include "training/cpu/winograd.h"
-#include "training/device.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace starling::training {
 namespace {
 
 constexpr auto kLast = at::MemoryFormat::ChannelsLast;
-constexpr std::int64_t kPanel = kWinogradPanel;
 // Channels for each tile from which on transforming the weights costs more than it saves.
 constexpr std::size_t kChannelsOfTile = 32;
-
-// Where there are tiles of matrices (AMX), a product in bf16 is so fast that transforming costs
-// more than it saves.
-template <class T>
-const WinogradKernels<T>* kernels_for() {
-  return winograd_kernels<T>();
-}
-template <>
-const WinogradKernels<Bf16>* kernels_for() {
-  static const bool has_tiles = cpu_has_tiles();
-  return has_tiles ? nullptr : winograd_kernels<Bf16>();
-}
-bool has_kernels(at::ScalarType type) {
-  if (type == at::kFloat) return kernels_for<float>() != nullptr;
-  return type == at::kBFloat16 && kernels_for<Bf16>() != nullptr;
-}
 
 WinogradShape shape_of(const Conv& conv, const at::Tensor& x) {
   return {.images = static_cast<std::size_t>(x.size(0)),
@@ -47,18 +29,9 @@ T* values_of(const at::Tensor& x) {
   return static_cast<T*>(x.data_ptr());
 }
 
-// Of the caching allocator: a step finds it as the step before left it.
-at::Tensor workspace_of(std::size_t bytes) {
-  return at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
-}
-std::span<std::byte> bytes_of(const at::Tensor& workspace) {
-  return {static_cast<std::byte*>(workspace.data_ptr()),
-          static_cast<std::size_t>(workspace.numel())};
-}
-
 template <class T>
 void forward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& y) {
-  const Winograd<T> winograd(shape_of(conv, x), *kernels_for<T>());
+  const Winograd<T> winograd(shape_of(conv, x), *kernels_here<T>());
   const at::Tensor workspace = workspace_of(winograd.workspace_bytes());
   winograd.forward(values_of<const T>(x), values_of<const T>(conv.weight), values_of<T>(y),
                    bytes_of(workspace));
@@ -67,7 +40,7 @@ void forward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& y) {
 // dx may be undefined: it is not wanted then.
 template <class T>
 void backward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& g, const at::Tensor& dx) {
-  const Winograd<T> winograd(shape_of(conv, x), *kernels_for<T>());
+  const Winograd<T> winograd(shape_of(conv, x), *kernels_here<T>());
   const at::Tensor workspace = workspace_of(winograd.workspace_bytes());
   winograd.weight_gradient(values_of<const T>(x), values_of<const T>(g),
                            values_of<T>(conv.weight_gradient), bytes_of(workspace));
@@ -80,12 +53,10 @@ void backward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& g, con
 
 bool is_winograds(const Conv& conv, const at::Tensor& x) {
   const at::Tensor& weight = conv.weight;
-  if (!x.is_cpu() || !has_kernels(x.scalar_type())) return false;
   if (weight.size(2) != 3 || weight.size(3) != 3 || conv.stride != 1 || conv.padding != 1)
     return false;
   // Over a single pixel it is a linear layer.
-  if (weight.size(0) % kPanel != 0 || weight.size(1) % kPanel != 0 || x.size(2) * x.size(3) == 1)
-    return false;
+  if (!has_own_products(x, weight.size(0)) || x.size(2) * x.size(3) == 1) return false;
   const WinogradShape shape = shape_of(conv, x);
   return tiles_of(shape) * kChannelsOfTile >= std::max(shape.inputs, shape.outputs);
 }

@@ -1,9 +1,7 @@
-// The loops of winograd_kernels.h over sixteen lanes; winograd_<isa>.cc say what the lanes are, and
-// a test says it again in plain C++. `Lanes` is a type of the including file, so no two files share
-// an instantiation.
+// Winograd's loops of conv_kernels.h over sixteen lanes; see conv_loops.h.
 #pragma once
 
-#include "training/cpu/winograd_kernels.h"
+#include "training/cpu/conv_kernels.h"
 
 #include <cstddef>
 
@@ -15,15 +13,7 @@ struct WinogradLoops {
   using F = typename Lanes::F;  // 16 floats
   using P = typename Lanes::P;  // what is multiplied: 16 x depth
   static constexpr std::size_t kLanes = 16;
-  static constexpr std::size_t kPoints = kWinogradPoints;
-  static constexpr std::size_t kPanel = kWinogradPanel;
-  static constexpr std::size_t kDepth = kWinogradDepth<T>;
-  // A product's sums are kMostRows x kWide lanes, all of them in registers.
-  static constexpr std::size_t kMostRows = 6;
-  static constexpr std::size_t kWide = Lanes::kWide;
-  // Of b, so much stays in the first level of the cache for all rows (32 KiB of kPanel columns).
-  static constexpr std::size_t kMostK = 128;
-
+  static constexpr std::size_t kDepth = kDepthOf<T>;
   // B' d of four values, for d = a column or a row of a tile.
   static void input_line(F& a, F& b, F& c, F& d) {
     const F second = Lanes::add(b, c);
@@ -37,9 +27,10 @@ struct WinogradLoops {
   struct Input {
     static constexpr std::size_t kPixels = 16;
     static void transform(TilePixels<T> pixels, std::size_t channel, F* v) {
-      for (std::size_t i = 0; i < kPoints; ++i) v[i] = Lanes::load(pixels[i] + channel);
+      for (std::size_t i = 0; i < kTilePoints; ++i) v[i] = Lanes::load(pixels[i] + channel);
       for (std::size_t i = 0; i < 4; ++i) input_line(v[i], v[4 + i], v[8 + i], v[12 + i]);
-      for (std::size_t i = 0; i < kPoints; i += 4) input_line(v[i], v[i + 1], v[i + 2], v[i + 3]);
+      for (std::size_t i = 0; i < kTilePoints; i += 4)
+        input_line(v[i], v[i + 1], v[i + 2], v[i + 3]);
     }
   };
   // A d of two values: four.
@@ -67,21 +58,21 @@ struct WinogradLoops {
   static void input_tile(TilePixels<T> pixels, std::size_t channels, T* to,
                          std::size_t point_stride) {
     for (std::size_t c = 0; c < channels; c += kLanes) {
-      F v[kPoints];
+      F v[kTilePoints];
       Input::transform(pixels, c, v);
-      for (std::size_t i = 0; i < kPoints; ++i) Lanes::store(to + i * point_stride + c, v[i]);
+      for (std::size_t i = 0; i < kTilePoints; ++i) Lanes::store(to + i * point_stride + c, v[i]);
     }
   }
 
   template <class Kind>
   static void group_of(TilePixels<T> pixels, std::size_t channels, const TileGroup<T>& to) {
     for (std::size_t c = 0; c < channels; c += kLanes) {
-      F v[kDepth][kPoints];
+      F v[kDepth][kTilePoints];
       for (std::size_t d = 0; d < kDepth; ++d) {
         Kind::transform(pixels + d * Kind::kPixels, c, v[d]);
       }
       T* const at = to.to + c / to.width * to.block_stride + c % to.width * kDepth;
-      for (std::size_t i = 0; i < kPoints; ++i) {
+      for (std::size_t i = 0; i < kTilePoints; ++i) {
         Lanes::store(at + i * to.point_stride, Lanes::beside(v[0][i], v[kDepth - 1][i]));
       }
     }
@@ -110,24 +101,24 @@ struct WinogradLoops {
 
   // Where a block of 16 channels that come out begins: panel, point 0, pair 0.
   static T* panel_at(T* u, std::size_t channel, std::size_t ins) {
-    return u + channel / kPanel * (kPoints * kPanel * ins) + channel % kPanel * kDepth;
+    return u + channel / kPanel * (kTilePoints * kPanel * ins) + channel % kPanel * kDepth;
   }
 
   static void forward_weights(const T* weights, std::size_t outputs, std::size_t inputs, T* u) {
     for (std::size_t o = 0; o < outputs; o += kLanes) {
       for (std::size_t c = 0; c < inputs; c += kDepth * kLanes) {
-        P lines[kPoints][kLanes];
+        P lines[kTilePoints][kLanes];
         for (std::size_t row = 0; row < kLanes; ++row) {
           const T* const from = weights + (o + row) * 9 * inputs + c;
-          F values[kDepth][kPoints];
+          F values[kDepth][kTilePoints];
           for (std::size_t d = 0; d < kDepth; ++d) {
             weights_of(from + d * kLanes, inputs, values[d]);
           }
-          for (std::size_t i = 0; i < kPoints; ++i) {
+          for (std::size_t i = 0; i < kTilePoints; ++i) {
             lines[i][row] = Lanes::behind(values[0][i], values[kDepth - 1][i]);
           }
         }
-        for (std::size_t i = 0; i < kPoints; ++i) {
+        for (std::size_t i = 0; i < kTilePoints; ++i) {
           Lanes::transpose(lines[i]);
           T* const to = panel_at(u, o, inputs) + i * kPanel * inputs + c * kPanel;
           for (std::size_t k = 0; k < kLanes; ++k) {
@@ -143,90 +134,17 @@ struct WinogradLoops {
     static constexpr std::size_t kTurned[4] = {3, 1, 2, 0};
     for (std::size_t c = 0; c < inputs; c += kLanes) {
       for (std::size_t o = 0; o < outputs; o += kDepth) {
-        F values[kDepth][kPoints];
+        F values[kDepth][kTilePoints];
         for (std::size_t d = 0; d < kDepth; ++d) {
           weights_of(weights + (o + d) * 9 * inputs + c, inputs, values[d]);
         }
         T* const to = panel_at(u, c, outputs) + o * kPanel;
-        for (std::size_t i = 0; i < kPoints; ++i) {
+        for (std::size_t i = 0; i < kTilePoints; ++i) {
           const std::size_t point = kTurned[i / 4] * 4 + kTurned[i % 4];
           Lanes::store(to + point * kPanel * outputs,
                        Lanes::beside(values[0][i], values[kDepth - 1][i]));
         }
       }
-    }
-  }
-
-  template <std::size_t kRows>
-  static void product_rows(const WinogradProduct<T>& args, std::size_t row, std::size_t column) {
-    F sums[kRows][kWide];
-    float* const out = args.out + row * args.out_stride + column;
-    for (std::size_t r = 0; r < kRows; ++r) {
-      for (std::size_t v = 0; v < kWide; ++v) {
-        sums[r][v] = args.add ? Lanes::load(out + r * args.out_stride + v * kLanes) : Lanes::zero();
-      }
-    }
-    const T* a = args.a + row * args.row_stride;
-    const T* b = args.b + column * kDepth;
-    for (std::size_t k = 0; k < args.count; ++k) {
-      P with[kWide];
-      for (std::size_t v = 0; v < kWide; ++v) with[v] = Lanes::factors(b + v * kLanes * kDepth);
-      for (std::size_t r = 0; r < kRows; ++r) {
-        const P factor = Lanes::broadcast(a + r * args.row_stride);
-        for (std::size_t v = 0; v < kWide; ++v) {
-          sums[r][v] = Lanes::dot(sums[r][v], factor, with[v]);
-        }
-      }
-      a += args.k_stride;
-      b += kPanel * kDepth;
-    }
-    for (std::size_t r = 0; r < kRows; ++r) {
-      for (std::size_t v = 0; v < kWide; ++v) {
-        Lanes::store(out + r * args.out_stride + v * kLanes, sums[r][v]);
-      }
-    }
-  }
-
-  static void product(const WinogradProduct<T>& args) {
-    for (std::size_t k = 0; k < args.count; k += kMostK) {
-      WinogradProduct<T> part = args;
-      part.a += k * args.k_stride;
-      part.b += k * kPanel * kDepth;
-      part.count = args.count - k < kMostK ? args.count - k : kMostK;
-      part.add = args.add || k > 0;
-      for (std::size_t column = 0; column < kPanel; column += kWide * kLanes) {
-        product_columns(part, column);
-      }
-    }
-  }
-  static void product_columns(const WinogradProduct<T>& args, std::size_t column) {
-    std::size_t row = 0;
-    while (row < args.rows) {
-      const std::size_t left = args.rows - row;
-      // As equal as can be: with few rows a product waits for its own sums.
-      const std::size_t stretches = (left + kMostRows - 1) / kMostRows;
-      const std::size_t rows = (left + stretches - 1) / stretches;
-      switch (rows) {
-        case 6:
-          product_rows<6>(args, row, column);
-          break;
-        case 5:
-          product_rows<5>(args, row, column);
-          break;
-        case 4:
-          product_rows<4>(args, row, column);
-          break;
-        case 3:
-          product_rows<3>(args, row, column);
-          break;
-        case 2:
-          product_rows<2>(args, row, column);
-          break;
-        default:
-          product_rows<1>(args, row, column);
-          break;
-      }
-      row += rows;
     }
   }
 
@@ -279,10 +197,6 @@ struct WinogradLoops {
       }
     }
   }
-
-  static constexpr WinogradKernels<T> kTable{
-      &input_tile,       &group_of<Input>, &group_of<Gradient>, &forward_weights,
-      &backward_weights, &product,         &output_tile,        &weight_gradient};
 };
 
 }  // namespace starling::training

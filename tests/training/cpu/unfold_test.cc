@@ -22,7 +22,7 @@ struct Shape {
 };
 
 // Every kind of convolution of the models, and some at the edges of the rule.
-constexpr std::array<Shape, 15> kShapes{{
+constexpr std::array<Shape, 20> kShapes{{
     {16, 24, 3, 1, 1, 1, 1},  // one pixel: eight of nine taps see padding
     {16, 24, 3, 2, 1, 2, 2},  // one output pixel, four taps
     {16, 24, 3, 2, 1, 1, 2},  // fewer rows than columns
@@ -30,14 +30,15 @@ constexpr std::array<Shape, 15> kShapes{{
     {8, 12, 7, 2, 3, 2, 2},   // a stem over two pixels
     {16, 24, 1, 1, 0, 5, 7},  // a product as it stands
     {16, 24, 1, 2, 0, 5, 8},  // a projection, odd and even
-    {16, 24, 3, 1, 1, 2, 2},
-    {16, 24, 3, 1, 1, 7, 7},
-    {16, 24, 3, 2, 1, 14, 13},
+    {16, 24, 3, 1, 1, 2, 2},  {16, 24, 3, 1, 1, 7, 7},  {16, 24, 3, 2, 1, 14, 13},
     {16, 24, 3, 1, 1, 9, 9},   // too many pixels
     {1, 8, 7, 2, 3, 28, 28},   // gray
+    {64, 128, 1, 1, 0, 5, 7},  // our own products, where the processor has the instructions
+    {128, 64, 1, 2, 0, 2, 2},  // rows that do not follow one another
+    {64, 64, 3, 1, 1, 1, 1},  {64, 64, 3, 2, 1, 2, 2},  {64, 128, 1, 2, 0, 5, 8},
     {64, 64, 3, 1, 1, 9, 12},  // what Winograd's way is for, where the processor has it
-    {64, 128, 3, 1, 1, 7, 7},
-    {512, 64, 3, 1, 1, 1, 2},  // so few tiles that its weights' gradient is not
+    {64, 128, 3, 1, 1, 7, 7}, {512, 64, 3, 1, 1, 1, 2},  // so few tiles that its weights' gradient
+                                                         // is not
 }};
 
 at::Tensor channels_last(const at::Tensor& x) {

@@ -1,151 +1,20 @@
 #include "training/cpu/winograd.h"
 
-#include "gossip/delta/isa.h"
 #include "node/base/random.h"
-#include "training/cpu/winograd_loops.h"
+#include "tests/training/cpu/conv_variants.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
-#include <span>
-#include <string>
 #include <vector>
 
 using namespace starling;
 using namespace starling::training;
 
 namespace {
-
-float widened(Bf16 value) { return to_float(value); }
-
-float widened(float value) { return value; }
-Bf16 rounded(float value, Bf16 /*as*/) { return std::isnan(value) ? Bf16{0x7fc0} : to_bf16(value); }
-float rounded(float value, float /*as*/) { return value; }
-
-// Sixteen lanes in plain C++: what they mean, on any machine.
-template <class T>
-struct Plain {
-  using Element = T;
-  static constexpr std::size_t kWide = 2;
-  static constexpr std::size_t kDepth = kWinogradDepth<T>;
-  struct F {
-    float at[16];
-  };
-  struct P {
-    T at[16 * kDepth];
-  };
-
-  static F load(const T* p) {
-    return each([p](std::size_t i) { return widened(p[i]); });
-  }
-  static void store(T* p, const F& v) {
-    for (std::size_t i = 0; i < 16; ++i) p[i] = rounded(v.at[i], T{});
-  }
-  static void store(T* p, const P& v) { std::ranges::copy(v.at, p); }
-  static F load(const float* p)
-    requires(kDepth > 1)
-  {
-    return each([p](std::size_t i) { return p[i]; });
-  }
-  static void store(float* p, const F& v)
-    requires(kDepth > 1)
-  {
-    std::ranges::copy(v.at, p);
-  }
-  static P factors(const T* p) {
-    P out;
-    std::copy_n(p, 16 * kDepth, out.at);
-    return out;
-  }
-  static P broadcast(const T* p) {
-    P out;
-    for (std::size_t i = 0; i < 16 * kDepth; ++i) out.at[i] = p[i % kDepth];
-    return out;
-  }
-  static F zero() { return set(0); }
-  static F set(float v) {
-    return each([v](std::size_t) { return v; });
-  }
-  static F add(const F& a, const F& b) {
-    return each([&](std::size_t i) { return a.at[i] + b.at[i]; });
-  }
-  static F sub(const F& a, const F& b) {
-    return each([&](std::size_t i) { return a.at[i] - b.at[i]; });
-  }
-  static F mul(const F& a, const F& b) {
-    return each([&](std::size_t i) { return a.at[i] * b.at[i]; });
-  }
-  static F dot(const F& sum, const P& a, const P& b) {
-    return each([&](std::size_t i) {
-      float out = sum.at[i];
-      for (std::size_t d = 0; d < kDepth; ++d)
-        out += widened(a.at[kDepth * i + d]) * widened(b.at[kDepth * i + d]);
-      return out;
-    });
-  }
-  static P beside(const F& first, const F& last) {
-    P out;
-    for (std::size_t i = 0; i < 16; ++i) {
-      out.at[kDepth * i] = rounded(first.at[i], T{});
-      out.at[kDepth * i + kDepth - 1] = rounded(last.at[i], T{});
-    }
-    return out;
-  }
-  static P behind(const F& first, const F& last) {
-    P out;
-    store(out.at, first);
-    store(out.at + 16 * (kDepth - 1), last);
-    return out;
-  }
-  static void transpose(P* lines) {
-    for (std::size_t i = 0; i < 16; ++i) {
-      for (std::size_t j = 0; j < i; ++j) {
-        for (std::size_t d = 0; d < kDepth; ++d) {
-          std::swap(lines[i].at[kDepth * j + d], lines[j].at[kDepth * i + d]);
-        }
-      }
-    }
-  }
-
- private:
-  template <class Make>
-  static F each(Make make) {
-    F out;
-    for (std::size_t i = 0; i < 16; ++i) out.at[i] = make(i);
-    return out;
-  }
-};
-
-template <class T>
-struct Variant {
-  std::string name;
-  const WinogradKernels<T>* kernels;
-};
-template <class T>
-std::vector<Variant<T>> variants() {
-  std::vector<Variant<T>> found{{"plain", &WinogradLoops<Plain<T>>::kTable}};
-  if (winograd_kernels<T>() != nullptr) {
-    found.push_back({"the fastest of this processor", winograd_kernels<T>()});
-  }
-#ifdef __x86_64__
-  if constexpr (sizeof(T) == sizeof(float)) {
-    if (gossip::is_available(gossip::Isa::avx2))
-      found.push_back({"avx2", &winograd_kernels_avx2()});
-  }
-#endif
-  return found;
-}
-
-float small_integer(Rng& random) { return static_cast<float>(random.below(5)) - 2; }
-float normal(Rng& random) {
-  double sum = 0;
-  for (int i = 0; i < 12; ++i) sum += random.unit() - 0.5;
-  return static_cast<float>(sum);
-}
 
 template <class T>
 struct Problem {
@@ -218,42 +87,17 @@ struct Computed {
   std::vector<T> dw;
 };
 template <class T>
-Computed<T> computed(const Problem<T>& p, const WinogradKernels<T>& kernels) {
+Computed<T> computed(const Problem<T>& p, const ConvKernels<T>& kernels) {
   const Winograd<T> winograd(p.shape, kernels);
-  const T garbage = rounded(std::numeric_limits<float>::quiet_NaN(),
-                            T{});  // not a number: nothing of it may be left
-  std::vector<T> memory(winograd.workspace_bytes() / sizeof(T) + 32, garbage);
-  const auto past = reinterpret_cast<std::uintptr_t>(memory.data()) % 64;
-  const std::span workspace(
-      reinterpret_cast<std::byte*>(memory.data()) + (past == 0 ? 0 : 64 - past),
-      winograd.workspace_bytes());
-  Computed<T> out{std::vector<T>(p.g.size(), garbage), std::vector<T>(p.x.size(), garbage),
-                  std::vector<T>(p.weights.size(), garbage)};
+  Workspace<T> memory(winograd.workspace_bytes());
+  const auto workspace = memory.bytes();
+  Computed<T> out{std::vector<T>(p.g.size(), not_a_number<T>()),
+                  std::vector<T>(p.x.size(), not_a_number<T>()),
+                  std::vector<T>(p.weights.size(), not_a_number<T>())};
   winograd.forward(p.x.data(), p.weights.data(), out.y.data(), workspace);
   winograd.input_gradient(p.g.data(), p.weights.data(), out.dx.data(), workspace);
   winograd.weight_gradient(p.x.data(), p.g.data(), out.dw.data(), workspace);
   return out;
-}
-
-template <class T>
-std::size_t different(const std::vector<T>& ours, const std::vector<double>& expected) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    if (widened(ours[i]) != widened(rounded(static_cast<float>(expected[i]), T{}))) ++count;
-  }
-  return count;
-}
-
-template <class T>
-double distance(const std::vector<T>& ours, const std::vector<double>& expected) {
-  double squares = 0;
-  double all = 0;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    const double off = static_cast<double>(widened(ours[i])) - expected[i];
-    squares += off * off;
-    all += expected[i] * expected[i];
-  }
-  return std::sqrt(squares / all);
 }
 
 }  // namespace
@@ -285,7 +129,7 @@ TEST_CASE_TEMPLATE("a Winograd convolution is off by little more than its type i
                    Bf16) {
   const Problem<T> problem({2, 8, 8, 64, 64}, normal);
   const Results expected = defined(problem);
-  const double bound = kWinogradDepth<T> == 1 ? 1e-6 : 0.005;
+  const double bound = kDepthOf<T> == 1 ? 1e-6 : 0.005;
   for (const Variant<T>& variant : variants<T>()) {
     CAPTURE(variant.name);
     const Computed<T> found = computed(problem, *variant.kernels);

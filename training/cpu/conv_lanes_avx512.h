@@ -1,4 +1,4 @@
-// Sixteen floats as one AVX-512 register, for winograd_avx512.cc and winograd_avx512bf16.cc: each
+// Sixteen floats as one AVX-512 register, for conv_avx512.cc and conv_avx512bf16.cc: each
 // has its own copy, because they are compiled for different processors.
 #pragma once
 

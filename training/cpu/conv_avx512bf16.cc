@@ -1,7 +1,7 @@
 // Pairs of bf16 as lanes. Compiled with -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16;
-// runs only where winograd_kernels() found them.
-#include "training/cpu/winograd_avx512_lanes.h"
-#include "training/cpu/winograd_loops.h"
+// runs only where conv_kernels() found them.
+#include "training/cpu/conv_lanes_avx512.h"
+#include "training/cpu/conv_loops.h"
 
 #include <immintrin.h>
 
@@ -34,6 +34,11 @@ struct Pairs : Avx512Floats {
     const __m512i high = _mm512_cvtepu16_epi32(nearest(second));
     return reinterpret_cast<P>(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
   }
+  // The same of values as they are; of a row that is not there, zeros.
+  static P interleave(const Bf16* first, const Bf16* second) {
+    return reinterpret_cast<P>(
+        _mm512_or_si512(low_halves(first), _mm512_slli_epi32(low_halves(second), 16)));
+  }
   // All of first, then all of second.
   static P behind(F first, F second) { return _mm512_cvtne2ps_pbh(second, first); }
   static void transpose(P* lines) {
@@ -44,11 +49,15 @@ struct Pairs : Avx512Floats {
   }
 
  private:
+  static __m512i low_halves(const Bf16* p) {
+    if (p == nullptr) return _mm512_setzero_si512();
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
   static __m256i nearest(F v) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)); }
 };
 
 }  // namespace
 
-const WinogradKernels<Bf16>& winograd_kernels_avx512bf16() { return WinogradLoops<Pairs>::kTable; }
+const ConvKernels<Bf16>& conv_kernels_avx512bf16() { return ConvLoops<Pairs>::kTable; }
 
 }  // namespace starling::training

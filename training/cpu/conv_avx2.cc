@@ -1,6 +1,6 @@
 // Sixteen lanes as two AVX2 registers. Compiled with -mavx2 -mfma; runs only where
-// winograd_kernels() found them.
-#include "training/cpu/winograd_loops.h"
+// conv_kernels() found them.
+#include "training/cpu/conv_loops.h"
 
 #include <immintrin.h>
 
@@ -38,6 +38,7 @@ struct Halves {
     return {_mm256_fmadd_ps(a.low, b.low, sum.low), _mm256_fmadd_ps(a.high, b.high, sum.high)};
   }
   static P beside(const F& first, const F& /*first again*/) { return first; }
+  static P interleave(const float* first, const float* /*first again*/) { return load(first); }
   static P behind(const F& first, const F& /*first again*/) { return first; }
   static void transpose(P* lines) {
     __m256 quarters[4][8];
@@ -78,6 +79,6 @@ struct Halves {
 
 }  // namespace
 
-const WinogradKernels<float>& winograd_kernels_avx2() { return WinogradLoops<Halves>::kTable; }
+const ConvKernels<float>& conv_kernels_avx2() { return ConvLoops<Halves>::kTable; }
 
 }  // namespace starling::training

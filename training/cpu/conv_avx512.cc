@@ -1,7 +1,7 @@
 // Sixteen lanes as one AVX-512 register. Compiled with -mavx512f; runs only where
-// winograd_kernels() found it.
-#include "training/cpu/winograd_avx512_lanes.h"
-#include "training/cpu/winograd_loops.h"
+// conv_kernels() found it.
+#include "training/cpu/conv_lanes_avx512.h"
+#include "training/cpu/conv_loops.h"
 
 #include <immintrin.h>
 
@@ -17,6 +17,7 @@ struct Floats : Avx512Floats {
   static P broadcast(const float* p) { return set(*p); }
   static F dot(F sum, P a, P b) { return _mm512_fmadd_ps(a, b, sum); }
   static P beside(F first, F /*first again*/) { return first; }
+  static P interleave(const float* first, const float* /*first again*/) { return load(first); }
   static P behind(F first, F /*first again*/) { return first; }
   static void transpose(P* lines) {
     __m512i at[16];
@@ -28,6 +29,6 @@ struct Floats : Avx512Floats {
 
 }  // namespace
 
-const WinogradKernels<float>& winograd_kernels_avx512() { return WinogradLoops<Floats>::kTable; }
+const ConvKernels<float>& conv_kernels_avx512() { return ConvLoops<Floats>::kTable; }
 
 }  // namespace starling::training

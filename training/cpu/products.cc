@@ -1,0 +1,106 @@
+#include "training/cpu/products.h"
+
+#include "node/base/check.h"
+#include "training/cpu/linear.h"
+#include "training/device.h"
+
+namespace starling::training {
+namespace {
+
+constexpr std::int64_t kChannels = kPanel;  // a multiple of it
+
+bool has_kernels(at::ScalarType type) {
+  if (type == at::kFloat) return kernels_here<float>() != nullptr;
+  return type == at::kBFloat16 && kernels_here<Bf16>() != nullptr;
+}
+
+bool is_ours(const at::Tensor& a, std::int64_t inputs, std::int64_t outputs) {
+  return a.is_cpu() && inputs % kChannels == 0 && outputs % kChannels == 0 &&
+         has_kernels(a.scalar_type());
+}
+
+template <class T>
+T* values_of(const at::Tensor& x) {
+  STARLING_DCHECK(x.is_contiguous());
+  return static_cast<T*>(x.data_ptr());
+}
+
+LinearShape shape_of(const at::Tensor& rows, std::int64_t inputs, std::int64_t outputs) {
+  return {static_cast<std::size_t>(rows.size(0)), static_cast<std::size_t>(inputs),
+          static_cast<std::size_t>(outputs)};
+}
+
+// Calls body(layer, workspace, T{}) with the values' type.
+template <class Body>
+void with_layer(const at::Tensor& rows, std::int64_t inputs, std::int64_t outputs, Body body) {
+  const auto call = [&]<class T>(T type) {
+    const Linear<T> layer(shape_of(rows, inputs, outputs), *kernels_here<T>());
+    const at::Tensor workspace = workspace_of(layer.workspace_bytes());
+    body(layer, bytes_of(workspace), type);
+  };
+  rows.scalar_type() == at::kFloat ? call(float{}) : call(Bf16{});
+}
+
+}  // namespace
+
+template <>
+const ConvKernels<float>* kernels_here() {
+  return conv_kernels<float>();
+}
+template <>
+const ConvKernels<Bf16>* kernels_here() {
+  static const bool has_tiles = cpu_has_tiles();
+  return has_tiles ? nullptr : conv_kernels<Bf16>();
+}
+
+bool has_own_products(const at::Tensor& x, std::int64_t outputs) {
+  return is_ours(x, x.size(1), outputs);
+}
+
+at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weights) {
+  const std::int64_t outputs = weights.size(0);
+  if (!is_ours(x, x.size(1), outputs)) return at::mm(x, weights.t());
+  const at::Tensor from = x.contiguous();
+  const at::Tensor by = weights.contiguous();
+  at::Tensor y = at::empty({x.size(0), outputs}, x.options());
+  with_layer(x, x.size(1), outputs, [&]<class T>(const auto& layer, auto workspace, T) {
+    layer.forward(values_of<const T>(from), values_of<const T>(by), values_of<T>(y), workspace);
+  });
+  return y;
+}
+
+at::Tensor times(const at::Tensor& g, const at::Tensor& weights) {
+  const std::int64_t inputs = weights.size(1);
+  if (!is_ours(g, inputs, g.size(1))) return at::mm(g, weights);
+  const at::Tensor from = g.contiguous();
+  const at::Tensor by = weights.contiguous();
+  at::Tensor dx = at::empty({g.size(0), inputs}, g.options());
+  with_layer(g, inputs, g.size(1), [&]<class T>(const auto& layer, auto workspace, T) {
+    layer.input_gradient(values_of<const T>(from), values_of<const T>(by), values_of<T>(dx),
+                         workspace);
+  });
+  return dx;
+}
+
+void transposed_times(const at::Tensor& g, const at::Tensor& x, at::Tensor& out) {
+  if (!is_ours(x, x.size(1), g.size(1))) {
+    at::mm_out(out, g.t(), x);
+    return;
+  }
+  const at::Tensor left = g.contiguous();
+  const at::Tensor right = x.contiguous();
+  with_layer(x, x.size(1), g.size(1), [&]<class T>(const auto& layer, auto workspace, T) {
+    layer.weight_gradient(values_of<const T>(right), values_of<const T>(left), values_of<T>(out),
+                          workspace);
+  });
+}
+
+at::Tensor workspace_of(std::size_t bytes) {
+  return at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
+}
+std::span<std::byte> bytes_of(const at::Tensor& workspace) {
+  return {static_cast<std::byte*>(workspace.data_ptr()),
+          static_cast<std::size_t>(workspace.numel())};
+}
+
+}  // namespace starling::training
