@@ -22,10 +22,10 @@ namespace starling::training {
 
 // Columns of a product: what the right matrix is cut into.
 constexpr std::size_t kPanel = 64;
-// Values that one instruction multiplies and adds to the same sum, and that therefore lie beside
-// one another in whatever is multiplied.
+// Values, 32 bits of them, that one instruction multiplies and adds to the same sum, and that
+// therefore lie beside one another in whatever is multiplied.
 template <class T>
-constexpr std::size_t kDepthOf = sizeof(float) / sizeof(T);
+constexpr std::size_t kDepthOf = 4 / sizeof(T);
 
 // out[r][c] (+)= sum over k and d of a[r][k][d] b[k][c][d], for 64 columns c and d below the depth.
 template <class T>
@@ -42,6 +42,14 @@ struct PanelProduct {
   // Not null: the sums go there in the end, rounded, and out is what they are kept in meanwhile.
   T* rounded;
   std::size_t rounded_stride;
+};
+
+// Columns / width blocks of count / depth x width x depth values.
+template <class T>
+struct PackedBlocks {
+  T* to;
+  std::size_t width;
+  std::size_t block_stride;
 };
 
 constexpr std::size_t kTilePoints = 16;
@@ -67,10 +75,10 @@ struct ConvKernels {
   // Panels of a right matrix, columns / 64 x count / depth x 64 x depth, whose columns are the
   // rows of `from` (columns x count).
   void (*pack_columns)(const T* from, std::size_t columns, std::size_t count, T* to);
-  // Blocks of a matrix, columns / width x count / depth x width x depth, from count x columns
-  // values, the last row with zeros beside it if it has no other; blocks are `block_stride` apart.
-  void (*pack_rows)(const T* from, std::size_t columns, std::size_t count, std::size_t width, T* to,
-                    std::size_t block_stride);
+  // Blocks of a matrix of count x columns values; the last row has zeros beside it if it has no
+  // other.
+  void (*pack_rows)(const T* from, std::size_t columns, std::size_t count,
+                    const PackedBlocks<T>& to);
 
   // V of one tile: to[point * point_stride + channel].
   void (*input_tile)(TilePixels<T> pixels, std::size_t channels, T* to, std::size_t point_stride);

@@ -119,13 +119,13 @@ struct ProductLoops {
     }
   }
 
-  static void pack_rows(const T* from, std::size_t columns, std::size_t count, std::size_t width,
-                        T* to, std::size_t block_stride) {
+  static void pack_rows(const T* from, std::size_t columns, std::size_t count,
+                        const PackedBlocks<T>& to) {
     for (std::size_t k = 0; k < count; k += kDepth) {
       const T* const first = from + k * columns;
       const bool whole = k + kDepth <= count;
       for (std::size_t c = 0; c < columns; c += kLanes) {
-        T* const at = to + c / width * block_stride + k * width + c % width * kDepth;
+        T* const at = to.to + c / to.width * to.block_stride + k * to.width + c % to.width * kDepth;
         const T* const last = whole ? first + (kDepth - 1) * columns + c : nullptr;
         Lanes::store(at, Lanes::interleave(first + c, last));
       }

@@ -1,6 +1,7 @@
 #include "training/cpu/linear.h"
 
 #include "node/base/check.h"
+#include "training/cpu/cache_lines.h"
 
 #include <algorithm>
 
@@ -9,26 +10,16 @@ namespace {
 
 // Of x, so much is multiplied by all panels before the next: it stays in the second level of the
 // cache, and the panels, which are read once for each, cost little.
-constexpr std::size_t kBlockBytes = 384 * 1024;
-constexpr std::size_t kLeastRows = 96;
-constexpr std::size_t kMostRows = 384;
+constexpr std::size_t kRowBytes = 384 * 1024;
+constexpr std::size_t kLeastBlockRows = 96;
+constexpr std::size_t kMostBlockRows = 384;
 // Rows of one product: what it writes stays in the first level.
 constexpr std::size_t kProductRows = 48;
 // Rows that are summed before the gradient of the weights, which lies in memory, is added to.
 constexpr std::size_t kGradientRows = 512;
-// Outputs of one product of a weight gradient: a line of the cache has them of one row.
-constexpr std::size_t kGroup = 16;
-
-// From one block of packed columns to the next: a line of the cache more than the values, or all
-// columns of a row would meet in the same few sets.
-template <class T>
-std::size_t stride_of(std::size_t values) {
-  return values + 64 / sizeof(T);
-}
-
 template <class T>
 std::size_t block_rows(std::size_t ins, std::size_t rows) {
-  return std::min(rows, std::clamp(kBlockBytes / (ins * sizeof(T)), kLeastRows, kMostRows));
+  return std::min(rows, std::clamp(kRowBytes / (ins * sizeof(T)), kLeastBlockRows, kMostBlockRows));
 }
 
 }  // namespace
@@ -43,8 +34,7 @@ Linear<T>::Linear(const LinearShape& shape, const ConvKernels<T>& kernels)
 template <class T>
 Linear<T>::Parts Linear<T>::gradient_parts() const {
   const std::size_t rows = std::min(kGradientRows, (shape_.rows + kDepth - 1) / kDepth * kDepth);
-  // Sums are fp32.
-  const std::size_t x = shape_.outputs * shape_.inputs * (sizeof(float) / sizeof(T));
+  const std::size_t x = shape_.outputs * shape_.inputs * kDepth;  // as many floats
   const std::size_t g = x + shape_.inputs / kPanel * stride_of<T>(kPanel * rows);
   return {x, g, g + shape_.outputs / kGroup * stride_of<T>(kGroup * rows)};
 }
@@ -94,8 +84,8 @@ template <class T>
 void Linear<T>::input_gradient(const T* g, const T* weights, T* dx,
                                std::span<std::byte> workspace) const {
   STARLING_CHECK_OP(workspace.size(), >=, workspace_bytes());
-  kernels_.pack_rows(weights, shape_.inputs, shape_.outputs, kPanel,
-                     reinterpret_cast<T*>(workspace.data()), kPanel * shape_.outputs);
+  kernels_.pack_rows(weights, shape_.inputs, shape_.outputs,
+                     {reinterpret_cast<T*>(workspace.data()), kPanel, kPanel * shape_.outputs});
   multiply(g, shape_.outputs, shape_.inputs, dx, workspace);
 }
 
@@ -112,8 +102,8 @@ void Linear<T>::weight_gradient(const T* x, const T* g, T* dw,
     const std::size_t count = (rows + kDepth - 1) / kDepth;
     const std::size_t panel = stride_of<T>(kPanel * count * kDepth);
     const std::size_t group = stride_of<T>(kGroup * count * kDepth);
-    kernels_.pack_rows(x + begin * shape_.inputs, shape_.inputs, rows, kPanel, packed_x, panel);
-    kernels_.pack_rows(g + begin * shape_.outputs, shape_.outputs, rows, kGroup, packed_g, group);
+    kernels_.pack_rows(x + begin * shape_.inputs, shape_.inputs, rows, {packed_x, kPanel, panel});
+    kernels_.pack_rows(g + begin * shape_.outputs, shape_.outputs, rows, {packed_g, kGroup, group});
     const bool last = begin + kGradientRows >= shape_.rows;
     for (std::size_t column = 0; column < shape_.inputs; column += kPanel) {
       for (std::size_t row = 0; row < shape_.outputs; row += kGroup) {

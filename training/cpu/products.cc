@@ -20,12 +20,12 @@ bool is_ours(const at::Tensor& a, std::int64_t inputs, std::int64_t outputs) {
 }
 
 template <class T>
-T* values_of(const at::Tensor& x) {
+T* matrix_of(const at::Tensor& x) {
   STARLING_DCHECK(x.is_contiguous());
   return static_cast<T*>(x.data_ptr());
 }
 
-LinearShape shape_of(const at::Tensor& rows, std::int64_t inputs, std::int64_t outputs) {
+LinearShape layer_shape(const at::Tensor& rows, std::int64_t inputs, std::int64_t outputs) {
   return {static_cast<std::size_t>(rows.size(0)), static_cast<std::size_t>(inputs),
           static_cast<std::size_t>(outputs)};
 }
@@ -34,7 +34,7 @@ LinearShape shape_of(const at::Tensor& rows, std::int64_t inputs, std::int64_t o
 template <class Body>
 void with_layer(const at::Tensor& rows, std::int64_t inputs, std::int64_t outputs, Body body) {
   const auto call = [&]<class T>(T type) {
-    const Linear<T> layer(shape_of(rows, inputs, outputs), *kernels_here<T>());
+    const Linear<T> layer(layer_shape(rows, inputs, outputs), *kernels_here<T>());
     const at::Tensor workspace = workspace_of(layer.workspace_bytes());
     body(layer, bytes_of(workspace), type);
   };
@@ -64,7 +64,7 @@ at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weights) {
   const at::Tensor by = weights.contiguous();
   at::Tensor y = at::empty({x.size(0), outputs}, x.options());
   with_layer(x, x.size(1), outputs, [&]<class T>(const auto& layer, auto workspace, T) {
-    layer.forward(values_of<const T>(from), values_of<const T>(by), values_of<T>(y), workspace);
+    layer.forward(matrix_of<const T>(from), matrix_of<const T>(by), matrix_of<T>(y), workspace);
   });
   return y;
 }
@@ -76,7 +76,7 @@ at::Tensor times(const at::Tensor& g, const at::Tensor& weights) {
   const at::Tensor by = weights.contiguous();
   at::Tensor dx = at::empty({g.size(0), inputs}, g.options());
   with_layer(g, inputs, g.size(1), [&]<class T>(const auto& layer, auto workspace, T) {
-    layer.input_gradient(values_of<const T>(from), values_of<const T>(by), values_of<T>(dx),
+    layer.input_gradient(matrix_of<const T>(from), matrix_of<const T>(by), matrix_of<T>(dx),
                          workspace);
   });
   return dx;
@@ -90,7 +90,7 @@ void transposed_times(const at::Tensor& g, const at::Tensor& x, at::Tensor& out)
   const at::Tensor left = g.contiguous();
   const at::Tensor right = x.contiguous();
   with_layer(x, x.size(1), g.size(1), [&]<class T>(const auto& layer, auto workspace, T) {
-    layer.weight_gradient(values_of<const T>(right), values_of<const T>(left), values_of<T>(out),
+    layer.weight_gradient(matrix_of<const T>(right), matrix_of<const T>(left), matrix_of<T>(out),
                           workspace);
   });
 }

@@ -1,6 +1,7 @@
 #include "training/cpu/winograd.h"
 
 #include "node/base/check.h"
+#include "training/cpu/cache_lines.h"
 
 #include <algorithm>
 
@@ -9,19 +10,10 @@ namespace {
 
 // Tiles that are transformed before they are multiplied: so many that the weights, which are read
 // once for each block, cost little, and so few that what was transformed is still in the cache.
-constexpr std::size_t kBlockBytes = 640 * 1024;
+constexpr std::size_t kTileBytes = 640 * 1024;
 constexpr std::size_t kLeastBlock = 48;
 constexpr std::size_t kGradientBlock = 192;  // a multiple of every depth
 
-// Channels of a group of rows in a weight gradient: a line of the cache has one pair of tiles.
-constexpr std::size_t kGroup = 16;
-
-// From one point to the next: a line of the cache more than the values, or all points of a tile
-// would meet in the same few sets.
-template <class T>
-constexpr std::size_t stride_of(std::size_t values) {
-  return values + 64 / sizeof(T);
-}
 template <class T>
 constexpr std::size_t bytes_of(std::size_t values) {
   return kTilePoints * stride_of<T>(values) * sizeof(T);
@@ -35,7 +27,7 @@ Value* at(std::span<std::byte> workspace, std::size_t offset) {
 template <class T>
 std::size_t block_of(std::size_t channels, std::size_t tiles) {
   const std::size_t bytes = kTilePoints * (channels * sizeof(T) + kPanel * sizeof(float));
-  return std::min(tiles, std::max(kLeastBlock, kBlockBytes / bytes));
+  return std::min(tiles, std::max(kLeastBlock, kTileBytes / bytes));
 }
 
 // Tiles of one kind of group: what is missing at the end is zeros.

@@ -24,7 +24,7 @@ WinogradShape shape_of(const Conv& conv, const at::Tensor& x) {
 }
 
 template <class T>
-T* values_of(const at::Tensor& x) {
+T* pixels_of(const at::Tensor& x) {
   STARLING_DCHECK(x.is_contiguous(kLast));
   return static_cast<T*>(x.data_ptr());
 }
@@ -33,7 +33,7 @@ template <class T>
 void forward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& y) {
   const Winograd<T> winograd(shape_of(conv, x), *kernels_here<T>());
   const at::Tensor workspace = workspace_of(winograd.workspace_bytes());
-  winograd.forward(values_of<const T>(x), values_of<const T>(conv.weight), values_of<T>(y),
+  winograd.forward(pixels_of<const T>(x), pixels_of<const T>(conv.weight), pixels_of<T>(y),
                    bytes_of(workspace));
 }
 
@@ -42,10 +42,10 @@ template <class T>
 void backward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& g, const at::Tensor& dx) {
   const Winograd<T> winograd(shape_of(conv, x), *kernels_here<T>());
   const at::Tensor workspace = workspace_of(winograd.workspace_bytes());
-  winograd.weight_gradient(values_of<const T>(x), values_of<const T>(g),
-                           values_of<T>(conv.weight_gradient), bytes_of(workspace));
+  winograd.weight_gradient(pixels_of<const T>(x), pixels_of<const T>(g),
+                           pixels_of<T>(conv.weight_gradient), bytes_of(workspace));
   if (!dx.defined()) return;
-  winograd.input_gradient(values_of<const T>(g), values_of<const T>(conv.weight), values_of<T>(dx),
+  winograd.input_gradient(pixels_of<const T>(g), pixels_of<const T>(conv.weight), pixels_of<T>(dx),
                           bytes_of(workspace));
 }
 

@@ -14,6 +14,7 @@ struct WinogradLoops {
   using P = typename Lanes::P;  // what is multiplied: 16 x depth
   static constexpr std::size_t kLanes = 16;
   static constexpr std::size_t kDepth = kDepthOf<T>;
+
   // B' d of four values, for d = a column or a row of a tile.
   static void input_line(F& a, F& b, F& c, F& d) {
     const F second = Lanes::add(b, c);
@@ -148,24 +149,30 @@ struct WinogradLoops {
     }
   }
 
+  struct Four {
+    F a, b, c, d;
+  };
+  // Of values that are a line of points apart.
+  static Four column_of(const float* at, std::size_t point_stride) {
+    return {Lanes::load(at), Lanes::load(at + 4 * point_stride), Lanes::load(at + 8 * point_stride),
+            Lanes::load(at + 12 * point_stride)};
+  }
+
   // A' m of four values: two.
-  static void output_line(F a, F b, F c, F d, F& first, F& second) {
-    first = Lanes::add(Lanes::add(a, b), c);
-    second = Lanes::sub(Lanes::sub(b, c), d);
+  static void output_line(const Four& m, F& first, F& second) {
+    first = Lanes::add(Lanes::add(m.a, m.b), m.c);
+    second = Lanes::sub(Lanes::sub(m.b, m.c), m.d);
   }
   static void output_tile(const float* m, std::size_t point_stride, T* const* pixels) {
     for (std::size_t c = 0; c < kPanel; c += kLanes) {
       F upper[4];
       F lower[4];
       for (std::size_t i = 0; i < 4; ++i) {
-        const float* const at = m + i * point_stride + c;
-        output_line(Lanes::load(at), Lanes::load(at + 4 * point_stride),
-                    Lanes::load(at + 8 * point_stride), Lanes::load(at + 12 * point_stride),
-                    upper[i], lower[i]);
+        output_line(column_of(m + i * point_stride + c, point_stride), upper[i], lower[i]);
       }
       F out[4];
-      output_line(upper[0], upper[1], upper[2], upper[3], out[0], out[1]);
-      output_line(lower[0], lower[1], lower[2], lower[3], out[2], out[3]);
+      output_line({upper[0], upper[1], upper[2], upper[3]}, out[0], out[1]);
+      output_line({lower[0], lower[1], lower[2], lower[3]}, out[2], out[3]);
       for (std::size_t i = 0; i < 4; ++i) {
         if (pixels[i] != nullptr) Lanes::store(pixels[i] + c, out[i]);
       }
@@ -173,26 +180,23 @@ struct WinogradLoops {
   }
 
   // G' u of four values: three.
-  static void tap_line(F a, F b, F c, F d, F* to, std::size_t stride) {
+  static void tap_line(const Four& u, F* to, std::size_t stride) {
     const F half = Lanes::set(0.5F);
-    const F sum = Lanes::mul(half, Lanes::add(b, c));
-    to[0] = Lanes::add(a, sum);
-    to[stride] = Lanes::mul(half, Lanes::sub(b, c));
-    to[2 * stride] = Lanes::add(sum, d);
+    const F sum = Lanes::mul(half, Lanes::add(u.b, u.c));
+    to[0] = Lanes::add(u.a, sum);
+    to[stride] = Lanes::mul(half, Lanes::sub(u.b, u.c));
+    to[2 * stride] = Lanes::add(sum, u.d);
   }
   static void weight_gradient(const float* du, std::size_t point_stride, std::size_t inputs,
                               T* dw) {
     for (std::size_t c = 0; c < inputs; c += kLanes) {
       F rows[12];
       for (std::size_t i = 0; i < 4; ++i) {
-        const float* const at = du + i * point_stride + c;
-        tap_line(Lanes::load(at), Lanes::load(at + 4 * point_stride),
-                 Lanes::load(at + 8 * point_stride), Lanes::load(at + 12 * point_stride), rows + i,
-                 4);
+        tap_line(column_of(du + i * point_stride + c, point_stride), rows + i, 4);
       }
       for (std::size_t i = 0; i < 3; ++i) {
         F taps[3];
-        tap_line(rows[4 * i], rows[4 * i + 1], rows[4 * i + 2], rows[4 * i + 3], taps, 1);
+        tap_line({rows[4 * i], rows[4 * i + 1], rows[4 * i + 2], rows[4 * i + 3]}, taps, 1);
         for (std::size_t j = 0; j < 3; ++j) Lanes::store(dw + (3 * i + j) * inputs + c, taps[j]);
       }
     }
