@@ -191,4 +191,36 @@ double distance(const std::vector<T>& ours, const std::vector<double>& expected)
   return std::sqrt(squares / all);
 }
 
+// What a convolution or a linear layer reads, and what it makes of that.
+template <class T>
+struct Operands {
+  std::vector<T> x;
+  std::vector<T> weights;
+  std::vector<T> g;
+};
+template <class V>
+struct Results {
+  std::vector<V> y;
+  std::vector<V> dx;
+  std::vector<V> dw;
+};
+
+template <class T>
+Results<double> zeros_for(const Operands<T>& from) {
+  return {std::vector<double>(from.g.size()), std::vector<double>(from.x.size()),
+          std::vector<double>(from.weights.size())};
+}
+
+template <class Layer, class T>
+Results<T> computed(const Layer& layer, const Operands<T>& from) {
+  Workspace<T> memory(layer.workspace_bytes());
+  Results<T> out{std::vector<T>(from.g.size(), not_a_number<T>()),
+                 std::vector<T>(from.x.size(), not_a_number<T>()),
+                 std::vector<T>(from.weights.size(), not_a_number<T>())};
+  layer.forward(from.x.data(), from.weights.data(), out.y.data(), memory.bytes());
+  layer.input_gradient(from.g.data(), from.weights.data(), out.dx.data(), memory.bytes());
+  layer.weight_gradient(from.x.data(), from.g.data(), out.dw.data(), memory.bytes());
+  return out;
+}
+
 }  // namespace starling::training
