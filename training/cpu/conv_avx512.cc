@@ -1,5 +1,5 @@
-// Sixteen lanes as one AVX-512 register. Compiled with -mavx512f; runs only where
-// conv_kernels() found it.
+// Sixteen lanes as one AVX-512 register. Compiled with -mavx512f -mavx512bw -mavx512dq
+// -mavx512vl; runs only where conv_kernels() found them.
 #include "training/cpu/conv_lanes_avx512.h"
 #include "training/cpu/conv_loops.h"
 
@@ -19,12 +19,6 @@ struct Floats : Avx512Floats {
   static P beside(F first, F /*first again*/) { return first; }
   static P interleave(const float* first, const float* /*first again*/) { return load(first); }
   static P behind(F first, F /*first again*/) { return first; }
-  static void transpose(P* lines) {
-    __m512i at[16];
-    for (int i = 0; i < 16; ++i) at[i] = _mm512_castps_si512(lines[i]);
-    Avx512Floats::transpose(at);
-    for (int i = 0; i < 16; ++i) lines[i] = _mm512_castsi512_ps(at[i]);
-  }
 };
 
 }  // namespace

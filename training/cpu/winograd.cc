@@ -65,32 +65,17 @@ Winograd<T>::Place Winograd<T>::place_of(std::size_t tile) const {
 }
 
 template <class T>
-void Winograd<T>::input_pixels(const T* x, std::size_t channels, std::size_t tile,
-                               const T** to) const {
-  const Place place = place_of(tile);
-  for (std::size_t i = 0; i < 4; ++i) {
-    const std::size_t line = place.line + i - 1;  // above the image: far below it
-    for (std::size_t j = 0; j < 4; ++j) {
-      const std::size_t column = place.column + j - 1;
-      const bool inside = tile < tiles_ && line < shape_.height && column < shape_.width;
-      const std::size_t pixel = (place.image * shape_.height + line) * shape_.width + column;
-      to[4 * i + j] = inside ? x + pixel * channels : zeros_.data();
-    }
-  }
-}
-
-template <class T>
 template <class Value>
-void Winograd<T>::output_pixels(Value* y, std::size_t channels, std::size_t tile,
-                                Value** to) const {
+void Winograd<T>::pixels_of(Value* image, std::size_t channels, std::size_t tile,
+                            const Window<Value>& window, Value** to) const {
   const Place place = place_of(tile);
-  for (std::size_t i = 0; i < 2; ++i) {
-    const std::size_t line = place.line + i;
-    for (std::size_t j = 0; j < 2; ++j) {
-      const std::size_t column = place.column + j;
+  for (std::size_t i = 0; i < window.side; ++i) {
+    const std::size_t line = place.line + i - window.before;  // above the image: far below it
+    for (std::size_t j = 0; j < window.side; ++j) {
+      const std::size_t column = place.column + j - window.before;
       const bool inside = tile < tiles_ && line < shape_.height && column < shape_.width;
       const std::size_t pixel = (place.image * shape_.height + line) * shape_.width + column;
-      to[2 * i + j] = inside ? y + pixel * channels : nullptr;
+      to[window.side * i + j] = inside ? image + pixel * channels : window.outside;
     }
   }
 }
@@ -127,12 +112,14 @@ void Winograd<T>::correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
   auto* const v = at<T>(workspace, parts.v);
   auto* const m = at<float>(workspace, parts.m);
   const std::size_t block = block_of<T>(ins, tiles_);
+  const Window<const T> input{.side = 4, .before = 1, .outside = zeros_.data()};
+  const Window<T> output{.side = 2, .before = 0, .outside = nullptr};
   const T* in[16];
   T* out[4];
   for (std::size_t begin = 0; begin < tiles_; begin += block) {
     const std::size_t count = std::min(block, tiles_ - begin);
     for (std::size_t t = 0; t < count; ++t) {
-      input_pixels(x, ins, begin + t, in);
+      pixels_of(x, ins, begin + t, input, in);
       kernels_.input_tile(in, ins, v + t * ins, stride_of<T>(block * ins));
     }
     for (std::size_t panel = 0; panel < outs / kPanel; ++panel) {
@@ -150,7 +137,7 @@ void Winograd<T>::correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
                           .rounded_stride = 0});
       }
       for (std::size_t t = 0; t < count; ++t) {
-        output_pixels(y + panel * kPanel, outs, begin + t, out);
+        pixels_of(y + panel * kPanel, outs, begin + t, output, out);
         kernels_.output_tile(m + t * kPanel, stride_of<float>(block * kPanel), out);
       }
     }
@@ -206,16 +193,17 @@ void Winograd<T>::weight_gradient(const T* x, const T* g, T* dw,
   const Parts parts = gradient_parts();
   STARLING_CHECK_OP(workspace.size(), >=, parts.end);
   const std::size_t block = gradient_block<T>(tiles_);
+  const Window<const T> input{.side = 4, .before = 1, .outside = zeros_.data()};
+  const Window<const T> output{.side = 2, .before = 0, .outside = zeros_.data()};
   const T* in[16 * kDepth];
   const T* out[4 * kDepth];
   for (std::size_t begin = 0; begin < tiles_; begin += block) {
     const std::size_t count = std::min(block, whole_groups<T>(tiles_) - begin);
     for (std::size_t t = 0; t < count; t += kDepth) {
       for (std::size_t d = 0; d < kDepth; ++d) {
-        input_pixels(x, shape_.inputs, begin + t + d, in + 16 * d);
-        output_pixels(g, shape_.outputs, begin + t + d, out + 4 * d);
+        pixels_of(x, shape_.inputs, begin + t + d, input, in + 16 * d);
+        pixels_of(g, shape_.outputs, begin + t + d, output, out + 4 * d);
       }
-      for (const T*& pixel : out) pixel = pixel == nullptr ? zeros_.data() : pixel;
       kernels_.input_group(in, shape_.inputs,
                            {.to = at<T>(workspace, parts.v) + t * kPanel,
                             .width = kPanel,

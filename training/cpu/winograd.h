@@ -3,7 +3,6 @@
 
 #include "training/cpu/conv_kernels.h"
 
-#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -63,9 +62,17 @@ class Winograd {
   };
 
   [[nodiscard]] Place place_of(std::size_t tile) const;
-  void input_pixels(const T* x, std::size_t channels, std::size_t tile, const T** to) const;
+  // The side x side pixels of a tile, from `before` pixels above and left of its first output
+  // pixel.
   template <class Value>
-  void output_pixels(Value* y, std::size_t channels, std::size_t tile, Value** to) const;
+  struct Window {
+    std::size_t side;
+    std::size_t before;
+    Value* outside;  // stands for those beyond the image
+  };
+  template <class Value>
+  void pixels_of(Value* image, std::size_t channels, std::size_t tile, const Window<Value>& window,
+                 Value** to) const;
   [[nodiscard]] Parts correlation_parts(std::size_t ins, std::size_t outs) const;
   [[nodiscard]] Parts gradient_parts() const;
   // y from the transformed weights that lie at the workspace's beginning.

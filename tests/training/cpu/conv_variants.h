@@ -2,7 +2,6 @@
 // and how far a result is from the truth.
 #pragma once
 
-#include "gossip/delta/isa.h"
 #include "node/base/random.h"
 #include "training/cpu/conv_loops.h"
 
@@ -19,7 +18,6 @@
 namespace starling::training {
 
 inline float widened(Bf16 value) { return to_float(value); }
-
 inline float widened(float value) { return value; }
 inline Bf16 rounded(float value, Bf16 /*as*/) {
   return std::isnan(value) ? Bf16{0x7fc0} : to_bf16(value);
@@ -136,13 +134,11 @@ struct Variant {
 template <class T>
 std::vector<Variant<T>> variants() {
   std::vector<Variant<T>> found{{"plain", &ConvLoops<Plain<T>>::kTable}};
-  if (conv_kernels<T>() != nullptr) {
-    found.push_back({"the fastest of this processor", conv_kernels<T>()});
-  }
+  if (conv_kernels<T>() == nullptr) return found;
+  found.push_back({"the fastest of this processor", conv_kernels<T>()});
 #ifdef __x86_64__
-  if constexpr (sizeof(T) == sizeof(float)) {
-    if (gossip::is_available(gossip::Isa::avx2)) found.push_back({"avx2", &conv_kernels_avx2()});
-  }
+  // Whoever has any has these, which are not the fastest everywhere.
+  if constexpr (sizeof(T) == sizeof(float)) found.push_back({"avx2", &conv_kernels_avx2()});
 #endif
   return found;
 }
