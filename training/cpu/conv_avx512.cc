@@ -19,6 +19,12 @@ struct Floats : Avx512Floats {
   static P beside(F first, F /*first again*/) { return first; }
   static P interleave(const float* first, const float* /*first again*/) { return load(first); }
   static P behind(F first, F /*first again*/) { return first; }
+  static void transpose(P* lines) {
+    __m512i at[16];
+    for (int i = 0; i < 16; ++i) at[i] = _mm512_castps_si512(lines[i]);
+    Avx512Floats::transpose(at);
+    for (int i = 0; i < 16; ++i) lines[i] = _mm512_castsi512_ps(at[i]);
+  }
 };
 
 }  // namespace

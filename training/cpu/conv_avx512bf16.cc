@@ -41,6 +41,12 @@ struct Pairs : Avx512Floats {
   }
   // All of first, then all of second.
   static P behind(F first, F second) { return _mm512_cvtne2ps_pbh(second, first); }
+  static void transpose(P* lines) {
+    __m512i at[16];
+    for (int i = 0; i < 16; ++i) at[i] = reinterpret_cast<__m512i>(lines[i]);
+    Avx512Floats::transpose(at);
+    for (int i = 0; i < 16; ++i) lines[i] = reinterpret_cast<P>(at[i]);
+  }
 
  private:
   static __m512i low_halves(const Bf16* p) {

@@ -19,15 +19,12 @@ struct Avx512Floats {
   static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 
   // 16 lines of 16 columns of 32 bits, turned over.
-  template <class Register>
-  static void transpose(Register* lines) {
+  static void transpose(__m512i* lines) {
     __m512i at[16];
     __m512i to[16];
     for (int i = 0; i < 16; i += 2) {
-      const auto line = reinterpret_cast<__m512i>(lines[i]);
-      const auto next = reinterpret_cast<__m512i>(lines[i + 1]);
-      to[i] = _mm512_unpacklo_epi32(line, next);
-      to[i + 1] = _mm512_unpackhi_epi32(line, next);
+      to[i] = _mm512_unpacklo_epi32(lines[i], lines[i + 1]);
+      to[i + 1] = _mm512_unpackhi_epi32(lines[i], lines[i + 1]);
     }
     for (int i = 0; i < 16; i += 4) {
       at[i] = _mm512_unpacklo_epi64(to[i], to[i + 2]);
@@ -41,10 +38,10 @@ struct Avx512Floats {
       const __m512i low_odd = _mm512_shuffle_i32x4(at[c], at[4 + c], 0xDD);
       const __m512i high_even = _mm512_shuffle_i32x4(at[8 + c], at[12 + c], 0x88);
       const __m512i high_odd = _mm512_shuffle_i32x4(at[8 + c], at[12 + c], 0xDD);
-      lines[c] = reinterpret_cast<Register>(_mm512_shuffle_i32x4(low_even, high_even, 0x88));
-      lines[4 + c] = reinterpret_cast<Register>(_mm512_shuffle_i32x4(low_odd, high_odd, 0x88));
-      lines[8 + c] = reinterpret_cast<Register>(_mm512_shuffle_i32x4(low_even, high_even, 0xDD));
-      lines[12 + c] = reinterpret_cast<Register>(_mm512_shuffle_i32x4(low_odd, high_odd, 0xDD));
+      lines[c] = _mm512_shuffle_i32x4(low_even, high_even, 0x88);
+      lines[4 + c] = _mm512_shuffle_i32x4(low_odd, high_odd, 0x88);
+      lines[8 + c] = _mm512_shuffle_i32x4(low_even, high_even, 0xDD);
+      lines[12 + c] = _mm512_shuffle_i32x4(low_odd, high_odd, 0xDD);
     }
   }
 };

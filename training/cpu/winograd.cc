@@ -65,17 +65,18 @@ Winograd<T>::Place Winograd<T>::place_of(std::size_t tile) const {
 }
 
 template <class T>
-template <class Value>
-void Winograd<T>::pixels_of(Value* image, std::size_t channels, std::size_t tile,
-                            const Window<Value>& window, Value** to) const {
+template <std::size_t kSide, class Value>
+void Winograd<T>::pixels_of(Value* image, std::size_t channels, std::size_t tile, Value* outside,
+                            Value** to) const {
+  constexpr std::size_t kBefore = (kSide - 2) / 2;
   const Place place = place_of(tile);
-  for (std::size_t i = 0; i < window.side; ++i) {
-    const std::size_t line = place.line + i - window.before;  // above the image: far below it
-    for (std::size_t j = 0; j < window.side; ++j) {
-      const std::size_t column = place.column + j - window.before;
+  for (std::size_t i = 0; i < kSide; ++i) {
+    const std::size_t line = place.line + i - kBefore;  // above the image: far below it
+    for (std::size_t j = 0; j < kSide; ++j) {
+      const std::size_t column = place.column + j - kBefore;
       const bool inside = tile < tiles_ && line < shape_.height && column < shape_.width;
       const std::size_t pixel = (place.image * shape_.height + line) * shape_.width + column;
-      to[window.side * i + j] = inside ? image + pixel * channels : window.outside;
+      to[kSide * i + j] = inside ? image + pixel * channels : outside;
     }
   }
 }
@@ -112,14 +113,12 @@ void Winograd<T>::correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
   auto* const v = at<T>(workspace, parts.v);
   auto* const m = at<float>(workspace, parts.m);
   const std::size_t block = block_of<T>(ins, tiles_);
-  const Window<const T> input{.side = 4, .before = 1, .outside = zeros_.data()};
-  const Window<T> output{.side = 2, .before = 0, .outside = nullptr};
   const T* in[16];
   T* out[4];
   for (std::size_t begin = 0; begin < tiles_; begin += block) {
     const std::size_t count = std::min(block, tiles_ - begin);
     for (std::size_t t = 0; t < count; ++t) {
-      pixels_of(x, ins, begin + t, input, in);
+      pixels_of<4>(x, ins, begin + t, zeros_.data(), in);
       kernels_.input_tile(in, ins, v + t * ins, stride_of<T>(block * ins));
     }
     for (std::size_t panel = 0; panel < outs / kPanel; ++panel) {
@@ -137,7 +136,7 @@ void Winograd<T>::correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
                           .rounded_stride = 0});
       }
       for (std::size_t t = 0; t < count; ++t) {
-        pixels_of(y + panel * kPanel, outs, begin + t, output, out);
+        pixels_of<2, T>(y + panel * kPanel, outs, begin + t, nullptr, out);
         kernels_.output_tile(m + t * kPanel, stride_of<float>(block * kPanel), out);
       }
     }
@@ -193,16 +192,14 @@ void Winograd<T>::weight_gradient(const T* x, const T* g, T* dw,
   const Parts parts = gradient_parts();
   STARLING_CHECK_OP(workspace.size(), >=, parts.end);
   const std::size_t block = gradient_block<T>(tiles_);
-  const Window<const T> input{.side = 4, .before = 1, .outside = zeros_.data()};
-  const Window<const T> output{.side = 2, .before = 0, .outside = zeros_.data()};
   const T* in[16 * kDepth];
   const T* out[4 * kDepth];
   for (std::size_t begin = 0; begin < tiles_; begin += block) {
     const std::size_t count = std::min(block, whole_groups<T>(tiles_) - begin);
     for (std::size_t t = 0; t < count; t += kDepth) {
       for (std::size_t d = 0; d < kDepth; ++d) {
-        pixels_of(x, shape_.inputs, begin + t + d, input, in + 16 * d);
-        pixels_of(g, shape_.outputs, begin + t + d, output, out + 4 * d);
+        pixels_of<4>(x, shape_.inputs, begin + t + d, zeros_.data(), in + 16 * d);
+        pixels_of<2>(g, shape_.outputs, begin + t + d, zeros_.data(), out + 4 * d);
       }
       kernels_.input_group(in, shape_.inputs,
                            {.to = at<T>(workspace, parts.v) + t * kPanel,

@@ -62,16 +62,10 @@ class Winograd {
   };
 
   [[nodiscard]] Place place_of(std::size_t tile) const;
-  // The side x side pixels of a tile, from `before` pixels above and left of its first output
-  // pixel.
-  template <class Value>
-  struct Window {
-    std::size_t side;
-    std::size_t before;
-    Value* outside;  // stands for those beyond the image
-  };
-  template <class Value>
-  void pixels_of(Value* image, std::size_t channels, std::size_t tile, const Window<Value>& window,
+  // The 4 x 4 pixels that a tile sees, or its own 2 x 2; `outside` stands for those beyond the
+  // image.
+  template <std::size_t kSide, class Value>
+  void pixels_of(Value* image, std::size_t channels, std::size_t tile, Value* outside,
                  Value** to) const;
   [[nodiscard]] Parts correlation_parts(std::size_t ins, std::size_t outs) const;
   [[nodiscard]] Parts gradient_parts() const;
