@@ -1,6 +1,7 @@
 // BlockEncoder: the bytes of one block, at any level.
 #pragma once
 
+#include "gossip/delta/centroids.h"
 #include "gossip/delta/codec.h"
 #include "gossip/delta/kernels.h"
 #include "gossip/delta/sparse_stream.h"
@@ -8,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace starling::gossip {
 
@@ -44,6 +46,14 @@ class BlockEncoder {
   // same value that load() got, or 0 for exact selection.
   BlockBytes encode(Level level, float& threshold, std::uint8_t* out);
 
+  // What exact selection would send at a level, and the threshold that selects so (0: there is
+  // none).
+  struct Exact {
+    double sent_energy = 0;
+    float threshold = 0;
+  };
+  Exact exact(Level level);
+
   // What the last encode() selected, null if it wrote no sparse stream. Until the next one.
   [[nodiscard]] const Selection* selection() const {
     return selection_.indices.empty() ? nullptr : &selection_;
@@ -51,12 +61,21 @@ class BlockEncoder {
 
  private:
   BlockBytes encode_sparse(Level level, float& threshold, std::uint8_t* out);
+  // The first k indices as values, signs and sizes, and what is sent of them.
+  struct Sent {
+    Centroids centroids;
+    double energy = 0;
+  };
+  Sent send(std::uint32_t k);
   BlockBytes encode_one_bit(std::uint8_t* out);
   BlockBytes encode_two_bits(std::uint8_t* out);
   BlockBytes encode_groups(std::size_t group, int bits, std::uint8_t* out);
   std::uint32_t select(Level level, float& threshold);
-  std::uint32_t select_exactly(std::uint32_t wanted, float& threshold);
-  void count_magnitudes();
+  std::uint32_t select_exactly(Level level, float& threshold);
+  // Into indices_: all |d| from a threshold on.
+  std::uint32_t select_from(float threshold);
+  // The values of the first k indices, zeros behind them up to a whole vector; its length.
+  std::size_t gather(std::uint32_t k, std::span<float> values) const;
 
   const Layout& layout_;
   const Kernels& kernels_;
@@ -65,10 +84,8 @@ class BlockEncoder {
   DifferenceFacts facts_{};
   alignas(64) std::array<float, kBlock> d_{};
   std::array<std::uint16_t, kBlock + 16> indices_{};
-  // How many |d| have each exponent and first three bits of mantissa; counted when first wanted.
-  bool counted_ = false;
-  std::array<std::uint16_t, 2'048> histogram_{};
-  std::array<std::uint32_t, kBlock> candidates_{};
+  // What exact selection selects among.
+  alignas(64) std::array<float, kBlock> candidates_{};
   // The selected values, zeros behind them up to a whole vector, and a bit each.
   alignas(64) std::array<float, kMaxSelected> values_{};
   std::array<std::uint8_t, kMaxSelected / 8 + 8> signs_{};

@@ -107,17 +107,15 @@ struct EncodeInput {
 
 Sample sample_of(BlockEncoder& encoder, const EncodeInput& input, std::size_t block,
                  float carried) {
-  std::array<std::uint8_t, kMaxBlockBytes + kBlockSlack> scratch;
   const DifferenceFacts facts = encoder.load(block, input.x(block), input.r(block), 0);
   Sample sample;
   if (facts.max_abs_bits >= kInfinityBits) return sample;  // the walk refuses it
   sample.energy = facts.energy;
   for (std::size_t level = 0; level < kLevels; ++level) {
-    float exact = 0;
-    sample.sent[level] =
-        encoder.encode(static_cast<Level>(level), exact, scratch.data()).sent_energy;
+    const auto exact = encoder.exact(static_cast<Level>(level));
+    sample.sent[level] = exact.sent_energy;
     if (static_cast<Level>(level) == input.options.level && carried > 0)
-      sample.drift = exact / carried;
+      sample.drift = exact.threshold / carried;
   }
   return sample;
 }

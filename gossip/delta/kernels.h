@@ -68,6 +68,8 @@ struct Kernels {
                           std::uint16_t* out);
   // Bits of the largest |d|.
   std::uint32_t (*max_abs)(const float* d, std::size_t n);
+  // Bits of the k-th largest |d|, from 1.
+  std::uint32_t (*kth_largest)(const float* d, std::size_t n, std::uint32_t k);
   // Sum of fixed_point(|d|, exponent) over all d, and their sign bits: n / 8 bytes.
   std::uint64_t (*sum_and_signs)(const float* d, std::size_t n, std::uint32_t exponent,
                                  std::uint8_t* signs);

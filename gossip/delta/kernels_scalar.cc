@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <functional>
 
 namespace starling::gossip {
 
@@ -62,6 +63,15 @@ std::uint32_t max_abs(const float* d, std::size_t n) {
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, abs_bits(d[i]));
   return largest;
+}
+
+std::uint32_t kth_largest(const float* d, std::size_t n, std::uint32_t k) {
+  std::array<std::uint32_t, kBlock> bits;
+  std::transform(d, d + n, bits.begin(), [](float value) { return abs_bits(value); });
+  const auto kth = bits.begin() + (k - 1);
+  std::nth_element(bits.begin(), kth, bits.begin() + static_cast<std::ptrdiff_t>(n),
+                   std::greater<>());
+  return *kth;
 }
 
 template <class Test>
@@ -221,10 +231,10 @@ std::uint32_t ones(const std::uint8_t* bits, std::size_t n, std::uint16_t* out) 
 }
 
 constexpr Kernels kScalar{
-    difference,     difference_select, select,       max_abs,    sum_and_signs,   sum_from,
-    quantize4,      quantize8,         expand_signs, expand_two, expand4,         expand8,
-    has_forbidden4, has_forbidden8,    distance,     apply,      apply_and_clear, cut_gaps,
-    pack_flags,     join_gaps,         ones};
+    difference, difference_select, select,         max_abs,      kth_largest, sum_and_signs,
+    sum_from,   quantize4,         quantize8,      expand_signs, expand_two,  expand4,
+    expand8,    has_forbidden4,    has_forbidden8, distance,     apply,       apply_and_clear,
+    cut_gaps,   pack_flags,        join_gaps,      ones};
 
 }  // namespace
 

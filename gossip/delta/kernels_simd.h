@@ -101,6 +101,20 @@ struct SimdKernels {
     return Lanes::reduce_max(largest);
   }
 
+  // Bit by bit from the highest: it belongs to the result if as many values reach what there is
+  // with it. No branch on a value.
+  static std::uint32_t kth_largest(const float* d, std::size_t n, std::uint32_t k) {
+    std::uint32_t found = 0;
+    for (std::uint32_t bit = 1U << 30; bit != 0; bit >>= 1) {
+      const I threshold = Lanes::set(found | bit);
+      std::uint32_t count = 0;
+      for (std::size_t i = 0; i < n; i += 16)
+        count += count_of(Lanes::at_least(Lanes::abs_bits(Lanes::load(d + i)), threshold));
+      found |= count >= k ? bit : 0U;
+    }
+    return found;
+  }
+
   // 4,096 / 16 = 256 terms below 2^24 fit the 32 bits of a lane.
   static std::uint64_t total(I sum) {
     std::uint32_t lanes[16];
@@ -302,12 +316,17 @@ struct SimdKernels {
   }
 
   using Gaps = GapKernels<Lanes>;
-  static constexpr Kernels kTable{
-      difference, difference_select, select,         max_abs,          sum_and_signs,
-      sum_from,   quantize4,         quantize8,      expand_signs,     expand_two,
-      expand4,    expand8,           has_forbidden4, has_forbidden8,   distance,
-      apply,      apply_and_clear,   Gaps::cut_gaps, Gaps::pack_flags, Gaps::join_gaps,
-      ones};
+  static constexpr Kernels kTable{difference,      difference_select,
+                                  select,          max_abs,
+                                  kth_largest,     sum_and_signs,
+                                  sum_from,        quantize4,
+                                  quantize8,       expand_signs,
+                                  expand_two,      expand4,
+                                  expand8,         has_forbidden4,
+                                  has_forbidden8,  distance,
+                                  apply,           apply_and_clear,
+                                  Gaps::cut_gaps,  Gaps::pack_flags,
+                                  Gaps::join_gaps, ones};
 };
 
 }  // namespace starling::gossip

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace starling::gossip {
 
@@ -41,6 +42,18 @@ std::vector<float> decode_ok(const Layout& layout, Level level, ByteView bytes,
   for (std::size_t block = 0; block < layout.blocks(); ++block)
     decode_block(*view, block, std::span(q).subspan(block * kBlock, kBlock), isa);
   return q;
+}
+
+// Indices of the largest values of a block as many as wanted, of equal ones the first.
+std::vector<std::uint16_t> largest_of(std::span<const float> x, std::size_t block,
+                                      std::size_t wanted) {
+  std::vector<std::uint16_t> order(kBlock);
+  std::iota(order.begin(), order.end(), std::uint16_t{0});
+  std::ranges::sort(
+      order, {}, [&](std::uint16_t i) { return std::pair(-std::abs(x[block * kBlock + i]), i); });
+  order.resize(wanted);
+  std::ranges::sort(order);
+  return order;
 }
 
 // Which values of a block a delta names: those that it decodes to something.
@@ -161,16 +174,32 @@ TEST_SUITE("gossip/delta/codec") {
         const auto view = parse_delta(layout, level, encoded.bytes);
         REQUIRE(view.has_value());
 
-        for (std::size_t block = 0; block < layout.blocks(); ++block) {
-          std::vector<std::uint16_t> order(kBlock);
-          for (std::size_t i = 0; i < kBlock; ++i) order[i] = static_cast<std::uint16_t>(i);
-          std::ranges::sort(order, {}, [&](std::uint16_t i) {
-            return std::pair(-std::abs(x[block * kBlock + i]), i);
-          });
-          order.resize(nominal_count(level));
-          std::ranges::sort(order);
+        for (std::size_t block = 0; block < layout.blocks(); ++block)
+          CHECK(selected_of(*view, block) == largest_of(x, block, nominal_count(level)));
+      }
+    }
+  }
 
-          CHECK(selected_of(*view, block) == order);
+  TEST_CASE("thresholds that select far too many or too few select as if none were carried") {
+    const Layout layout = plain_layout(4);  // too few blocks for a common drift
+    for (const Level level : {Level::l0, Level::l1, Level::l2}) {
+      for (const Shape shape : {Shape::gaussian, Shape::laplace, Shape::ties}) {
+        for (const float factor : {1e-30F, 0.4F, 1.6F, 4.0F, 1e30F}) {
+          CAPTURE(name_of(level));
+          CAPTURE(static_cast<int>(shape));
+          CAPTURE(factor);
+          Rng rng(29);
+          const auto x = values(layout, shape, rng);
+          Carry exact;
+          const Encoded expected = encode_ok(layout, {x, {}}, {.level = level}, exact);
+          Carry missed{.thresholds = exact.thresholds};
+          for (float& threshold : missed.thresholds) threshold *= factor;
+
+          const Encoded encoded = encode_ok(layout, {x, {}}, {.level = level}, missed);
+
+          CHECK(encoded.bytes == expected.bytes);
+          CHECK(encoded.figures.unsent_share == expected.figures.unsent_share);
+          CHECK(missed.thresholds == exact.thresholds);
         }
       }
     }

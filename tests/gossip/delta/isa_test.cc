@@ -1,5 +1,6 @@
 #include "gossip/delta/isa.h"
 
+#include "gossip/delta/bits.h"
 #include "gossip/delta/codec.h"
 #include "gossip/delta/exchange.h"
 #include "gossip/delta/kernels.h"
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 namespace starling::gossip {
 
@@ -113,6 +115,28 @@ TEST_SUITE("gossip/delta/isa") {
         CHECK(difference_norm(pair, Isa::scalar) == norm);
         CHECK(same_bits(x_a, x_b));
         CHECK(same_bits(r_a, r_b));
+      }
+    }
+  }
+
+  TEST_CASE("the k-th largest magnitude is that of a sort, in all paths") {
+    Rng rng(31);
+    for (const Shape shape : kShapes) {
+      const auto x = values(uneven_layout(), shape, rng);
+      for (const std::size_t n : {std::size_t{16}, std::size_t{272}, kBlock}) {
+        std::vector<std::uint32_t> sorted(n);
+        std::transform(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n), sorted.begin(),
+                       abs_bits);
+        std::ranges::sort(sorted, std::greater<>());
+        for (const std::size_t k : {std::size_t{1}, std::size_t{2}, n / 2, n - 1, n}) {
+          CAPTURE(static_cast<int>(shape));
+          CAPTURE(n);
+          CAPTURE(k);
+          const auto rank = static_cast<std::uint32_t>(k);
+          CHECK(scalar_kernels().kth_largest(x.data(), n, rank) == sorted[k - 1]);
+          for (const Isa isa : other_paths())
+            CHECK(kernels_of(isa).kth_largest(x.data(), n, rank) == sorted[k - 1]);
+        }
       }
     }
   }
