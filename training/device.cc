@@ -15,7 +15,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <ranges>
 #include <string>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -33,18 +35,30 @@ std::unexpected<Error> bad_device(std::string what) {
   return fail(Errc::bad_config, Doing::building_model, std::move(what));
 }
 
-// The CUDA device that a text like "cuda:1" names.
-Result<int> cuda_index(std::string_view text) {
-  if (text == "cuda") return 0;
-  const std::string_view digits = text.substr(text.find(':') + 1);
-  int index = 0;
-  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-  if (!text.starts_with("cuda:") || problem != std::errc{} ||
-      end != digits.data() + digits.size() || index < 0) {
-    return bad_device("device is \"" + std::string(text) +
-                      "\", expected auto, cpu, cuda or cuda:N");
+std::unexpected<Error> unknown_device(std::string_view text) {
+  return bad_device("device is \"" + std::string(text) +
+                    "\", expected auto, cpu, cuda, cuda:N or cuda:N,M");
+}
+
+// The CUDA devices that a text like "cuda:1" or "cuda:0,1" names.
+Result<std::vector<int>> cuda_indices(std::string_view text) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (text == "cuda") return std::vector<int>{0};
+  if (!text.starts_with(kPrefix) || text.size() == kPrefix.size()) return unknown_device(text);
+  std::vector<int> indices;
+  for (const auto part : std::views::split(text.substr(kPrefix.size()), ',')) {
+    const std::string_view digits(part.begin(), part.end());
+    int index = 0;
+    const auto [end, problem] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (problem != std::errc{} || end != digits.data() + digits.size() || index < 0)
+      return unknown_device(text);
+    if (std::ranges::find(indices, index) != indices.end())
+      return bad_device("device is \"" + std::string(text) +
+                        "\", which names cuda:" + std::to_string(index) + " twice");
+    indices.push_back(index);
   }
-  return index;
+  return indices;
 }
 
 int cuda_devices() {
@@ -124,8 +138,8 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
   if (options.device == "auto") {
     resolved.cuda = devices > 0 && check_capability(0).has_value();
   } else if (options.device != "cpu") {
-    TRY(resolved.index, cuda_index(options.device));
-    if (resolved.index >= devices) {
+    TRY(const std::vector<int> indices, cuda_indices(options.device));
+    if (std::ranges::max(indices) >= devices) {
 #ifdef STARLING_CUDA
       const std::string reason = "this machine has " + std::to_string(devices) + " CUDA devices";
 #else
@@ -134,8 +148,10 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
       return fail(Errc::unsupported, Doing::building_model,
                   "device " + options.device + ": " + reason);
     }
-    TRY_VOID(check_capability(resolved.index));
+    for (const int index : indices) TRY_VOID(check_capability(index));
     resolved.cuda = true;
+    resolved.index = indices.front();
+    resolved.others.assign(indices.begin() + 1, indices.end());
   }
   resolved.precision = options.precision;
   if (options.precision == Precision::automatic) {
@@ -167,7 +183,10 @@ std::string_view name_of(Precision precision) {
 }
 
 std::string name_of(const ResolvedDevice& device) {
-  return device.cuda ? "cuda:" + std::to_string(device.index) : "cpu";
+  if (!device.cuda) return "cpu";
+  std::string name = "cuda:" + std::to_string(device.index);
+  for (const int other : device.others) name += "," + std::to_string(other);
+  return name;
 }
 
 Result<Precision> parse_precision(std::string_view text) {

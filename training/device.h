@@ -10,6 +10,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace starling::training {
 
@@ -22,8 +23,8 @@ enum class Precision : std::uint8_t {
 };
 
 struct DeviceOptions {
-  // auto, cpu, cuda or cuda:N. auto is the first CUDA device if this build and machine have one
-  // that is new enough.
+  // auto, cpu, cuda or cuda:N, or several as cuda:N,M. auto is the first CUDA device if this build
+  // and machine have one that is new enough.
   std::string device = "auto";
   Precision precision = Precision::automatic;
   // Threads that compute on the CPU, each its own slice of a batch (evaluating: inside the
@@ -34,16 +35,18 @@ struct DeviceOptions {
 // What the options come to on this machine and for this model.
 struct ResolvedDevice {
   bool cuda = false;
-  int index = 0;                          // of the CUDA device
+  int index = 0;                          // of the CUDA device that has the master
+  std::vector<int> others = {};           // CUDA devices that compute slices of its batches
   Precision precision = Precision::fp32;  // never automatic
   int threads = 1;
 };
 
 // Rule:    automatic precision is bf16 on CUDA and on CPUs with bf16 instructions, and fp32
 //          elsewhere. Which one is faster depends on the model: a node asks node/precision.h first.
-// Errors:  bad_config for an unknown device text or a thread count outside 1..1024; unsupported if
-//          CUDA is asked for and this build or machine has none, or if the GPU is older than what
-//          the kernels are compiled for (compute capability 8.0, the first with bf16).
+// Errors:  bad_config for an unknown device text, a device named twice or a thread count outside
+//          1..1024; unsupported if CUDA is asked for and this build or machine has none, or if a
+//          GPU is older than what the kernels are compiled for (compute capability 8.0, the first
+//          with bf16).
 [[nodiscard]] Result<ResolvedDevice> resolve_device(const DeviceOptions& options);
 
 // Makes batches what the device takes: pixels in pinned memory for a GPU, which crops, resizes and

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <ranges>
 
 namespace starling::node {
 
@@ -121,9 +122,15 @@ Parsed<std::string> a_model(std::string_view text) {
 }
 
 Parsed<std::string> a_device(std::string_view text) {
-  const bool numbered = text.starts_with("cuda:") && parse_count(text.substr(5), 0, 127);
+  constexpr std::string_view kNumbered = "cuda:";
+  const auto is_number = [](auto part) {
+    return parse_count(std::string_view(part.begin(), part.end()), 0, 127).has_value();
+  };
+  const bool numbered =
+      text.starts_with(kNumbered) && text.size() > kNumbered.size() &&
+      std::ranges::all_of(std::views::split(text.substr(kNumbered.size()), ','), is_number);
   if (text != "auto" && text != "cpu" && text != "cuda" && !numbered)
-    return std::unexpected("auto, cpu, cuda or cuda:N");
+    return std::unexpected("auto, cpu, cuda, cuda:N or cuda:N,M");
   return std::string(text);
 }
 
@@ -280,9 +287,10 @@ constexpr std::array kKeys{
         "train.label_smoothing", "", "X",
         "Share of the target probability spread over all classes. 0 is plain cross-entropy."),
     row<Text<&C::train, &TrainConfig::device, a_device>>(
-        "train.device", "--device", "auto|cpu|cuda[:N]",
+        "train.device", "--device", "auto|cpu|cuda[:N[,M]]",
         "Where to compute. auto: the first accelerator that works, otherwise the CPU; one that was "
-        "asked for and is missing is an error (exit 3)."),
+        "asked for and is missing is an error (exit 3). cuda:0,1: several GPUs of this host share "
+        "each batch and sum their gradients (NCCL); the first has the replica."),
     setting<fields::UntilField<&C::train, &TrainConfig::until>>(
         "train.until", "--until", "samples=N|epochs=E|steps=N|time=D",
         "When the run ends: images trained on by the whole swarm, passes over the data of the node "

@@ -120,6 +120,7 @@ TEST_SUITE("node/config") {
         {"train.batch", "0", "1 to 65536"},      {"train.model", "resnet51", "resnet50"},
         {"train.lr", "nan", "0 to 100"},         {"train.lr", "-1", "0 to 100"},
         {"train.device", "cuda:x", "cuda:N"},    {"train.until", "forever", "samples=N"},
+        {"train.device", "cuda:0,", "cuda:N,M"}, {"train.device", "cuda:0,128", "cuda:N,M"},
         {"train.precision", "fp16", "bf16"},     {"net.join_grace", "10", "90s"},
         {"net.listen", "7700", "HOST:PORT"},     {"gossip.codec", "L7", "L6"},
         {"log.level", "loud", "warn"},           {"http.exposed", "maybe", "true or false"},
@@ -135,6 +136,15 @@ TEST_SUITE("node/config") {
       CHECK((contains(config.error().detail, value) || value == "a\nb"));
       CHECK(contains(config.error().detail, right));
       CHECK_FALSE(contains(config.error().detail, "\n"));
+    }
+  }
+
+  TEST_CASE("a device is one, or several GPUs of a host") {
+    for (const char* device : {"auto", "cpu", "cuda", "cuda:7", "cuda:0,1", "cuda:3,2,127"}) {
+      CAPTURE(device);
+      const auto config = load_config(from_flags({{"train.device", "--device", device}}));
+      REQUIRE(config);
+      CHECK(config->train.device == device);
     }
   }
 

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <string>
 
 using namespace starling;
 using namespace starling::training;
@@ -14,7 +15,15 @@ TEST_SUITE("training/device") {
   TEST_CASE("an unknown device, a device that is not there and a bad thread count are refused") {
     CHECK(resolve_device({.device = "gpu"}).error().code == Errc::bad_config);
     CHECK(resolve_device({.device = "cuda:x"}).error().code == Errc::bad_config);
+    for (const char* text : {"cuda:", "cuda:0,", "cuda:,1", "cuda:0,x", "cuda:0, 1", "cuda:-1"}) {
+      CAPTURE(text);
+      CHECK(resolve_device({.device = text}).error().code == Errc::bad_config);
+    }
     CHECK(resolve_device({.device = "cuda:4096"}).error().code == Errc::unsupported);
+    CHECK(resolve_device({.device = "cuda:4096,0"}).error().code == Errc::unsupported);
+    const auto twice = resolve_device({.device = "cuda:3,1,3"});
+    CHECK(twice.error().code == Errc::bad_config);
+    CHECK(twice.error().detail.find("names cuda:3 twice") != std::string::npos);
     CHECK(resolve_device({.device = "cpu", .threads = 0}).error().code == Errc::bad_config);
     CHECK(resolve_device({.device = "cpu", .threads = 1'025}).error().code == Errc::bad_config);
   }
@@ -27,6 +36,12 @@ TEST_SUITE("training/device") {
     CHECK(resolved->precision == Precision::fp32);
     CHECK(resolved->threads == 3);
     CHECK(resolve_device({.device = "cpu"})->precision != Precision::automatic);
+  }
+
+  TEST_CASE("a device's name is what one writes to get it") {
+    CHECK(name_of(ResolvedDevice{}) == "cpu");
+    CHECK(name_of(ResolvedDevice{.cuda = true, .index = 2}) == "cuda:2");
+    CHECK(name_of(ResolvedDevice{.cuda = true, .index = 1, .others = {0, 3}}) == "cuda:1,0,3");
   }
 
   TEST_CASE("a loader for a CPU makes floats, and one for a device that is not there is refused") {

@@ -8,12 +8,6 @@
 
 namespace starling::training {
 
-SlicePlace slice_place(std::size_t images, std::size_t number, std::size_t count) {
-  const auto begin = static_cast<std::int64_t>(images * number / count);
-  const auto end = static_cast<std::int64_t>(images * (number + 1) / count);
-  return {begin, end - begin};
-}
-
 std::size_t slice_count(std::size_t images, int threads) {
   return std::clamp<std::size_t>(images / kMinSliceImages, 1, static_cast<std::size_t>(threads));
 }

@@ -7,6 +7,7 @@
 #include "training/arena.h"
 #include "training/batch_tensors.h"
 #include "training/cpu/slice.h"
+#include "training/slice_place.h"
 
 #include <atomic>
 #include <cstddef>
@@ -22,14 +23,6 @@ inline constexpr std::size_t kMinSliceImages = 8;
 // How many slices a batch is cut into: no more than threads, none smaller than kMinSliceImages
 // (unless the batch is).
 [[nodiscard]] std::size_t slice_count(std::size_t images, int threads);
-
-// Where a slice lies in its batch.
-struct SlicePlace {
-  std::int64_t begin;
-  std::int64_t size;
-};
-// Slice `number` of `images` in `count` slices that differ by one image at most.
-[[nodiscard]] SlicePlace slice_place(std::size_t images, std::size_t number, std::size_t count);
 
 // Forward and backward on the CPU: every slice computes the whole model on its part of the batch,
 // on its own thread, with gradients of its own, which the optimizer pass sums. Nothing inside an

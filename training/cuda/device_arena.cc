@@ -7,15 +7,10 @@
 
 #include <c10/core/DeviceGuard.h>
 
-#include <algorithm>
 #include <cstdint>
 
 namespace starling::training::cuda {
 namespace {
-
-// Views begin at multiples of this: more than any load of a kernel needs.
-constexpr std::int64_t kAlignment = 512;
-constexpr std::int64_t kLineCount = sizeof(NormLines) / sizeof(float*);
 
 Stream current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
@@ -51,59 +46,20 @@ DeviceArena::DeviceArena(const Model& model, const ResolvedDevice& device, const
     : model_(model),
       device_(torch_device(device)),
       split_(model.layout.first_small_block() * gossip::kBlock),
+      set_(model, device_, device.precision == Precision::bf16 ? at::kBFloat16 : at::kFloat,
+           wanted()),
       lease_(gossip::MasterView{}),
       host_master_(*this) {
   const c10::DeviceGuard guard(device_);
-  allocate(model, device.precision == Precision::bf16 ? at::kBFloat16 : at::kFloat);
   load(replica, momenta);
 }
 
-void DeviceArena::allocate(const Model& model, at::ScalarType type) {
-  const std::int64_t size = signed_of(model.layout.size());
-  const std::int64_t big = signed_of(split_);
-  std::int64_t widest = 0;
-  for (const NormSpec& norm : model.norms) widest = std::max(widest, norm.channels);
-  TORCH_CHECK(widest <= static_cast<std::int64_t>(kMostChannels), "a normalisation has ", widest,
-              " channels, the kernels take at most ", kMostChannels);
-  struct Want {
-    at::Tensor& view;
-    std::int64_t count;
-    at::ScalarType type;
-  };
-  const Want wanted[] = {{master_, size + 2 * model.bn_channels, at::kFloat},
-                         {momenta_, size, at::kFloat},
-                         {gradient_big_, big, type},
-                         {gradient_small_, size - big, at::kFloat},
-                         {working_big_, big, type},
-                         {working_small_, size - big, at::kFloat},
-                         {lines_, kLineCount * model.bn_channels, at::kFloat},
-                         {partials_, 2 * widest * signed_of(kMostChunks), at::kFloat},
-                         {loss_, 1, at::kDouble},
-                         {rate_, 1, at::kFloat},
-                         {refused_, 1, at::kInt}};
-  const auto bytes_of = [](const Want& want) {
-    return want.count * signed_of(at::elementSize(want.type));
-  };
-  const auto padded = [](std::int64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  };
-  std::int64_t total = 0;
-  for (const Want& want : wanted) total += padded(bytes_of(want));
-  memory_ = at::zeros({total}, at::TensorOptions(at::kByte).device(device_));
-  std::int64_t at = 0;
-  for (const Want& want : wanted) {
-    want.view = memory_.narrow(0, at, bytes_of(want)).view(want.type);
-    at += padded(bytes_of(want));
-  }
-  const WorkingPart big_part{0, split_, {}, {}};
-  const WorkingPart small_part{split_, model.layout.size() - split_, {}, {}};
-  for (const gossip::TensorPlace& place : model.layout.tensors()) {
-    const bool small = place.is_small();
-    const WorkingPart& part = small ? small_part : big_part;
-    weights_.parameters.push_back(
-        WorkingCopy::view(small ? working_small_ : working_big_, part, place));
-    gradients_.push_back(WorkingCopy::view(small ? gradient_small_ : gradient_big_, part, place));
-  }
+std::vector<WorkingSet::Want> DeviceArena::wanted() {
+  const std::int64_t size = signed_of(model_.layout.size());
+  return {{&master_, size + 2 * model_.bn_channels, at::kFloat},
+          {&momenta_, size, at::kFloat},
+          {&rate_, 1, at::kFloat},
+          {&refused_, 1, at::kInt}};
 }
 
 void DeviceArena::load(const Replica& replica, std::span<const float> momenta) {
@@ -129,36 +85,20 @@ void DeviceArena::load(const Replica& replica, std::span<const float> momenta) {
 void DeviceArena::write_working_copy() {
   const auto* x = master_.data_ptr<float>();
   const std::size_t small = model_.layout.size() - split_;
+  const auto& [big_copy, small_copy] = set_.working();
   const Stream stream = current_stream();
-  launched(is_bf16()
-               ? launch_working_copy(x, split_, static_cast<Bf16*>(working_big_.data_ptr()), stream)
-               : launch_working_copy(x, split_, working_big_.data_ptr<float>(), stream));
-  launched(launch_working_copy(x + split_, small, working_small_.data_ptr<float>(), stream));
-}
-
-NormPlaces DeviceArena::norm_places(const UnitWiring& wires) const {
-  const NormSpec& norm = model_.norms[wires.norm];
-  float* const first = lines_.data_ptr<float>() + norm.offset;
-  const auto line = [&](std::int64_t number) { return first + number * model_.bn_channels; };
-  const auto learned = [&](const std::vector<at::Tensor>& tensors, std::size_t number) {
-    return tensors[number].data_ptr<float>();
-  };
-  NormPlaces places;
-  places.channels = static_cast<std::size_t>(norm.channels);
-  places.learned = {learned(weights_.parameters, wires.norm_weight),
-                    learned(weights_.parameters, wires.norm_bias),
-                    learned(gradients_, wires.norm_weight), learned(gradients_, wires.norm_bias)};
-  places.lines = {line(0), line(1), line(2), line(3), line(4), line(5), line(6), line(7)};
-  places.partials = partials_.data_ptr<float>();
-  return places;
+  launched(set_.is_bf16()
+               ? launch_working_copy(x, split_, static_cast<Bf16*>(big_copy.data_ptr()), stream)
+               : launch_working_copy(x, split_, big_copy.data_ptr<float>(), stream));
+  launched(launch_working_copy(x + split_, small, small_copy.data_ptr<float>(), stream));
 }
 
 bool DeviceArena::is_finite() {
   refused_.zero_();
   auto* const refused = reinterpret_cast<std::uint32_t*>(refused_.data_ptr<std::int32_t>());
-  launched(is_bf16() ? check_finite<Bf16>(gradient_big_, refused)
-                     : check_finite<float>(gradient_big_, refused));
-  launched(check_finite<float>(gradient_small_, refused));
+  const auto& [big, small] = set_.flat_gradients();
+  launched(set_.is_bf16() ? check_finite<Bf16>(big, refused) : check_finite<float>(big, refused));
+  launched(check_finite<float>(small, refused));
   return refused_.item<std::int32_t>() == 0;
 }
 
@@ -178,18 +118,17 @@ PassTimes DeviceArena::optimizer_pass(const Rates& rates) {
       args.weight_decay = step.weight_decay;
       launched(launch_sgd(args, current_stream()));
     };
-    if (is_bf16()) {
-      launch(sgd_args<Bf16>(x, gradient_big_, v, working_big_), rates.big);
+    const WorkingSet::Flat& g = set_.flat_gradients();
+    const WorkingSet::Flat& w = set_.working();
+    if (set_.is_bf16()) {
+      launch(sgd_args<Bf16>(x, g.big, v, w.big), rates.big);
     } else {
-      launch(sgd_args<float>(x, gradient_big_, v, working_big_), rates.big);
+      launch(sgd_args<float>(x, g.big, v, w.big), rates.big);
     }
-    launch(sgd_args<float>(x + split_, gradient_small_, v + split_, working_small_), rates.small);
+    launch(sgd_args<float>(x + split_, g.small, v + split_, w.small), rates.small);
     // The forward pass does not read running statistics, so a batch moves the master's directly.
-    const std::int64_t size = signed_of(model_.layout.size());
-    const std::int64_t channels = model_.bn_channels;
-    master_.narrow(0, size, channels).lerp_(lines_.narrow(0, 0, channels), kNormMomentum);
-    master_.narrow(0, size + channels, channels)
-        .lerp_(lines_.narrow(0, channels, channels), kNormMomentum);
+    master_.narrow(0, signed_of(model_.layout.size()), 2 * model_.bn_channels)
+        .lerp_(set_.statistics(), kNormMomentum);
     ++batches_tracked_;
     written_.record();
   });

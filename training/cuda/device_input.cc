@@ -45,7 +45,8 @@ void DeviceInput::stage(const Batch& batch) {
   to.of = batch.pixels.data();
 }
 
-void DeviceInput::load(const Batch& batch, const at::Tensor& images, const at::Tensor& labels) {
+void DeviceInput::load(const Batch& batch, std::int64_t first, const at::Tensor& images,
+                       const at::Tensor& labels) {
   if (place_of(batch.pixels.data()) == nullptr) stage(batch);
   Place& from = *place_of(batch.pixels.data());
   from.of = nullptr;
@@ -53,15 +54,18 @@ void DeviceInput::load(const Batch& batch, const at::Tensor& images, const at::T
   const auto* const bytes = static_cast<const std::byte*>(from.bytes.const_data_ptr());
   const auto launch = [&](auto* out) {
     launched(
-        launch_input(input_args(bytes, batch.pixels.form, out), batch.size, computing_.stream()));
+        launch_input(input_args(bytes, batch.pixels.form, out, static_cast<std::uint32_t>(first)),
+                     static_cast<std::size_t>(images.size(0)), computing_.stream()));
   };
   if (images.scalar_type() == at::kBFloat16) {
     launch(static_cast<Bf16*>(images.data_ptr()));
   } else {
     launch(images.data_ptr<float>());
   }
-  const auto offset = static_cast<std::int64_t>(batch.pixels.labels_offset());
-  const std::int64_t label_bytes = labels.numel() * static_cast<std::int64_t>(sizeof(std::int64_t));
+  constexpr auto kLabel = static_cast<std::int64_t>(sizeof(std::int64_t));
+  const std::int64_t offset =
+      static_cast<std::int64_t>(batch.pixels.labels_offset()) + first * kLabel;
+  const std::int64_t label_bytes = labels.numel() * kLabel;
   labels.copy_(from.bytes.narrow(0, offset, label_bytes).view(at::kLong));
 }
 

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 namespace starling::training::cuda {
 
@@ -22,7 +23,9 @@ namespace starling::training::cuda {
 //
 // Owned by the engine; train thread. A batch whose bytes lie in pinned memory (pinned_memory()) is
 // copied without a stop; one in other memory is copied too, with one.
-// Cost:    twice the largest batch's bytes and a quarter (some 100 to 300 KB for a photograph).
+// Cost:    twice the largest batch's bytes and a quarter (some 100 to 300 KB for a photograph). A
+//          GPU that computes a slice has the bytes of the whole batch: parts of images do not lie
+//          in their order.
 class DeviceInput {
  public:
   DeviceInput(at::Device device, c10::cuda::CUDAStream computing);
@@ -34,9 +37,11 @@ class DeviceInput {
   // Begins to copy. At most one batch may be staged beyond the one that is loaded next, and what
   // was loaded before must have been waited for.
   void stage(const Batch& batch);
-  // Fills images (N x C x H x W, channels_last, fp32 or bf16) and labels on the current stream,
-  // which must be the one that computes. Stages the batch first where nobody did.
-  void load(const Batch& batch, const at::Tensor& images, const at::Tensor& labels);
+  // Fills images (N x C x H x W, channels_last, fp32 or bf16) and labels with those of the batch
+  // from the first on, on the current stream, which must be the one that computes. Stages the batch
+  // where nobody did.
+  void load(const Batch& batch, std::int64_t first, const at::Tensor& images,
+            const at::Tensor& labels);
 
  private:
   struct Place {

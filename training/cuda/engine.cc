@@ -1,129 +1,114 @@
 #include "training/cuda/engine.h"
 
 #include "training/batch_tensors.h"
-#include "training/layered_step.h"
+#include "training/working_copy.h"
 
-#include <ATen/Context.h>
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/cuda/nccl.h>
 
 #include <cmath>
+#include <cstdint>
+#include <string>
 
 namespace starling::training::cuda {
-namespace {
-
-// Steps before a capture: libraries choose algorithms and take their work space.
-constexpr int kWarmUp = 3;
-
-}  // namespace
-
-class CudaEngine::Layers {
- public:
-  virtual ~Layers() = default;
-  virtual at::Tensor forward_backward(const StepJob& job) = 0;
-};
-
-template <class T>
-class CudaEngine::LayersOf final : public Layers {
- public:
-  LayersOf(const Model& model, const DeviceArena& arena)
-      : step_(model, arena.weights(), arena.gradients(), [&arena](const UnitWiring& wires) {
-          return DeviceNorm<T>(arena.norm_places(wires));
-        }) {}
-  at::Tensor forward_backward(const StepJob& job) override { return step_.forward_backward(job); }
-
- private:
-  LayeredStep<T, DeviceNorm<T>> step_;
-};
 
 CudaEngine::CudaEngine(const Model& model, const ResolvedDevice& device, const Replica& replica,
                        std::span<const float> momenta)
-    : model_(model),
-      stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true,
-                                           static_cast<c10::DeviceIndex>(device.index))),
-      arena_(model, device, replica, momenta),
-      input_(stream_.device(), stream_) {
-  at::globalContext().setBenchmarkCuDNN(true);
-  if (arena_.is_bf16()) {
-    layers_ = std::make_unique<LayersOf<Bf16>>(model_, arena_);
-  } else {
-    layers_ = std::make_unique<LayersOf<float>>(model_, arena_);
+    : model_(model), arena_(model, device, replica, momenta) {
+  const at::ScalarType type = arena_.set().is_bf16() ? at::kBFloat16 : at::kFloat;
+  steps_.push_back(std::make_unique<DeviceStep>(model_, torch_device(device), arena_.set()));
+  for (const int index : device.others) {
+    const at::Device other(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+    others_.push_back(std::make_unique<WorkingSet>(model_, other, type));
+    steps_.push_back(std::make_unique<DeviceStep>(model_, other, *others_.back()));
   }
+  if (gpus() == 1) return;
+  for (std::size_t gpu = 0; gpu < gpus(); ++gpu)
+    statistics_.push_back(at::empty_like(set(gpu).statistics()));
+  spread_working_copy();
 }
 
-CudaEngine::~CudaEngine() = default;
-
-void CudaEngine::make_room(const Batch& batch, double label_smoothing) {
-  const ModelSpec& spec = model_.plan.spec;
-  const auto count = static_cast<std::int64_t>(batch.size);
-  const std::int64_t side = side_of(batch, spec);
-  const std::int64_t sizes[] = {count, spec.channels, side, side};
-  if (images_.defined() && images_.sizes() == at::IntArrayRef(sizes) &&
-      label_smoothing_ == label_smoothing) {
-    return;
-  }
-  graph_.reset();
-  c10::cuda::CUDACachingAllocator::emptyCache();
-  const auto device = at::TensorOptions().device(stream_.device());
-  images_ = at::empty(sizes, device.dtype(arena_.is_bf16() ? at::kBFloat16 : at::kFloat),
-                      at::MemoryFormat::ChannelsLast);
-  labels_ = at::empty({count}, device.dtype(at::kLong));
-  label_smoothing_ = label_smoothing;
+template <class Of>
+std::vector<at::Tensor> CudaEngine::of_each(Of of) const {
+  std::vector<at::Tensor> tensors;
+  for (std::size_t gpu = 0; gpu < gpus(); ++gpu) tensors.push_back(of(set(gpu)));
+  return tensors;
 }
 
-Result<void> CudaEngine::load(const Batch& batch) {
-  if (!batch.pixels.empty()) {
-    input_.load(batch, images_, labels_);
-    return {};
-  }
-  TRY(const BatchTensors tensors, tensors_of(batch, model_.plan.spec, at::kCPU, Doing::training));
-  images_.copy_(tensors.images, /*non_blocking=*/true);
-  labels_.copy_(tensors.labels, /*non_blocking=*/true);
-  return {};
+std::vector<std::optional<c10::cuda::CUDAStream>> CudaEngine::streams() const {
+  std::vector<std::optional<c10::cuda::CUDAStream>> streams;
+  for (const auto& step : steps_) streams.emplace_back(step->stream());
+  return streams;
 }
 
-void CudaEngine::capture() {
-  const StepJob job{images_, labels_, images_.size(0), label_smoothing_};
-  for (int i = 0; i < kWarmUp; ++i) arena_.loss().copy_(layers_->forward_backward(job));
-  stream_.synchronize();
-  // The graph keeps memory of its own: what the steps before it took would lie idle beside it.
-  c10::cuda::CUDACachingAllocator::emptyCache();
-  auto graph = std::make_unique<at::cuda::CUDAGraph>();
-  // Codec jobs on other threads go on meanwhile.
-  graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-  arena_.loss().copy_(layers_->forward_backward(job));
-  graph->capture_end();
-  graph_ = std::move(graph);
+void CudaEngine::sum_on_first(std::size_t images) {
+  if (gpus() == 1) return;
+  const auto sum = [this](const std::vector<at::Tensor>& tensors, at::Tensor to) {
+    torch::cuda::nccl::reduce(tensors, to, /*root=*/0,
+                              static_cast<int32_t>(torch::cuda::nccl::ncclRedOp::Sum), streams());
+  };
+  const auto sum_in_place = [&sum](const std::vector<at::Tensor>& tensors) {
+    sum(tensors, tensors.front());
+  };
+  sum_in_place(of_each([](const WorkingSet& set) { return set.flat_gradients().big; }));
+  sum_in_place(of_each([](const WorkingSet& set) { return set.flat_gradients().small; }));
+  sum_in_place(of_each([](const WorkingSet& set) { return set.loss(); }));
+  // In evaluation these stand for what a slice's own statistics are on average.
+  for (std::size_t gpu = 0; gpu < gpus(); ++gpu) {
+    const c10::cuda::CUDAStreamGuard guard(steps_[gpu]->stream());
+    const auto share =
+        static_cast<double>(slice_place(images, gpu, gpus()).size) / static_cast<double>(images);
+    at::mul_out(statistics_[gpu], set(gpu).statistics(), at::scalar_tensor(share));
+  }
+  sum(statistics_, arena_.set().statistics());
+}
+
+void CudaEngine::spread_working_copy() {
+  if (gpus() == 1) return;
+  torch::cuda::nccl::broadcast(of_each([](const WorkingSet& set) { return set.working().big; }),
+                               streams());
+  torch::cuda::nccl::broadcast(of_each([](const WorkingSet& set) { return set.working().small; }),
+                               streams());
 }
 
 Result<std::optional<Engine::Outcome>> CudaEngine::compute(const Batch& batch,
                                                            double label_smoothing,
                                                            const std::atomic<bool>&) {
   TRY_VOID(check_batch(batch, model_.plan.spec, Doing::training));
-  const c10::cuda::CUDAStreamGuard guard(stream_);
-  make_room(batch, label_smoothing);
-  TRY_VOID(load(batch));
-  if (graph_ == nullptr) capture();
-  graph_->replay();
+  if (batch.size < gpus())
+    return fail(Errc::bad_config, Doing::training,
+                "a batch of " + std::to_string(batch.size) + " images cannot be shared by " +
+                    std::to_string(gpus()) + " GPUs: raise --batch, or name fewer in --device");
+  for (std::size_t gpu = 0; gpu < gpus(); ++gpu)
+    TRY_VOID(steps_[gpu]->launch(batch, slice_place(batch.size, gpu, gpus()), label_smoothing));
+  sum_on_first(batch.size);
+  const c10::cuda::CUDAStreamGuard guard(stream());
   const bool finite = arena_.is_finite();
-  const auto loss = arena_.loss().item<double>();
+  const auto loss = arena_.set().loss().item<double>();
   return Outcome{loss, finite && std::isfinite(loss)};
 }
 
+void CudaEngine::stage(const Batch& batch) {
+  for (const auto& step : steps_) step->stage(batch);
+}
+
 PassTimes CudaEngine::optimizer_pass(const Rates& rates) {
-  const c10::cuda::CUDAStreamGuard guard(stream_);
-  return arena_.optimizer_pass(rates);
+  const c10::cuda::CUDAStreamGuard guard(stream());
+  const PassTimes times = arena_.optimizer_pass(rates);
+  spread_working_copy();
+  return times;
 }
 
 void CudaEngine::adopt(const Replica& replica) {
-  const c10::cuda::CUDAStreamGuard guard(stream_);
+  const c10::cuda::CUDAStreamGuard guard(stream());
   arena_.adopt(replica);
+  spread_working_copy();
 }
 
 Replica CudaEngine::snapshot() { return arena_.snapshot(); }
 
 std::vector<float> CudaEngine::momenta() {
-  const c10::cuda::CUDAStreamGuard guard(stream_);
+  const c10::cuda::CUDAStreamGuard guard(stream());
   return arena_.momenta();
 }
 

@@ -1,41 +1,44 @@
-// CudaEngine: a replica in the memory of one GPU, forward and backward as one CUDA graph.
+// CudaEngine: a replica in the memory of one GPU, trained by it, or by several GPUs of one host.
 //
 // Includes torch: for this folder's .cc files and their tests only. Only in builds with
 // STARLING_CUDA.
 #pragma once
 
 #include "training/cuda/device_arena.h"
-#include "training/cuda/device_input.h"
+#include "training/cuda/device_step.h"
 #include "training/engine.h"
 
-#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace starling::training::cuda {
 
-// See Engine. Everything that trains runs on one stream. Forward and backward are captured once for
-// each shape of a batch and replayed; they read the working copy, never the master, so a codec job
-// and a graph may run at the same time. The learning rate is read from device memory.
+// See Engine. Everything that trains runs on one stream of each GPU; the learning rate is read from
+// device memory.
 //
-// Cost:    DeviceArena, DeviceInput, and the activations of a batch in the graph's own pool.
-//          Capturing takes three steps, once for each new shape; the memory of the shape before is
-//          given back first.
+// Of several GPUs each computes a slice of every batch, with a working set of its own; NCCL sums
+// the gradients on the first one, which has the master and the optimizer pass, and brings its
+// working copy to the others. Exchanges know of the first one alone. All GPUs are driven by the
+// train thread, which tells NCCL of all of them at once: no two threads could enter its collectives
+// in different orders. A slice's gradients are rounded to bf16 where that is the precision, and so
+// are their sums.
+//
+// Cost:    DeviceArena on the first GPU, a WorkingSet on each other one, a DeviceStep on each.
+//          Between GPUs a step moves the gradients and the working copy, one after the other.
 class CudaEngine final : public Engine {
  public:
-  // `model` must outlive it.
+  // `model` must outlive it. Throws where this LibTorch has no NCCL and there are several GPUs.
   CudaEngine(const Model& model, const ResolvedDevice& device, const Replica& replica,
              std::span<const float> momenta);
-  ~CudaEngine() override;
 
   [[nodiscard]] Result<std::optional<Outcome>> compute(const Batch& batch, double label_smoothing,
                                                        const std::atomic<bool>& drop) override;
-  void stage(const Batch& batch) override { input_.stage(batch); }
+  void stage(const Batch& batch) override;
   [[nodiscard]] PassTimes optimizer_pass(const Rates& rates) override;
   void discard() override {}  // compute() moves no statistics
 
@@ -47,28 +50,28 @@ class CudaEngine final : public Engine {
     return DeviceVectors::make(model_.layout, arena_);
   }
 
-  // Where everything runs that trains: for measurements.
-  [[nodiscard]] c10::cuda::CUDAStream stream() const { return stream_; }
+  // Where everything of the first GPU runs that trains, and waits for the others: for measurements.
+  [[nodiscard]] c10::cuda::CUDAStream stream() const { return steps_.front()->stream(); }
 
  private:
-  class Layers;
-  template <class T>
-  class LayersOf;
-
-  // Memory for a batch of this shape, without a graph, if the last one had another.
-  void make_room(const Batch& batch, double label_smoothing);
-  [[nodiscard]] Result<void> load(const Batch& batch);
-  void capture();
+  [[nodiscard]] std::size_t gpus() const { return steps_.size(); }
+  [[nodiscard]] const WorkingSet& set(std::size_t gpu) const {
+    return gpu == 0 ? arena_.set() : *others_[gpu - 1];
+  }
+  // One tensor of each GPU's working set.
+  template <class Of>
+  [[nodiscard]] std::vector<at::Tensor> of_each(Of of) const;
+  [[nodiscard]] std::vector<std::optional<c10::cuda::CUDAStream>> streams() const;
+  // Gradients, loss and statistics of a batch of so many images; nothing where there is one GPU.
+  void sum_on_first(std::size_t images);
+  // The working copy of the first GPU.
+  void spread_working_copy();
 
   const Model& model_;
-  c10::cuda::CUDAStream stream_;
-  DeviceArena arena_;
-  DeviceInput input_;
-  std::unique_ptr<Layers> layers_;
-  at::Tensor images_;  // what the graph reads, in the type of the working copy
-  at::Tensor labels_;
-  double label_smoothing_ = 0;
-  std::unique_ptr<at::cuda::CUDAGraph> graph_;
+  DeviceArena arena_;                                // the first GPU's
+  std::vector<std::unique_ptr<WorkingSet>> others_;  // the others'
+  std::vector<std::unique_ptr<DeviceStep>> steps_;   // all GPUs', the first one's first
+  std::vector<at::Tensor> statistics_;               // what each GPU adds, where there are several
 };
 
 }  // namespace starling::training::cuda

@@ -17,7 +17,8 @@ namespace starling::training::cuda {
 template <class T>
 struct InputArgs {
   const std::byte* batch;
-  T* out;  // images x side x side x channels
+  std::uint32_t first;  // image of the batch
+  T* out;               // images from it on x side x side x channels
   std::uint32_t side;
   std::uint32_t channels;
   float gain[3];
@@ -25,8 +26,9 @@ struct InputArgs {
 };
 
 template <class T>
-[[nodiscard]] InputArgs<T> input_args(const std::byte* batch, const PixelForm& form, T* out) {
-  InputArgs<T> args{batch, out, form.side, form.channels, {}, {}};
+[[nodiscard]] InputArgs<T> input_args(const std::byte* batch, const PixelForm& form, T* out,
+                                      std::uint32_t first = 0) {
+  InputArgs<T> args{batch, first, out, form.side, form.channels, {}, {}};
   for (std::size_t c = 0; c < 3; ++c) {
     args.gain[c] = form.gain[c];
     args.shift[c] = form.shift[c];
@@ -73,11 +75,12 @@ STARLING_BOTH inline RawPixel filtered_pixel(const std::byte* batch, const Pixel
   return value;
 }
 
-// Pixel number i of the batch: all its channels.
+// Pixel number i of the images from the first on: all its channels.
 template <class T>
 STARLING_BOTH void input_pixel(const InputArgs<T>& args, std::size_t i) {
   const std::size_t in_image = std::size_t{args.side} * args.side;
-  const PixelPlace place = reinterpret_cast<const PixelPlace*>(args.batch)[i / in_image];
+  const PixelPlace place =
+      reinterpret_cast<const PixelPlace*>(args.batch)[args.first + i / in_image];
   const std::size_t at = i % in_image;
   T* const out = args.out + i * args.channels;
   if (place.stored == 0) {
@@ -99,7 +102,7 @@ STARLING_BOTH void input_pixel(const InputArgs<T>& args, std::size_t i) {
   narrow(gray * args.gain[0] - args.shift[0], out[0]);
 }
 
-// All of a batch on a CPU: the twin of launch_input().
+// So many images on a CPU: the twin of launch_input().
 template <class T>
 void input_on_cpu(const InputArgs<T>& args, std::size_t images) {
   const std::size_t pixels = images * args.side * args.side;

@@ -10,9 +10,8 @@
 
 namespace starling::training::cuda {
 
-// Shapes:  args.batch is a copy of a PixelBatch with at least `images` images; args.out takes
-// images
-//          x side x side x channels values (NHWC).
+// Shapes:  args.batch is a copy of a PixelBatch with at least `images` images from args.first on;
+//          args.out takes images x side x side x channels values (NHWC).
 // Cost:    reads the parts and their filters, every byte once for each row and column that it is
 //          part of (about four times, out of the caches), writes out once.
 // Tested:  tests/training/cuda/input_test.cc; CPU twin Resampler::render(), equal to the bit.

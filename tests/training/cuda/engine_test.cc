@@ -105,6 +105,66 @@ TEST_SUITE("training/cuda/engine") {
     }
   }
 
+  TEST_CASE("two GPUs train what two slices of a CPU train") {
+    if (torch::cuda::device_count() < 2) {
+      MESSAGE("one GPU here, nothing is compared");
+      return;
+    }
+    const Model model = tiny_model();
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      CAPTURE(name_of(precision));
+      ResolvedDevice two_threads = device_of("cpu", precision);
+      two_threads.threads = 2;
+      Stepper cpu(model, two_threads, tiny_options(), start_of(model));
+      Stepper gpus(model, device_of("cuda:1,0", precision), tiny_options(), start_of(model));
+
+      check_close(losses_of(cpu, 1, 5), losses_of(gpus, 1, 5), precision);
+
+      const Replica expected = cpu.checkpoint().replica;
+      const Replica found = gpus.checkpoint().replica;
+      CHECK(found.batches_tracked == expected.batches_tracked);
+      for (std::size_t i = 0; i < expected.bn_variance.size(); ++i)
+        CHECK(found.bn_variance[i] ==
+              doctest::Approx(expected.bn_variance[i]).epsilon(10 * tolerance_in(precision)));
+    }
+  }
+
+  TEST_CASE("bytes that two GPUs share train what the same floats train") {
+    if (torch::cuda::device_count() < 2) {
+      MESSAGE("one GPU here, nothing is compared");
+      return;
+    }
+    const Model model = tiny_model();
+    ResolvedDevice two_threads = device_of("cpu", Precision::fp32);
+    two_threads.threads = 2;
+    Stepper floats(model, two_threads, tiny_options(), start_of(model));
+    Stepper bytes(model, device_of("cuda:0,1", Precision::fp32), tiny_options(), start_of(model));
+    Rng rng(7);
+    std::vector<double> from_bytes;
+    std::vector<double> from_floats;
+    for (const std::uint32_t side : {12U, 8U, 12U}) {
+      const TwoForms batch = random_batch(rng, 17, side);
+      const auto a = bytes.step(batch.pixels, 0.1);
+      const auto b = floats.step(batch.floats, 0.1);
+      REQUIRE(a.has_value());
+      REQUIRE(b.has_value());
+      from_bytes.push_back(a->loss);
+      from_floats.push_back(b->loss);
+    }
+    check_close(from_floats, from_bytes, Precision::fp32);
+  }
+
+  TEST_CASE("a batch of fewer images than GPUs is refused with the remedy") {
+    if (torch::cuda::device_count() < 2) return;
+    const Model model = tiny_model();
+    Stepper stepper(model, device_of("cuda:0,1", Precision::fp32), tiny_options(), start_of(model));
+    Rng rng(3);
+    const auto report = stepper.step(quarter_batch(rng, 1, 12), 0.1);
+    REQUIRE_FALSE(report.has_value());
+    CHECK(report.error().code == Errc::bad_config);
+    CHECK(report.error().detail.find("raise --batch") != std::string::npos);
+  }
+
   TEST_CASE("what one device saved the other loads to the byte and goes on with") {
     const Model model = tiny_model();
     const Precision precision = Precision::fp32;

@@ -5,6 +5,7 @@
 #include "training/cuda/input_passes.h"
 #include "training/data/augment.h"
 #include "training/data/loader.h"
+#include "training/slice_place.h"
 
 #include <doctest/doctest.h>
 
@@ -92,6 +93,19 @@ std::vector<float> floats_of(const Batch& batch, std::size_t count) {
   return out;
 }
 
+// The images of a batch of pixels as the slices of so many GPUs make them, one after the other.
+std::vector<float> in_slices(const Batch& batch, std::size_t count, std::size_t gpus) {
+  std::vector<float> out(count);
+  for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
+    const SlicePlace place = slice_place(batch.size, gpu, gpus);
+    float* const first = out.data() + count / batch.size * static_cast<std::size_t>(place.begin);
+    cuda::input_on_cpu(cuda::input_args(batch.pixels.data(), batch.pixels.form, first,
+                                        static_cast<std::uint32_t>(place.begin)),
+                       static_cast<std::size_t>(place.size));
+  }
+  return out;
+}
+
 struct Seen {
   std::size_t parts = 0;     // images that were sent as bytes
   std::size_t finished = 0;  // and as floats
@@ -129,6 +143,8 @@ Seen check_loader(LoaderOptions options, const Dataset& data, std::uint32_t side
     CHECK(batch.pixels.used <= batch.pixels.capacity());
     const std::size_t count = batch.size * std::size_t{batch.side} * batch.side * options.channels;
     CHECK(same_bytes(floats_of(batch, count), floats_of(**expected, count)));
+    if (batch.size >= 2)
+      CHECK(same_bytes(in_slices(batch, count, 2), floats_of(**expected, count)));
     for (std::size_t i = 0; i < batch.size; ++i)
       ++(batch.pixels.places()[i].stored == 0 ? seen.finished : seen.parts);
     as_floats.recycle(*std::move(*expected));
