@@ -57,10 +57,10 @@ std::array<float, kLevels> unsent_shares(std::span<const Sample> samples) {
   return shares;
 }
 
-// By how much the thresholds of all blocks have drifted since the last delta: the lower median.
-// Differences grow with the steps since the last exchange, alike in all blocks but for a few per
-// cent, and a tenth more or less of a threshold selects half or twice as many values. Few blocks
-// say too little, and to select exactly in few is cheap.
+// By how much the thresholds of all blocks have drifted since the last delta. Differences grow with
+// the steps since the last exchange, alike in all blocks but for a few per cent, and a tenth more
+// or less of a threshold selects half or twice as many values. Few blocks say too little, and to
+// select exactly in few is cheap.
 float drift_of(std::span<const Sample> samples) {
   std::vector<float> known;
   for (const Sample& one : samples)
@@ -68,7 +68,10 @@ float drift_of(std::span<const Sample> samples) {
   if (known.size() < kFewestDrifts) return 1;
   const auto middle = known.begin() + static_cast<std::ptrdiff_t>((known.size() - 1) / 2);
   std::nth_element(known.begin(), middle, known.end());
-  return *middle;
+  const float median = *middle;
+  std::uint64_t counts = 0;
+  for (const float drift : known) counts += count_share(drift, median);
+  return common_drift(median, counts, static_cast<std::uint32_t>(known.size()));
 }
 
 // Whose fault a difference is that cannot be sent.

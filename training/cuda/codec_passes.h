@@ -76,7 +76,7 @@ STARLING_DEVICE void look_at_drift(Crew& crew, CoderMemory& memory, const Encode
   crew.once([&] { args.drifts[sample] = drift; });
 }
 
-// The lower median of those that are known, or 1 where they are few: one crew.
+// By how much all have, or 1 where few are known: one crew.
 template <class Crew>
 STARLING_DEVICE void find_drift(Crew& crew, const EncodeArgs& args) {
   const float* const drifts = args.drifts;
@@ -91,6 +91,11 @@ STARLING_DEVICE void find_drift(Crew& crew, const EncodeArgs& args) {
       if (drifts[j] > 0 && (drifts[j] < drifts[i] || (drifts[j] == drifts[i] && j < i))) ++below;
     if (below == (known - 1) / 2) *args.drift = drifts[i];
   });
+  const float median = *args.drift;
+  const auto shares = crew.template sum<std::uint64_t>(samples, [&](std::uint32_t i) {
+    return drifts[i] > 0 ? gossip::count_share(drifts[i], median) : 0;
+  });
+  crew.once([&] { *args.drift = gossip::common_drift(median, shares, known); });
 }
 
 // Encodes one block.

@@ -240,6 +240,39 @@ TEST_SUITE("gossip/delta/codec") {
     }
   }
 
+  TEST_CASE(
+      "a common drift lets blocks select as many as they should in the mean, not at the median") {
+    Rng rng(31);
+    std::vector<float> drifts(2'000);
+    for (float& drift : drifts) drift = 1.3F * std::exp(0.03F * gaussian(rng));
+    const float median = 1.3F;
+    for (const double power : {4.2, 6.6, 9.0}) {  // how fast a level's count falls with a threshold
+      CAPTURE(power);
+      const auto mean_count = [&](float common) {
+        double sum = 0;
+        for (const float drift : drifts) sum += std::pow(drift / common, power);
+        return sum / static_cast<double>(drifts.size());
+      };
+      std::uint64_t shares = 0;
+      for (const float drift : drifts) shares += count_share(drift, median);
+
+      const float common = common_drift(median, shares, static_cast<std::uint32_t>(drifts.size()));
+
+      CHECK(mean_count(common) == doctest::Approx(1).epsilon(0.01));
+      CHECK(mean_count(common) < mean_count(median));
+    }
+  }
+
+  TEST_CASE("drifts that are out of all bounds count as half or twice as many") {
+    const float huge = std::numeric_limits<float>::max();
+    const float infinite = std::numeric_limits<float>::infinity();
+    CHECK(count_share(1, 1) == 32'768);
+    CHECK(count_share(1e-30F, 1) == doctest::Approx(16'384).epsilon(0.01));
+    for (const float drift : {huge, infinite})
+      CHECK(count_share(drift, 1) == doctest::Approx(65'536).epsilon(0.01));
+    CHECK(count_share(infinite, infinite) == count_share(1e-30F, 1));
+  }
+
   TEST_CASE("carried thresholds follow differences that grow or shrink alike in all blocks") {
     const Layout layout = plain_layout(64 * kFewestDrifts);
     for (const float factor : {0.5F, 3.0F}) {
