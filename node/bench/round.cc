@@ -333,8 +333,9 @@ class RoundBench {
   bool begun_ = false;
 };
 
-struct RoundTimes {
+struct RoundFigures {
   Repeats wall, own, their, own_codec, their_codec;
+  Repeats sent, received, wire_sent, wire_received;  // bytes
   void add(const Round& round) {
     const auto& [before, after, wall_s] = round;
     wall.add(1e3 * wall_s);
@@ -342,6 +343,11 @@ struct RoundTimes {
     their.add(1e3 * (after.cpu.their - before.cpu.their));
     own_codec.add(1e3 * (after.own.codec_cpu_s - before.own.codec_cpu_s));
     their_codec.add(1e3 * (after.their.codec_cpu_s - before.their.codec_cpu_s));
+    const auto bytes = [](std::uint64_t count) { return static_cast<double>(count); };
+    sent.add(bytes(after.own.bytes_sent));
+    received.add(bytes(after.own.bytes_received));
+    wire_sent.add(bytes(after.own_wire.sent.total() - before.own_wire.sent.total()));
+    wire_received.add(bytes(after.own_wire.received.total() - before.own_wire.received.total()));
   }
 };
 
@@ -359,31 +365,28 @@ Result<Json> measure_round(const Arguments& arguments, const Terminal& /*termina
   RoundBench bench(layout, {level, threads}, std::move(own), std::move(their));
   TRY_VOID(bench.open());
 
-  RoundTimes times;
+  RoundFigures figures;
   Round last;
   for (int i = -kWarmUps; i < static_cast<int>(repeats); ++i) {
     TRY(last, bench.repeat());
-    if (i >= 0) times.add(last);
+    if (i >= 0) figures.add(last);
   }
-  const Reading& before = last.before;
-  const Reading& after = last.after;
-  return Json{
-      {"params",
-       {{"n", layout.parameters()},
-        {"level", gossip::name_of(level)},
-        {"isa", gossip::name_of(gossip::detected_isa())},
-        {"repeats", repeats},
-        {"codec_threads", threads}}},
-      {"exchange_ms", times.wall.json()},
-      {"own_cpu_ms", times.own.json()},
-      {"their_cpu_ms", times.their.json()},
-      {"own_codec_cpu_ms", times.own_codec.json()},
-      {"their_codec_cpu_ms", times.their_codec.json()},
-      {"bytes_sent", after.own.bytes_sent},
-      {"bytes_received", after.own.bytes_received},
-      {"wire_bytes_sent", after.own_wire.sent.total() - before.own_wire.sent.total()},
-      {"wire_bytes_received", after.own_wire.received.total() - before.own_wire.received.total()},
-      {"clipped", after.own.clipped + after.their.clipped}};
+  return Json{{"params",
+               {{"n", layout.parameters()},
+                {"level", gossip::name_of(level)},
+                {"isa", gossip::name_of(gossip::detected_isa())},
+                {"repeats", repeats},
+                {"codec_threads", threads}}},
+              {"exchange_ms", figures.wall.json()},
+              {"own_cpu_ms", figures.own.json()},
+              {"their_cpu_ms", figures.their.json()},
+              {"own_codec_cpu_ms", figures.own_codec.json()},
+              {"their_codec_cpu_ms", figures.their_codec.json()},
+              {"bytes_sent", figures.sent.json()},
+              {"bytes_received", figures.received.json()},
+              {"wire_bytes_sent", figures.wire_sent.json()},
+              {"wire_bytes_received", figures.wire_received.json()},
+              {"clipped", last.after.own.clipped + last.after.their.clipped}};
 }
 
 constexpr std::array<std::string_view, 3> kRoundFlags{"--n", "--level", "--repeats"};
