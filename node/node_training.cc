@@ -283,6 +283,7 @@ void Node::on_steps(const StepFigures& figures) {
   const TimePoint now = clock_.now();
   health_.beat_train(now);
   figures_.last_steps = figures;
+  figures_.last_step_ended = now;
   const auto steps = static_cast<double>(figures.steps);
   average_in(figures_.loss, figures.loss, steps);
   average_in(images_per_second_, figures.images_per_second, steps);

@@ -176,7 +176,10 @@ void fill_progress(TimePoint now, const StatusSources& sources, StatusSnapshot& 
   const NodeFigures& figures = sources.figures;
   const gossip::Progress& progress = sources.gossip.membership().progress();
   auto& p = status.progress;
-  if (figures.last_steps) p.step = static_cast<std::uint64_t>(figures.last_steps->step);
+  if (figures.last_steps) {
+    p.step = static_cast<std::uint64_t>(figures.last_steps->step);
+    p.last_step_s = seconds(now - figures.last_step_ended);
+  }
   p.samples = progress.own_samples();
   p.swarm_samples = std::max(sources.gossip.swarm_samples(now), figures.final_samples);
   const gossip::Budget& budget = sources.gossip.model().budget;

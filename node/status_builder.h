@@ -24,6 +24,7 @@ struct NodeFigures {
   TimePoint started{};
   Phase phase = Phase::starting;
   std::optional<StepFigures> last_steps;
+  TimePoint last_step_ended{};
   std::optional<double> loss;    // moving average
   double images_per_second = 0;  // moving average
   double gossip_wait_ratio = 0;

@@ -94,13 +94,13 @@ Window window_of(const std::vector<NodeReading>& begin, const std::vector<NodeRe
   for (std::size_t number = 0; number < begin.size(); ++number) {
     const NodeReading& a = begin[number];
     const NodeReading& b = end[number];
-    const double steps = b.step - a.step;
-    const double took_s = seconds(b.at - a.at);
-    window.images_per_s += steps * b.batch / took_s;
-    window.slowest_step_ms = std::max(window.slowest_step_ms, 1e3 * took_s / steps);
-    window.cpu_ms += 1e3 * (b.cpu_s - a.cpu_s) / steps / nodes;
-    window.bytes += (b.bytes_sent - a.bytes_sent) / steps / nodes;
-    window.exchanges += (b.exchanges - a.exchanges) / steps / nodes;
+    const double step_s = (b.step_at_s - a.step_at_s) / (b.step - a.step);
+    const double status_steps = (b.status_at_s - a.status_at_s) / step_s;
+    window.images_per_s += b.batch / step_s;
+    window.slowest_step_ms = std::max(window.slowest_step_ms, 1e3 * step_s);
+    window.cpu_ms += 1e3 * (b.cpu_s - a.cpu_s) / seconds(b.at - a.at) * step_s / nodes;
+    window.bytes += (b.bytes_sent - a.bytes_sent) / status_steps / nodes;
+    window.exchanges += (b.exchanges - a.exchanges) / status_steps / nodes;
     window.rss_mib = std::max(window.rss_mib, b.rss_bytes / (1 << 20));
   }
   return window;

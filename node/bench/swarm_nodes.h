@@ -19,12 +19,15 @@
 
 namespace starling::node::bench {
 
-// One look at a node, at the moment when its status showed a new step. A status is made once a
-// second, so two looks are whole seconds apart, and a window of a few steps says little.
+// One look at a node: what its status says, which it makes once a second, and what the kernel says
+// of its process at the time of the look. So there are three clocks, and rates of one window are
+// differences over the differences of the clock they belong to.
 struct NodeReading {
-  TimePoint at;
   double step = 0;
-  double cpu_s = 0;  // all threads since its start
+  double step_at_s = 0;    // when that step ended, since the node's start
+  double status_at_s = 0;  // when the status was made, since the node's start
+  TimePoint at;            // of the look
+  double cpu_s = 0;        // all threads since the node's start, at the look
   double bytes_sent = 0;
   double exchanges = 0;
   double rss_bytes = 0;
@@ -57,7 +60,7 @@ class SwarmNodes {
   [[nodiscard]] double listening_s() const { return listening_s_; }
   [[nodiscard]] double first_step_s() const { return first_step_s_; }
 
-  // A reading of each of the first `count` nodes.
+  // A reading of each of the first `count` nodes, which have trained a step.
   [[nodiscard]] Result<std::vector<NodeReading>> read(std::size_t count);
   // Until each of these has trained `steps` more than its reading says.
   [[nodiscard]] Result<void> wait_steps(const std::vector<NodeReading>& since, std::uint64_t steps);
@@ -99,7 +102,6 @@ class SwarmNodes {
   // The first look at a node that `done` is content with.
   [[nodiscard]] Result<NodeReading> look_until(std::size_t number, const Waiting& waiting,
                                                const std::function<bool(const NodeReading&)>& done);
-  [[nodiscard]] Result<NodeReading> at_next_step(std::size_t number);
   void pin(std::size_t number) const;
 
   Options options_;

@@ -65,6 +65,7 @@ Json list_json(const List& list, ToJson one) {
 
 Json progress_part(const StatusSnapshot::Progress& progress) {
   return {{"step", progress.step},
+          {"last_step_s", or_null(progress.last_step_s)},
           {"samples", progress.samples},
           {"swarm_samples", progress.swarm_samples},
           {"budget_samples", progress.budget_samples},

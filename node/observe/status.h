@@ -106,10 +106,11 @@ struct StatusSnapshot {
   } model;
   struct Progress {
     std::uint64_t step = 0;
-    std::uint64_t samples = 0;         // of this node
-    std::uint64_t swarm_samples = 0;   // P
-    std::uint64_t budget_samples = 0;  // 0 when the run ends by time
-    double share = 0;                  // of the budget, in [0, 1]; also for runs that end by time
+    std::optional<double> last_step_s;  // seconds since it ended
+    std::uint64_t samples = 0;          // of this node
+    std::uint64_t swarm_samples = 0;    // P
+    std::uint64_t budget_samples = 0;   // 0 when the run ends by time
+    double share = 0;                   // of the budget, in [0, 1]; also for runs that end by time
     double epoch = 0;
     std::optional<double> left_s;
   } progress;

@@ -21,6 +21,7 @@ TEST_SUITE("node/status") {
       CAPTURE(field);
       CHECK(json.at("progress").at(field).is_number_unsigned());
     }
+    CHECK(json.at("progress").at("last_step_s") == 0.4);
     for (const auto* field : {"loss", "images_per_second", "gossip_wait_ratio"}) {
       CAPTURE(field);
       CHECK(json.at("train").at(field).is_number());
@@ -45,6 +46,7 @@ TEST_SUITE("node/status") {
   TEST_CASE("a field keeps its place when its value is not known yet") {
     const auto json = to_json(StatusSnapshot{});
     CHECK(json.at("train").at("loss").is_null());
+    CHECK(json.at("progress").at("last_step_s").is_null());
     CHECK(json.at("eval").is_null());
     CHECK(json.at("members").is_array());
     CHECK(json.at("neighbours").is_array());
