@@ -35,7 +35,7 @@ def averaging(name, level, where, bars, megabits=None):
     line = f" --namespaces {{namespaces}} --address {{address}} --interface {{interface}} --repeats {few}" if megabits else ""
     (bar, goal), bytes_bar = bars
     return Comparison(
-        f"{prefix}{{starling}} bench round --level {level} --json",
+        f"{prefix}{{starling}} bench round --level {level} --repeats 50 --json",
         f"{{python}} {{peers}}/gloo_round.py{line}",
         (Figure(name, f"one exchange at {level} against gloo's all-reduce, {where}", "ms", "exchange_ms", "round_ms", bar=bar, goal=goal),
          Figure(f"{name}.cpu", "the same, CPU time of a node", "ms", "own_cpu_ms", "cpu_ms", bar=None if megabits else 1),
@@ -89,7 +89,7 @@ NODES18 = "--model resnet18 --img 32 --batch 32 --precision fp32 --threads 1 --s
 # Steps until the period between two offers has settled.
 SETTLED = " --warm-up 25"
 RESNET50_NODES = "--model resnet50 --img 224 --batch 8 --precision bf16 --threads 1 --repeats 1"
-NODES50 = f"{RESNET50_NODES} --steps 4"
+NODES50 = f"{RESNET50_NODES} --steps 16"
 PINNED = f"--nodes 2 --pin {NODES18}"
 
 RESNET50 = "ResNet-50, 224 px, batch 16, bf16"
@@ -162,7 +162,7 @@ COMPARISONS = (
     slowed("C12", "one of two nodes, a core each, runs a quarter of the time", f"{{starling}} bench swarm {PINNED} --json", (), (0.95, 0.99)),
     slowed("C12.ddp", "DDP over gloo: one of two nodes, a core each, runs a quarter of the time", f"{{python}} {{peers}}/torch_ddp.py {PINNED}",
            TORCH, (None, None)),
-    *with_and_without("C14", "2 nodes on a line of 100 Mbit/s, against as many alone", f"--nodes 2 {NODES18}", (0.95, 0.98), megabits=100),
+    *with_and_without("C14", "2 nodes on a line of 100 Mbit/s, against as many alone", f"--nodes 2 {NODES18}", (0.95, 0.98), SETTLED, megabits=100),
     swarms("C16", "two neighbours each, against training alone", "{starling} bench swarm --nodes 3 --model resnet50 --img 32 --batch 4 --threads 1 --steps 8 "
            "--repeats 1 --json", "{starling} bench swarm --nodes 3 --model resnet50 --img 32 --batch 4 --threads 1 --steps 8 --repeats 1 --gossip off --json",
            (("", "memory of a ResNet-50 node", "MiB", "rss_mib", False, None, None),)),
