@@ -1,9 +1,9 @@
 // The loops of the codec, one table of functions for each instruction set.
 //
 // Every function is defined by its result alone, down to the bit, so that the paths can be compared
-// with memcmp: integers where there are sums, and where a sum of doubles is needed (energies) eight
-// lanes by index modulo 8, folded in a fixed order. `n` is a multiple of 16, at most kBlock; inputs
-// need no alignment.
+// with memcmp: integers where there are sums, and where a sum of doubles is needed (energies)
+// sixteen lanes by index modulo 16, folded in a fixed order. `n` is a multiple of 16, at most
+// kBlock; inputs need no alignment.
 //
 // This header is compiled with different instruction sets in different files: it must not define a
 // function with external linkage, or the linker could keep the AVX-512 copy for everybody.

@@ -27,8 +27,10 @@ struct Avx2 {
   struct I {
     __m256i a, b;
   };
+  // Of the first eight values and of the others.
   struct Energy {
     __m256d a, b;
+    __m256d c, d;
   };
 
   static F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -85,20 +87,23 @@ struct Avx2 {
                      _mm_add_epi16(_mm_cvtepu8_epi16(places), first));
   }
 
-  static Energy no_energy() { return {_mm256_setzero_pd(), _mm256_setzero_pd()}; }
-  static void add_squares(Energy& energy, __m256 v) {
+  static Energy no_energy() {
+    const __m256d zero = _mm256_setzero_pd();
+    return {zero, zero, zero, zero};
+  }
+  static void add_squares(__m256d& low, __m256d& high, __m256 v) {
     const __m256d first = _mm256_cvtps_pd(_mm256_castps256_ps128(v));
     const __m256d second = _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
-    energy.a = _mm256_add_pd(energy.a, _mm256_mul_pd(first, first));
-    energy.b = _mm256_add_pd(energy.b, _mm256_mul_pd(second, second));
+    low = _mm256_add_pd(low, _mm256_mul_pd(first, first));
+    high = _mm256_add_pd(high, _mm256_mul_pd(second, second));
   }
   static void add_squares(Energy& energy, F v) {
-    add_squares(energy, v.a);
-    add_squares(energy, v.b);
+    add_squares(energy.a, energy.b, v.a);
+    add_squares(energy.c, energy.d, v.b);
   }
   static void store_energy(double* out, const Energy& energy) {
-    _mm256_storeu_pd(out, energy.a);
-    _mm256_storeu_pd(out + 4, energy.b);
+    _mm256_storeu_pd(out, _mm256_add_pd(energy.a, energy.c));
+    _mm256_storeu_pd(out + 4, _mm256_add_pd(energy.b, energy.d));
   }
 
   static __m256i fixed_point(__m256i bits, __m256i top) {

@@ -16,20 +16,21 @@ namespace {
 
 constexpr std::uint32_t kSign = 0x80000000U;
 
-// Sum of squares in eight lanes.
+// Sum of squares in sixteen lanes.
 class Energy {
  public:
   void add(std::size_t index, float value) {
     const auto wide = static_cast<double>(value);
-    lanes_[index % 8] += wide * wide;
+    lanes_[index % 16] += wide * wide;
   }
   [[nodiscard]] double total() const {
-    return ((lanes_[0] + lanes_[4]) + (lanes_[2] + lanes_[6])) +
-           ((lanes_[1] + lanes_[5]) + (lanes_[3] + lanes_[7]));
+    const auto lane = [this](std::size_t i) { return lanes_[i] + lanes_[i + 8]; };
+    return ((lane(0) + lane(4)) + (lane(2) + lane(6))) +
+           ((lane(1) + lane(5)) + (lane(3) + lane(7)));
   }
 
  private:
-  std::array<double, 8> lanes_{};
+  std::array<double, 16> lanes_{};
 };
 
 DifferenceFacts difference(const float* x, const float* r, std::size_t n, float* d) {

@@ -18,7 +18,7 @@ template <class Lanes>
 struct SimdKernels {
   using F = typename Lanes::F;            // 16 floats
   using I = typename Lanes::I;            // 16 x 32 bits
-  using Energy = typename Lanes::Energy;  // 8 doubles: the lanes of kernels.h
+  using Energy = typename Lanes::Energy;  // 16 doubles: the lanes of kernels.h
 
   // The processor's own prefetching stops at every 4 KiB and has to learn the streams again. A hint
   // for what lies that far ahead (or behind the end: it has no effect there) carries it over: 15 %

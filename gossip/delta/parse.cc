@@ -167,11 +167,15 @@ void put_selected(const Kernels& kernels, const Selection& selection, const floa
   // The bits are in memory as the planes of L4 are; whole vectors of values fit.
   alignas(64) std::array<float, kMaxSelected> values;
   kernels.expand_two(selection.signs, selection.sizes, (k + 15) / 16 * 16, low_high, values.data());
-  Ahead ahead(soon, k);
-  for (std::size_t i = 0; i < k; ++i) {
+  constexpr std::size_t kTogether = 8;  // between two looks ahead
+  Ahead ahead(soon, k / kTogether + 1);
+  std::size_t i = 0;
+  for (; i + kTogether <= k; i += kTogether) {
     ahead.step();
-    out[selection.indices[i]] = values[i];
+    for (std::size_t j = i; j < i + kTogether; ++j) out[selection.indices[j]] = values[j];
   }
+  ahead.step();
+  for (; i < k; ++i) out[selection.indices[i]] = values[i];
 }
 
 void decode_sparse(const Kernels& kernels, const DeltaBlock& block, std::span<float> out,
