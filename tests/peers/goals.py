@@ -28,6 +28,17 @@ def sparse(name, peer, flags, kept, bar, goal):
         environment=HUGE_PAGES)
 
 
+# The peer's scales are as many as ours, in fp32. `exchange` has the update of the reference in it; ours parses the other's delta, too.
+def dense(name, level, what, flags, bar, goal):
+    return Comparison(
+        f"{{starling}} bench codec --level {level} --json",
+        f"{{python}} {{peers}}/torch_dense.py {flags}",
+        (Figure(name, f"{what}, {level}: one exchange's arithmetic, CPU, one thread", "ms",
+                f"levels.{level}.exchange_cpu_ms", "exchange.cpu_ms", bar=bar, goal=goal),
+         Figure(f"{name}.encode", "the same, encode", "ms", f"levels.{level}.encode_cpu_ms", "encode.cpu_ms")),
+        environment=HUGE_PAGES)
+
+
 # Gloo sums a vector once; ours is an offer and its answer, one after the other.
 def averaging(name, level, where, bars, megabits=None):
     prefix = "ip netns exec {namespace} " if megabits else ""
@@ -103,6 +114,8 @@ COMPARISONS = (
            Figure("C4.kept", "energy of what is kept, of the largest as many", "", "levels.L1.kept_energy", "kept_energy", more_is_better=True), 10, 20),
     sparse("C4.all", "top-k of all", "--select all",
            Figure("C4x", "energy of what is kept, against exact selection", "", "levels.L1.kept_energy", "kept_energy", True, 0.98, 0.995), 30, 60),
+    dense("C5.int8", "L6", "8 bits a value, a scale for 256, against compiled operators", "--codec int8 --compile", 2.5, 3.5),
+    dense("C5.sign", "L3", "1 bit a value, a scale for 4,096, against operators", "--codec sign", 8, 12),
     Comparison(
         "{starling} bench optim --json",
         "{python} {peers}/torch_optim.py",
