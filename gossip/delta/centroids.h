@@ -70,19 +70,24 @@ struct Centroids {
 // Sampled blocks without whose thresholds nobody says how far all have drifted.
 inline constexpr std::uint32_t kFewestDrifts = 8;
 
+// A share of one, for count_share().
+inline constexpr int kShareBits = 15;
+inline constexpr std::uint32_t kWholeShare = 1U << kShareBits;
+
 // How many values a block whose own threshold drifted by `drift` selects when it is moved by
-// `median`, against those that it should; in 2^-15, whole, so that a sum has no order. The count
-// falls with the fourth power of the threshold at L2, where values are normal, and with the ninth
-// at L0. A block beyond half or twice as many selects exactly: it says no more than those bounds.
+// `median`, against those that it should; whole parts of kWholeShare, so that a sum has no order.
+// The count falls with the fourth power of the threshold at L2, where values are normal, and with
+// the ninth at L0. A block beyond half or twice as many selects exactly: it says no more than those
+// bounds.
 [[nodiscard]] constexpr std::uint64_t count_share(float drift, float median) {
   constexpr float kHalf = 0.917F;
   constexpr float kTwice = 1.09F;
   // In this order a ratio of two infinities is taken for the lower bound.
   const float bounded = std::min(kTwice, std::max(kHalf, drift / median));
-  const auto ratio = static_cast<std::uint64_t>(32'768.0F * bounded);
-  const std::uint64_t square = ratio * ratio >> 15;
-  const std::uint64_t fourth = square * square >> 15;
-  return fourth * fourth >> 15;
+  const auto ratio = static_cast<std::uint64_t>(static_cast<float>(kWholeShare) * bounded);
+  const std::uint64_t square = ratio * ratio >> kShareBits;
+  const std::uint64_t fourth = square * square >> kShareBits;
+  return fourth * fourth >> kShareBits;
 }
 
 // The drift by which all blocks together select as many as they should. The median's is too small:
@@ -90,7 +95,7 @@ inline constexpr std::uint32_t kFewestDrifts = 8;
 // An eighth of the surplus is its eighth root, near enough.
 [[nodiscard]] constexpr float common_drift(float median, std::uint64_t shares,
                                            std::uint32_t known) {
-  const double mean = static_cast<double>(shares) / (32'768.0 * known);
+  const double mean = static_cast<double>(shares) / (static_cast<double>(kWholeShare) * known);
   return median * static_cast<float>(1 + (mean - 1) / 8);
 }
 
