@@ -66,6 +66,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -81,7 +82,8 @@ struct Carry {
   std::uint32_t sample = 0;       // which blocks the next encode samples
 };
 
-struct Selection;  // sparse_stream.h
+struct DenseBlock;  // kernels.h
+struct Selection;   // sparse_stream.h
 
 // Is shown each block of one part once it was encoded, in their order, on the thread that did so.
 class BlockSink {
@@ -188,6 +190,10 @@ struct DecodeHints {
 void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa,
                   const DecodeHints& hints = {});
 void decode_block(const DeltaView& view, std::size_t block, std::span<float> out, Isa isa);
+
+// Where the values of a dense block lie in its bytes, if decode_block() would do no more than write
+// them out one by one; else none.
+[[nodiscard]] std::optional<DenseBlock> dense_block(const DeltaBlock& block);
 
 // At least |q|^2 of one block, from its scales and the number of its values alone: exact for L3, a
 // quarter too much for what is sparse, several times too much where a group has one scale. A small

@@ -61,11 +61,21 @@ class BlockPair {
     decode_block(block_of(theirs, own.index), own_is_lower_ ? higher_ : lower_, isa_,
                  {hints.r_soon, nullptr, clears_});
   }
-  void decode(const DeltaPair& pair, std::size_t block, const Hints& hints) {
-    decode(block_of(pair.own, block), pair.theirs, hints);
+  void decode(const DeltaPair& pair, std::size_t block) {
+    decode(block_of(pair.own, block), pair.theirs, {});
   }
-  // Adds what was decoded last, once: see Kernels::apply.
-  double apply(std::size_t width, float to_higher, const ReplicaValues& to) {
+  // Adds both: see Kernels::apply.
+  double apply(const DeltaBlock& own, const DeltaView& theirs, const Hints& hints, float to_higher,
+               const ReplicaValues& to) {
+    const std::size_t width = own.layout.width(own.index);
+    if (const auto adds = apply_of(own.level, theirs.level())) {
+      const auto dense = dense_block(own);
+      const auto other = dense_block(block_of(theirs, own.index));
+      if (dense && other)
+        return adds(own_is_lower_ ? *dense : *other, own_is_lower_ ? *other : *dense, width,
+                    to_higher, to);
+    }
+    decode(own, theirs, hints);
     if (!clears_) return kernels_.apply(lower_.data(), higher_.data(), width, to_higher, to);
     zeros_ = true;
     return kernels_.apply_and_clear(lower_.data(), higher_.data(), width, to_higher, to);
@@ -74,6 +84,23 @@ class BlockPair {
   [[nodiscard]] const float* higher() const { return higher_.data(); }
 
  private:
+  // What adds blocks of two levels from their bytes, or null.
+  [[nodiscard]] ApplyDense apply_of(Level own, Level theirs) const {
+    if (own != theirs) return nullptr;
+    switch (own) {
+      case Level::l3:
+        return kernels_.apply_signs;
+      case Level::l4:
+        return kernels_.apply_two;
+      case Level::l5:
+        return kernels_.apply4;
+      case Level::l6:
+        return kernels_.apply8;
+      default:
+        return nullptr;
+    }
+  }
+
   bool own_is_lower_;
   Isa isa_;
   const Kernels& kernels_;
@@ -110,10 +137,9 @@ class Applier final : public BlockSink {
         values_(theirs.own_side, options.isa) {}
 
   void take(std::size_t block, ByteView bytes, const Selection* selection) override {
-    const Layout& layout = theirs_.delta.layout();
-    values_.decode({layout, level_, block, bytes}, theirs_.delta, {.own_selection = selection});
     energy_ += values_.apply(
-        layout.width(block), factor_to_higher(theirs_.own_side, theirs_.factor),
+        {theirs_.delta.layout(), level_, block, bytes}, theirs_.delta, {.own_selection = selection},
+        factor_to_higher(theirs_.own_side, theirs_.factor),
         {state_.parameters.data() + block * kBlock, state_.reference.data() + block * kBlock});
   }
 
@@ -192,7 +218,7 @@ double difference_norm(const DeltaPair& pair, Isa isa) {
     BlockPair values(pair.own_side, isa);
     double energy = 0;
     for (std::size_t block = range.begin; block < range.end; ++block) {
-      values.decode(pair, block, {});
+      values.decode(pair, block);
       energy += kernels.distance(values.lower(), values.higher(), layout.width(block));
     }
     return energy;
@@ -229,8 +255,8 @@ double apply_exchange(const DeltaPair& pair, float factor, const ExchangeState& 
       const std::size_t width = layout.width(block);
       const auto x = state.parameters.subspan(block * kBlock, width);
       const auto r = state.reference.subspan(block * kBlock, width);
-      values.decode(pair, block, {.x_soon = x, .r_soon = r});
-      energy += values.apply(width, to_higher, {x.data(), r.data()});
+      energy += values.apply(block_of(pair.own, block), pair.theirs, {.x_soon = x, .r_soon = r},
+                             to_higher, {x.data(), r.data()});
     }
     return energy;
   }));
@@ -253,7 +279,7 @@ void add_difference(const DeltaPair& pair, float factor, std::span<float> parame
   const float to_higher = factor_to_higher(pair.own_side, factor);
   BlockPair values(pair.own_side, isa);
   for (std::size_t block = 0; block < layout.blocks(); ++block) {
-    values.decode(pair, block, {});
+    values.decode(pair, block);
     const auto x = parameters.subspan(block * kBlock, layout.width(block));
     for (std::size_t i = 0; i < x.size(); ++i) {
       const float after = x[i] + to_higher * (values.higher()[i] - values.lower()[i]);

@@ -52,6 +52,16 @@ struct GapRow {
 };
 inline constexpr std::uint32_t kMostGapBits = 9;
 
+// A dense delta of a block as it lies in its bytes.
+struct DenseBlock {
+  const std::uint8_t*
+      numbers;                 // bf16: of L3 the centroid, of L4 high and low, else a scale a group
+  const std::uint8_t* values;  // signs; signs, then sizes; codes of groups whose scale is not 0
+};
+// apply() of two such blocks of one level, without writing either out.
+using ApplyDense = double (*)(const DenseBlock& lower, const DenseBlock& higher, std::size_t n,
+                              float factor, ReplicaValues to);
+
 struct FixedSum {
   std::uint64_t sum;
   std::uint32_t count;
@@ -98,6 +108,10 @@ struct Kernels {
   // The same, and then lower and higher are zeros: a sparse delta is written over zeros.
   double (*apply_and_clear)(float* lower, float* higher, std::size_t n, float factor,
                             ReplicaValues to);
+  ApplyDense apply_signs;  // L3
+  ApplyDense apply_two;    // L4
+  ApplyDense apply4;       // L5
+  ApplyDense apply8;       // L6
   // The gaps before rising indices, index - index before - 1 from -1 on, cut at bit b: remainders,
   // zeros behind the last, and i plus the sum of the quotients up to and with the i-th.
   void (*cut_gaps)(const std::uint16_t* indices, std::uint32_t k, std::uint32_t b, CutGaps out);

@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <functional>
 
 namespace starling::gossip {
@@ -196,6 +197,44 @@ double apply_and_clear(float* lower, float* higher, std::size_t n, float factor,
   return energy;
 }
 
+std::uint16_t number(const DenseBlock& block, std::size_t index) {
+  std::uint16_t bf16 = 0;
+  std::memcpy(&bf16, block.numbers + 2 * index, sizeof(bf16));
+  return bf16;
+}
+
+void write_signs(const DenseBlock& block, std::size_t n, float* q) {
+  expand_signs(block.values, n, from_bf16(number(block, 0)), q);
+}
+
+void write_two(const DenseBlock& block, std::size_t n, float* q) {
+  const float low_high[2] = {from_bf16(number(block, 1)), from_bf16(number(block, 0))};
+  expand_two(block.values, block.values + n / 8, n, low_high, q);
+}
+
+template <auto expand, std::size_t bits>
+void write_groups(const DenseBlock& block, std::size_t n, float* q) {
+  const std::uint8_t* codes = block.values;
+  for (std::size_t begin = 0; begin < n; begin += kGroup) {
+    const std::size_t values = std::min(kGroup, n - begin);
+    const std::uint16_t scale = number(block, begin / kGroup);
+    std::fill_n(q + begin, values, 0.0F);
+    if (scale == 0) continue;
+    expand(codes, values, from_bf16(scale), q + begin);
+    codes += values * bits / 8;
+  }
+}
+
+template <auto write>
+double apply_dense(const DenseBlock& lower, const DenseBlock& higher, std::size_t n, float factor,
+                   ReplicaValues to) {
+  std::array<float, kBlock> low;
+  std::array<float, kBlock> high;
+  write(lower, n, low.data());
+  write(higher, n, high.data());
+  return apply(low.data(), high.data(), n, factor, to);
+}
+
 void cut_gaps(const std::uint16_t* indices, std::uint32_t k, std::uint32_t b, CutGaps out) {
   std::uint32_t next = 0;
   std::uint32_t sum = 0;
@@ -231,11 +270,32 @@ std::uint32_t ones(const std::uint8_t* bits, std::size_t n, std::uint16_t* out) 
   return count;
 }
 
-constexpr Kernels kScalar{
-    difference, difference_select, select,         max_abs,      kth_largest, sum_and_signs,
-    sum_from,   quantize4,         quantize8,      expand_signs, expand_two,  expand4,
-    expand8,    has_forbidden4,    has_forbidden8, distance,     apply,       apply_and_clear,
-    cut_gaps,   pack_flags,        join_gaps,      ones};
+constexpr Kernels kScalar{difference,
+                          difference_select,
+                          select,
+                          max_abs,
+                          kth_largest,
+                          sum_and_signs,
+                          sum_from,
+                          quantize4,
+                          quantize8,
+                          expand_signs,
+                          expand_two,
+                          expand4,
+                          expand8,
+                          has_forbidden4,
+                          has_forbidden8,
+                          distance,
+                          apply,
+                          apply_and_clear,
+                          apply_dense<write_signs>,
+                          apply_dense<write_two>,
+                          apply_dense<write_groups<expand4, 4>>,
+                          apply_dense<write_groups<expand8, 8>>,
+                          cut_gaps,
+                          pack_flags,
+                          join_gaps,
+                          ones};
 
 }  // namespace
 

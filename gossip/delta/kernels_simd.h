@@ -6,6 +6,7 @@
 #pragma once
 
 #include "gossip/delta/kernels.h"
+#include "gossip/delta/kernels_dense.h"
 #include "gossip/delta/kernels_gaps.h"
 
 #include <cstddef>
@@ -19,6 +20,7 @@ struct SimdKernels {
   using F = typename Lanes::F;            // 16 floats
   using I = typename Lanes::I;            // 16 x 32 bits
   using Energy = typename Lanes::Energy;  // 16 doubles: the lanes of kernels.h
+  using Dense = DenseValues<Lanes>;
 
   // The processor's own prefetching stops at every 4 KiB and has to learn the streams again. A hint
   // for what lies that far ahead (or behind the end: it has no effect there) carries it over: 15 %
@@ -260,29 +262,56 @@ struct SimdKernels {
     return total(energy);
   }
 
-  static double apply(const float* lower, const float* higher, std::size_t n, float factor,
-                      ReplicaValues to) {
-    return apply_with(n, factor, to, [=](std::size_t i) {
-      return Both{Lanes::load(lower + i), Lanes::load(higher + i)};
-    });
-  }
-  static double apply_and_clear(float* lower, float* higher, std::size_t n, float factor,
-                                ReplicaValues to) {
-    const F zero = Lanes::set(0.0F);
-    return apply_with(n, factor, to, [=](std::size_t i) {
-      const Both both{Lanes::load(lower + i), Lanes::load(higher + i)};
-      Lanes::store(lower + i, zero);
-      Lanes::store(higher + i, zero);
-      return both;
-    });
-  }
-
+  // Where apply_with() takes the values of both deltas from.
   struct Both {
     F low;
     F high;
   };
+  struct Written {
+    const float* lower;
+    const float* higher;
+    void enter(std::size_t) {}
+    Both at(std::size_t i) const { return {Lanes::load(lower + i), Lanes::load(higher + i)}; }
+  };
+  struct WrittenOnce {
+    float* lower;
+    float* higher;
+    void enter(std::size_t) {}
+    Both at(std::size_t i) const {
+      const F zero = Lanes::set(0.0F);
+      const Both both{Lanes::load(lower + i), Lanes::load(higher + i)};
+      Lanes::store(lower + i, zero);
+      Lanes::store(higher + i, zero);
+      return both;
+    }
+  };
   template <class Values>
-  static double apply_with(std::size_t n, float factor, ReplicaValues to, Values values) {
+  struct Unwritten {
+    Values lower;
+    Values higher;
+    void enter(std::size_t begin) {
+      lower.enter(begin);
+      higher.enter(begin);
+    }
+    Both at(std::size_t i) const { return {lower.at(i), higher.at(i)}; }
+  };
+
+  static double apply(const float* lower, const float* higher, std::size_t n, float factor,
+                      ReplicaValues to) {
+    return apply_with(Written{lower, higher}, n, factor, to);
+  }
+  static double apply_and_clear(float* lower, float* higher, std::size_t n, float factor,
+                                ReplicaValues to) {
+    return apply_with(WrittenOnce{lower, higher}, n, factor, to);
+  }
+  template <class Values>
+  static double apply_dense(const DenseBlock& lower, const DenseBlock& higher, std::size_t n,
+                            float factor, ReplicaValues to) {
+    return apply_with(Unwritten<Values>{{lower, n}, {higher, n}}, n, factor, to);
+  }
+
+  template <class Source>
+  static double apply_with(Source source, std::size_t n, float factor, ReplicaValues to) {
     float* const x = to.x;
     float* const r = to.r;
     const F scale = Lanes::set(factor);
@@ -290,9 +319,10 @@ struct SimdKernels {
     const I infinity = Lanes::set(0x7f800000U);
     Energy energy = Lanes::no_energy();
     for (std::size_t i = 0; i < n; i += 16) {
+      if (i % Dense::kGroupValues == 0) source.enter(i);
       __builtin_prefetch(x + i + kAhead, 1);
       __builtin_prefetch(r + i + kAhead, 1);
-      const auto [low, high] = values(i);
+      const auto [low, high] = source.at(i);
       const F apart = Lanes::sub(high, low);
       Lanes::add_squares(energy, apart);
       const F before = Lanes::load(x + i);
@@ -316,17 +346,32 @@ struct SimdKernels {
   }
 
   using Gaps = GapKernels<Lanes>;
-  static constexpr Kernels kTable{difference,      difference_select,
-                                  select,          max_abs,
-                                  kth_largest,     sum_and_signs,
-                                  sum_from,        quantize4,
-                                  quantize8,       expand_signs,
-                                  expand_two,      expand4,
-                                  expand8,         has_forbidden4,
-                                  has_forbidden8,  distance,
-                                  apply,           apply_and_clear,
-                                  Gaps::cut_gaps,  Gaps::pack_flags,
-                                  Gaps::join_gaps, ones};
+  static constexpr Kernels kTable{difference,
+                                  difference_select,
+                                  select,
+                                  max_abs,
+                                  kth_largest,
+                                  sum_and_signs,
+                                  sum_from,
+                                  quantize4,
+                                  quantize8,
+                                  expand_signs,
+                                  expand_two,
+                                  expand4,
+                                  expand8,
+                                  has_forbidden4,
+                                  has_forbidden8,
+                                  distance,
+                                  apply,
+                                  apply_and_clear,
+                                  apply_dense<typename Dense::Signs>,
+                                  apply_dense<typename Dense::Two>,
+                                  apply_dense<typename Dense::template Codes<4>>,
+                                  apply_dense<typename Dense::template Codes<8>>,
+                                  Gaps::cut_gaps,
+                                  Gaps::pack_flags,
+                                  Gaps::join_gaps,
+                                  ones};
 };
 
 }  // namespace starling::gossip

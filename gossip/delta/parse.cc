@@ -263,6 +263,18 @@ void decode_block(const DeltaBlock& block, std::span<float> out, Isa isa,
   zero_padding(layout, index, q);
 }
 
+std::optional<DenseBlock> dense_block(const DeltaBlock& block) {
+  const auto& [layout, level, index, bytes] = block;
+  if (is_sparse(level)) return std::nullopt;
+  const std::uint8_t* const numbers = raw(bytes);
+  if (const auto groups = groups_of(layout, index, level)) {
+    if (groups->size != kGroup) return std::nullopt;
+    return DenseBlock{numbers, numbers + 2 * ((layout.width(index) + kGroup - 1) / kGroup)};
+  }
+  if (!layout.real_mask(index).empty() || u16_at(bytes, 0) == 0) return std::nullopt;
+  return DenseBlock{numbers, numbers + (level == Level::l3 ? 2 : 4)};
+}
+
 double energy_bound(const DeltaView& view, std::size_t block) {
   const Layout& layout = view.layout();
   const ByteView bytes = view.block(block);

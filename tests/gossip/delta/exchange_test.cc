@@ -218,6 +218,45 @@ TEST_SUITE("gossip/delta/exchange") {
     }
   }
 
+  TEST_CASE("dense deltas are added from their bytes as if both had been written out") {
+    const Layout layout = uneven_layout();
+    for (const Level level : {Level::l3, Level::l4, Level::l5, Level::l6}) {
+      CAPTURE(name_of(level));
+      Rng rng(11);
+      const std::vector<float> r = values(layout, Shape::gaussian, rng);
+      End own{values(layout, Shape::laplace, rng), r, {}, {}};
+      End their{values(layout, Shape::laplace, rng), r, {}, {}};
+      // A group, a block and a half of one in which nothing changed.
+      std::copy_n(r.begin(), kGroup, own.x.begin());
+      std::copy_n(r.begin() + kBlock / 2, kBlock, their.x.begin() + kBlock / 2);
+      encode_at(layout, own, level);
+      encode_at(layout, their, level);
+      const DeltaView own_view = view_of(layout, level, own.bytes);
+      const DeltaView their_view = view_of(layout, level, their.bytes);
+      End expected = own;
+      double norm = 0;
+      for (std::size_t block = 0; block < layout.blocks(); ++block) {
+        std::vector<float> lower(kBlock);
+        std::vector<float> higher(kBlock);
+        decode_block(own_view, block, lower, Isa::scalar);
+        decode_block(their_view, block, higher, Isa::scalar);
+        norm += scalar_kernels().apply(
+            lower.data(), higher.data(), layout.width(block), 0.25F,
+            {expected.x.data() + block * kBlock, expected.r.data() + block * kBlock});
+      }
+
+      for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+        if (!is_available(isa)) continue;
+        CAPTURE(name_of(isa));
+        End end = own;
+        CHECK(apply_exchange({own_view, their_view, Side::lower}, 0.25F, {end.x, end.r}, isa) ==
+              doctest::Approx(std::sqrt(norm)).epsilon(1e-12));
+        CHECK(same_bits(end.x, expected.x));
+        CHECK(same_bits(end.r, expected.r));
+      }
+    }
+  }
+
   TEST_CASE(
       "the bound of a norm is near enough that a usual exchange is not taken for a large one") {
     const Layout layout = uneven_layout();
