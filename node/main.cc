@@ -27,8 +27,9 @@ int main(int argc, char** argv) {
   }
 
   // What is freed is used again instead of faulted in anew: attachments and the buffers of jobs
-  // come and go at 1 to 2 MiB each, and the default gives them back from 128 KiB on.
-  (void)::mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  // come and go at 1 to 26 MiB each, and the default gives them back from 128 KiB on. For an encode
+  // of L6 page faults were as much work as everything else.
+  (void)::mallopt(M_MMAP_THRESHOLD, 32 << 20);
   (void)::mallopt(M_TRIM_THRESHOLD, 64 << 20);
 
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
