@@ -2,8 +2,8 @@
 // what adds two deltas needs neither written out. Included by kernels_simd.h alone; `Lanes` keeps
 // the instantiations of two files apart.
 //
-// Each has enter(), called at every group of kGroup values, and at(), the sixteen values from i on
-// in the group entered last.
+// Each has enter(), called at every kTogether-th value, and at(), the sixteen values from i on
+// among those entered last.
 #pragma once
 
 #include "gossip/delta/kernels.h"
@@ -17,7 +17,6 @@ namespace starling::gossip {
 template <class Lanes>
 struct DenseValues {
   using F = typename Lanes::F;
-  static constexpr std::size_t kGroupValues = 256;
 
   static float number(const DenseBlock& block, std::size_t index) {
     std::uint16_t bf16 = 0;
@@ -35,11 +34,11 @@ struct DenseValues {
 
   class Signs {
    public:
+    static constexpr std::size_t kTogether = 0;
     Signs(const DenseBlock& block, std::size_t)
         : signs_(block.values),
           plus_(Lanes::set(number(block, 0))),
           minus_(Lanes::set(-number(block, 0))) {}
-    void enter(std::size_t) {}
     F at(std::size_t i) const { return Lanes::choose(load16(signs_ + i / 8), minus_, plus_); }
 
    private:
@@ -50,6 +49,7 @@ struct DenseValues {
 
   class Two {
    public:
+    static constexpr std::size_t kTogether = 0;
     Two(const DenseBlock& block, std::size_t n)
         : signs_(block.values),
           sizes_(block.values + n / 8),
@@ -57,7 +57,6 @@ struct DenseValues {
           low_(Lanes::set(number(block, 1))),
           minus_high_(Lanes::set(-number(block, 0))),
           minus_low_(Lanes::set(-number(block, 1))) {}
-    void enter(std::size_t) {}
     F at(std::size_t i) const {
       const std::uint32_t size = load16(sizes_ + i / 8);
       return Lanes::choose(load16(signs_ + i / 8), Lanes::choose(size, minus_high_, minus_low_),
@@ -76,11 +75,12 @@ struct DenseValues {
   template <int kBits>
   class Codes {
    public:
+    static constexpr std::size_t kTogether = 256;  // kGroup: a scale each
     Codes(const DenseBlock& block, std::size_t)
         : block_(block), next_(block.values), scale_(Lanes::set(0.0F)) {}
     void enter(std::size_t begin) {
-      constexpr std::size_t kBytes = kGroupValues * kBits / 8;
-      const float scale = number(block_, begin / kGroupValues);
+      constexpr std::size_t kBytes = kTogether * kBits / 8;
+      const float scale = number(block_, begin / kTogether);
       scale_ = Lanes::set(scale);
       begin_ = begin;
       codes_ = kZeros;
@@ -99,7 +99,7 @@ struct DenseValues {
 
    private:
     static constexpr std::size_t kAheadBytes = 512 * kBits;
-    static constexpr std::uint8_t kZeros[kGroupValues]{};
+    static constexpr std::uint8_t kZeros[kTogether]{};
 
     DenseBlock block_;
     const std::uint8_t* next_;

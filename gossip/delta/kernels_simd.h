@@ -268,15 +268,15 @@ struct SimdKernels {
     F high;
   };
   struct Written {
+    static constexpr std::size_t kTogether = 0;
     const float* lower;
     const float* higher;
-    void enter(std::size_t) {}
     Both at(std::size_t i) const { return {Lanes::load(lower + i), Lanes::load(higher + i)}; }
   };
   struct WrittenOnce {
+    static constexpr std::size_t kTogether = 0;
     float* lower;
     float* higher;
-    void enter(std::size_t) {}
     Both at(std::size_t i) const {
       const F zero = Lanes::set(0.0F);
       const Both both{Lanes::load(lower + i), Lanes::load(higher + i)};
@@ -287,6 +287,7 @@ struct SimdKernels {
   };
   template <class Values>
   struct Unwritten {
+    static constexpr std::size_t kTogether = Values::kTogether;
     Values lower;
     Values higher;
     void enter(std::size_t begin) {
@@ -318,8 +319,7 @@ struct SimdKernels {
     const F half = Lanes::set(0.5F);
     const I infinity = Lanes::set(0x7f800000U);
     Energy energy = Lanes::no_energy();
-    for (std::size_t i = 0; i < n; i += 16) {
-      if (i % Dense::kGroupValues == 0) source.enter(i);
+    const auto step = [&](std::size_t i) {
       __builtin_prefetch(x + i + kAhead, 1);
       __builtin_prefetch(r + i + kAhead, 1);
       const auto [low, high] = source.at(i);
@@ -331,6 +331,15 @@ struct SimdKernels {
       Lanes::store(x + i, Lanes::choose(not_finite, before, after));
       const F with_low = Lanes::add(Lanes::load(r + i), Lanes::mul(half, low));
       Lanes::store(r + i, Lanes::add(with_low, Lanes::mul(half, high)));
+    };
+    if constexpr (Source::kTogether == 0) {
+      for (std::size_t i = 0; i < n; i += 16) step(i);
+    } else {
+      for (std::size_t begin = 0; begin < n; begin += Source::kTogether) {
+        source.enter(begin);
+        const std::size_t end = n - begin < Source::kTogether ? n : begin + Source::kTogether;
+        for (std::size_t i = begin; i < end; i += 16) step(i);
+      }
     }
     return total(energy);
   }
