@@ -33,6 +33,37 @@ constexpr std::array<std::size_t, 3> kMostStreamBits{most_stream_bits(Level::l0,
                                                      most_stream_bits(Level::l1, kBlock),
                                                      most_stream_bits(Level::l2, kBlock)};
 
+// Writes the dense groups of a block one after the other: all scales, then the codes.
+class GroupWriter {
+ public:
+  GroupWriter(const Kernels& kernels, int bits, std::uint8_t* out, std::size_t groups)
+      : quantize_(bits == 4 ? kernels.quantize4 : kernels.quantize8),
+        bits_(bits),
+        begin_(out),
+        scale_(out),
+        codes_(out + 2 * groups) {}
+
+  void write(const float* d, std::size_t n, float largest) {
+    const std::uint16_t scale = scale_of(largest, bits_);
+    put_u16(scale_, scale);
+    scale_ += sizeof(scale);
+    if (scale == 0) return;
+    sent_ += quantize_(d, n, from_bf16(scale), codes_) * square(from_bf16(scale));
+    codes_ += n * static_cast<std::size_t>(bits_) / 8;
+  }
+  [[nodiscard]] BlockBytes written() const {
+    return {static_cast<std::size_t>(codes_ - begin_), sent_};
+  }
+
+ private:
+  decltype(Kernels::quantize4) quantize_;
+  int bits_;
+  std::uint8_t* begin_;
+  std::uint8_t* scale_;
+  std::uint8_t* codes_;
+  double sent_ = 0;
+};
+
 }  // namespace
 
 std::size_t max_block_bytes(const Layout& layout, std::size_t block, Level level) {
@@ -77,6 +108,17 @@ const DifferenceFacts& BlockEncoder::load(std::size_t block, const float* x, con
     difference(d_.data(), zero.data());
   }
   return facts_;
+}
+
+BlockBytes BlockEncoder::encode_from(const Source& from, Level level, float& threshold,
+                                     std::uint8_t* out) {
+  block_ = from.block;
+  width_ = layout_.width(from.block);
+  const bool in_groups =
+      level >= Level::l5 && !layout_.is_small(block_) && layout_.real_mask(block_).empty();
+  if (in_groups) return encode_groups_of(from.x, from.r, level == Level::l6 ? 8 : 4, out);
+  load(from.block, from.x, from.r, threshold);
+  return facts_.max_abs_bits < kInfinityBits ? encode(level, threshold, out) : BlockBytes{};
 }
 
 BlockBytes BlockEncoder::encode(Level level, float& threshold, std::uint8_t* out) {
@@ -208,21 +250,28 @@ BlockBytes BlockEncoder::encode_two_bits(std::uint8_t* out) {
 }
 
 BlockBytes BlockEncoder::encode_groups(std::size_t group, int bits, std::uint8_t* out) {
-  const std::size_t groups = (width_ + group - 1) / group;
-  std::uint8_t* codes = out + 2 * groups;
-  double sent = 0;
-  for (std::size_t g = 0; g < groups; ++g) {
-    const float* d = d_.data() + g * group;
-    const std::size_t n = std::min(group, width_ - g * group);
-    const auto largest = std::bit_cast<float>(kernels_.max_abs(d, n));
-    const std::uint16_t scale = scale_of(largest, bits);
-    put_u16(out + 2 * g, scale);
-    if (scale == 0) continue;
-    const auto quantize = bits == 4 ? kernels_.quantize4 : kernels_.quantize8;
-    sent += quantize(d, n, from_bf16(scale), codes) * square(from_bf16(scale));
-    codes += n * static_cast<std::size_t>(bits) / 8;
+  GroupWriter writer(kernels_, bits, out, (width_ + group - 1) / group);
+  for (std::size_t begin = 0; begin < width_; begin += group) {
+    const float* d = d_.data() + begin;
+    const std::size_t n = std::min(group, width_ - begin);
+    writer.write(d, n, std::bit_cast<float>(kernels_.max_abs(d, n)));
   }
-  return {static_cast<std::size_t>(codes - out), sent};
+  return writer.written();
+}
+
+BlockBytes BlockEncoder::encode_groups_of(const float* x, const float* r, int bits,
+                                          std::uint8_t* out) {
+  GroupWriter writer(kernels_, bits, out, (width_ + kGroup - 1) / kGroup);
+  facts_ = {};
+  for (std::size_t begin = 0; begin < width_; begin += kGroup) {
+    const std::size_t n = std::min(kGroup, width_ - begin);
+    const DifferenceFacts found = kernels_.difference(x + begin, r + begin, n, d_.data());
+    facts_.max_abs_bits = std::max(facts_.max_abs_bits, found.max_abs_bits);
+    facts_.energy += found.energy;
+    if (found.max_abs_bits >= kInfinityBits) return {};
+    writer.write(d_.data(), n, std::bit_cast<float>(found.max_abs_bits));
+  }
+  return writer.written();
 }
 
 }  // namespace starling::gossip

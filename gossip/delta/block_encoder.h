@@ -22,6 +22,9 @@ struct BlockBytes {
 // The most bytes of one block.
 [[nodiscard]] std::size_t max_block_bytes(const Layout& layout, std::size_t block, Level level);
 
+// Bits of |d| from which on it is not finite.
+inline constexpr std::uint32_t kInfinityBits = 0x7f800000U;
+
 // The longest block of all levels: the scales and codes of L6.
 inline constexpr std::size_t kMaxBlockBytes = 2 * kBlock / kGroup + kBlock;
 
@@ -41,6 +44,16 @@ class BlockEncoder {
   //
   // Returns what it found; a d that is not finite must not be encoded.
   const DifferenceFacts& load(std::size_t block, const float* x, const float* r, float threshold);
+
+  // load() and encode() in one: at L5 and L6 a group at a time, so that memory is read while codes
+  // are made. Nothing of use is written if the difference is not finite: see facts().
+  struct Source {
+    std::size_t block;
+    const float* x;
+    const float* r;
+  };
+  BlockBytes encode_from(const Source& from, Level level, float& threshold, std::uint8_t* out);
+  [[nodiscard]] const DifferenceFacts& facts() const { return facts_; }
 
   // Writes the block at a level. `threshold` (in, out) is the carried one of a sparse level: the
   // same value that load() got, or 0 for exact selection.
@@ -70,6 +83,7 @@ class BlockEncoder {
   BlockBytes encode_one_bit(std::uint8_t* out);
   BlockBytes encode_two_bits(std::uint8_t* out);
   BlockBytes encode_groups(std::size_t group, int bits, std::uint8_t* out);
+  BlockBytes encode_groups_of(const float* x, const float* r, int bits, std::uint8_t* out);
   std::uint32_t select(Level level, float& threshold);
   std::uint32_t select_exactly(Level level, float& threshold);
   // Into indices_: all |d| from a threshold on.

@@ -14,7 +14,6 @@ namespace starling::gossip {
 
 namespace {
 
-constexpr std::uint32_t kInfinityBits = 0x7f800000U;
 constexpr std::size_t kSampleStride = 64;
 constexpr std::size_t kLevels = 7;
 alignas(64) constexpr std::array<float, kBlock> kZeroBlock{};
@@ -164,16 +163,16 @@ void encode_part(const EncodeInput& input, std::size_t number, std::span<float> 
     const float* x = input.x(block);
     float unused = 0;
     float& threshold = sparse && !layout.is_small(block) ? thresholds[block] : unused;
-    const DifferenceFacts facts = encoder.load(block, x, input.r(block), threshold);
-    if (facts.max_abs_bits >= kInfinityBits) {
+    const BlockBytes bytes =
+        encoder.encode_from({block, x, input.r(block)}, options.level, threshold, written.data());
+    if (encoder.facts().max_abs_bits >= kInfinityBits) {
       part.refused = refuse(block, {x, layout.width(block)}).error();
       return;
     }
-    const BlockBytes bytes = encoder.encode(options.level, threshold, written.data());
     const auto* const from = reinterpret_cast<const std::byte*>(written.data());
     out.insert(out.end(), from, from + bytes.size);
     part.sizes.push_back(static_cast<std::uint32_t>(bytes.size));
-    part.difference_energy += facts.energy;
+    part.difference_energy += encoder.facts().energy;
     part.sent_energy += bytes.sent_energy;
     if (sink != nullptr) sink->take(block, {from, bytes.size}, encoder.selection());
   }
