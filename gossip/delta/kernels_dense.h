@@ -2,8 +2,8 @@
 // what adds two deltas needs neither written out. Included by kernels_simd.h alone; `Lanes` keeps
 // the instantiations of two files apart.
 //
-// Each has enter(), called at every kTogether-th value, and at(), the sixteen values from i on
-// among those entered last.
+// Each has at(), the sixteen values from i on, and where kTogether is not 0 enter(), called before
+// the first of so many of them.
 #pragma once
 
 #include "gossip/delta/kernels.h"
