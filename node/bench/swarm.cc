@@ -78,34 +78,6 @@ std::vector<std::string> words_of(const Arguments& arguments, std::size_t nodes,
   return words;
 }
 
-// What one window shows: rates and costs of the nodes that were read at both its ends.
-struct Window {
-  double images_per_s = 0;  // of all together
-  double slowest_step_ms = 0;
-  double cpu_ms = 0;  // of a step, the mean of the nodes
-  double bytes = 0;   // sent by a node in a step
-  double exchanges = 0;
-  double rss_mib = 0;  // of the largest
-};
-
-Window window_of(const std::vector<NodeReading>& begin, const std::vector<NodeReading>& end) {
-  Window window;
-  const auto nodes = static_cast<double>(begin.size());
-  for (std::size_t number = 0; number < begin.size(); ++number) {
-    const NodeReading& a = begin[number];
-    const NodeReading& b = end[number];
-    const double step_s = (b.step_at_s - a.step_at_s) / (b.step - a.step);
-    const double status_steps = (b.status_at_s - a.status_at_s) / step_s;
-    window.images_per_s += b.batch / step_s;
-    window.slowest_step_ms = std::max(window.slowest_step_ms, 1e3 * step_s);
-    window.cpu_ms += 1e3 * (b.cpu_s - a.cpu_s) / seconds(b.at - a.at) * step_s / nodes;
-    window.bytes += (b.bytes_sent - a.bytes_sent) / status_steps / nodes;
-    window.exchanges += (b.exchanges - a.exchanges) / status_steps / nodes;
-    window.rss_mib = std::max(window.rss_mib, b.rss_bytes / (1 << 20));
-  }
-  return window;
-}
-
 struct Windows {
   Repeats images_per_s, step_ms, cpu_ms, bytes, exchanges, rss_mib;
 

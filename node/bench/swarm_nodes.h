@@ -26,13 +26,26 @@ struct NodeReading {
   double step = 0;
   double step_at_s = 0;    // when that step ended, since the node's start
   double status_at_s = 0;  // when the status was made, since the node's start
-  TimePoint at;            // of the look
+  TimePoint at{};          // of the look
   double cpu_s = 0;        // all threads since the node's start, at the look
   double bytes_sent = 0;
   double exchanges = 0;
   double rss_bytes = 0;
   double batch = 0;
 };
+
+// What one window shows: rates and costs of the nodes that were read at both its ends.
+struct Window {
+  double images_per_s = 0;  // of all together
+  double slowest_step_ms = 0;
+  double cpu_ms = 0;  // of a step, the mean of the nodes
+  double bytes = 0;   // sent by a node in a step
+  double exchanges = 0;
+  double rss_mib = 0;  // of the largest
+};
+// `begin` and `end` are readings of the same nodes; each trained a step between, and made a status.
+[[nodiscard]] Window window_of(const std::vector<NodeReading>& begin,
+                               const std::vector<NodeReading>& end);
 
 // Real nodes on loopback, numbered from 0, in folders DIR/node-K with K from 1.
 //

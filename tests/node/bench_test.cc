@@ -1,11 +1,13 @@
 #include "node/bench/bench.h"
 
+#include "node/bench/swarm_nodes.h"
 #include "tests/node/bench_support.h"
 #include "transport/limits.h"
 
 #include <doctest/doctest.h>
 
 #include <array>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -172,5 +174,43 @@ TEST_SUITE("node/bench") {
       (void)refusal_of(&measure, words);
     CHECK(say({"bench", "optim", "--level", "L2"}).err.find("--n") != std::string::npos);
     CHECK(say({"bench", "quantum"}).err.find("codec") != std::string::npos);
+  }
+
+  TEST_CASE("rates of a window of a swarm belong to the clock of what they count") {
+    // 20 steps of 8 images in 2 s; the status of its end is a second younger than that of its
+    // begin, and the look that saw it was late.
+    bench::NodeReading fast{.step = 10, .step_at_s = 5, .status_at_s = 5.5, .batch = 8};
+    fast.cpu_s = 3;
+    fast.bytes_sent = 1000;
+    fast.exchanges = 4;
+    bench::NodeReading fast_after = fast;
+    fast_after.step = 30;
+    fast_after.step_at_s = 7;
+    fast_after.status_at_s = 6.5;
+    fast_after.at += std::chrono::seconds(4);
+    fast_after.cpu_s = 5;
+    fast_after.bytes_sent = 3000;
+    fast_after.exchanges = 6;
+    fast_after.rss_bytes = 100 << 20;
+    // Ten times slower, and silent.
+    bench::NodeReading slow{.step = 1, .step_at_s = 1, .status_at_s = 1, .batch = 8};
+    bench::NodeReading slow_after = slow;
+    slow_after.step = 3;
+    slow_after.step_at_s = 3;
+    slow_after.status_at_s = 3;
+    slow_after.at += std::chrono::seconds(2);
+    slow_after.cpu_s = 1;
+    slow_after.rss_bytes = 50 << 20;
+
+    const auto window = bench::window_of({fast, slow}, {fast_after, slow_after});
+
+    CHECK(window.images_per_s == doctest::Approx(80 + 8));
+    CHECK(window.slowest_step_ms == doctest::Approx(1000));
+    // Half a core for steps of 100 ms, and half a core for steps of a second.
+    CHECK(window.cpu_ms == doctest::Approx((50 + 500) / 2.0));
+    // 2,000 bytes and two exchanges in the second between the statuses, which is ten steps.
+    CHECK(window.bytes == doctest::Approx(200 / 2.0));
+    CHECK(window.exchanges == doctest::Approx(0.2 / 2.0));
+    CHECK(window.rss_mib == doctest::Approx(100));
   }
 }
