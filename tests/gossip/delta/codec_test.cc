@@ -343,12 +343,15 @@ TEST_SUITE("gossip/delta/codec") {
     const Layout layout = plain_layout(1);
     const std::vector<float> x(layout.size(), 3e38F);
     const std::vector<float> r(layout.size(), -3e38F);
-    Carry carry;
+    for (const Level level : kLevels) {
+      CAPTURE(name_of(level));
+      Carry carry;
 
-    const auto encoded = encode(layout, {x, r}, {}, carry);
+      const auto encoded = encode(layout, {x, r}, {.level = level}, carry);
 
-    REQUIRE_FALSE(encoded.has_value());
-    CHECK(encoded.error().code == Errc::corrupt);
+      REQUIRE_FALSE(encoded.has_value());
+      CHECK(encoded.error().code == Errc::corrupt);
+    }
   }
 
   TEST_CASE("values that strayed into padding do not reach the wire") {

@@ -226,8 +226,9 @@ TEST_SUITE("gossip/delta/exchange") {
       const std::vector<float> r = values(layout, Shape::gaussian, rng);
       End own{values(layout, Shape::laplace, rng), r, {}, {}};
       End their{values(layout, Shape::laplace, rng), r, {}, {}};
-      // A group, a block and a half of one in which nothing changed.
+      // Where nothing changed: groups at the begin and at the end, and two halves of blocks.
       std::copy_n(r.begin(), kGroup, own.x.begin());
+      std::copy(r.end() - 2 * kGroup, r.end(), own.x.end() - 2 * kGroup);
       std::copy_n(r.begin() + kBlock / 2, kBlock, their.x.begin() + kBlock / 2);
       encode_at(layout, own, level);
       encode_at(layout, their, level);
