@@ -36,8 +36,8 @@ DeltaBlock block_of(const DeltaView& delta, std::size_t block) {
 
 // Both deltas of one block as values, and what they are added to.
 //
-// A value on the stack of one walk. Two sparse deltas are written over zeros, which adding them
-// leaves behind.
+// A value on the stack of one walk. Two dense deltas of one level are added from their bytes; two
+// sparse ones are written over zeros, which adding them leaves behind.
 class BlockPair {
  public:
   BlockPair(Side own_side, Isa isa)
@@ -64,7 +64,7 @@ class BlockPair {
   void decode(const DeltaPair& pair, std::size_t block) {
     decode(block_of(pair.own, block), pair.theirs, {});
   }
-  // Adds both: see Kernels::apply.
+  // Adds both: see Kernels::apply. Writes them out as values only where it has to.
   double apply(const DeltaBlock& own, const DeltaView& theirs, const Hints& hints, float to_higher,
                const ReplicaValues& to) {
     const std::size_t width = own.layout.width(own.index);
