@@ -112,6 +112,7 @@ const DifferenceFacts& BlockEncoder::load(std::size_t block, const float* x, con
 
 BlockBytes BlockEncoder::encode_from(const Source& from, Level level, float& threshold,
                                      std::uint8_t* out) {
+  selection_ = {};
   block_ = from.block;
   width_ = layout_.width(from.block);
   const bool in_groups =

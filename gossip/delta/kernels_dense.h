@@ -35,10 +35,9 @@ struct DenseValues {
   class Signs {
    public:
     static constexpr std::size_t kTogether = 0;
-    Signs(const DenseBlock& block, std::size_t)
-        : signs_(block.values),
-          plus_(Lanes::set(number(block, 0))),
-          minus_(Lanes::set(-number(block, 0))) {}
+    Signs(const std::uint8_t* signs, float value)
+        : signs_(signs), plus_(Lanes::set(value)), minus_(Lanes::set(-value)) {}
+    Signs(const DenseBlock& block, std::size_t) : Signs(block.values, number(block, 0)) {}
     F at(std::size_t i) const { return Lanes::choose(load16(signs_ + i / 8), minus_, plus_); }
 
    private:
@@ -50,13 +49,15 @@ struct DenseValues {
   class Two {
    public:
     static constexpr std::size_t kTogether = 0;
+    Two(const std::uint8_t* signs, const std::uint8_t* sizes, float low, float high)
+        : signs_(signs),
+          sizes_(sizes),
+          high_(Lanes::set(high)),
+          low_(Lanes::set(low)),
+          minus_high_(Lanes::set(-high)),
+          minus_low_(Lanes::set(-low)) {}
     Two(const DenseBlock& block, std::size_t n)
-        : signs_(block.values),
-          sizes_(block.values + n / 8),
-          high_(Lanes::set(number(block, 0))),
-          low_(Lanes::set(number(block, 1))),
-          minus_high_(Lanes::set(-number(block, 0))),
-          minus_low_(Lanes::set(-number(block, 1))) {}
+        : Two(block.values, block.values + n / 8, number(block, 1), number(block, 0)) {}
     F at(std::size_t i) const {
       const std::uint32_t size = load16(sizes_ + i / 8);
       return Lanes::choose(load16(signs_ + i / 8), Lanes::choose(size, minus_high_, minus_low_),

@@ -31,11 +31,6 @@ struct SimdKernels {
     const auto bits = static_cast<std::uint16_t>(mask);
     std::memcpy(out, &bits, sizeof(bits));
   }
-  static std::uint32_t load16(const std::uint8_t* in) {
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, in, sizeof(bits));
-    return bits;
-  }
   static std::uint32_t count_of(std::uint32_t mask) {
     return static_cast<std::uint32_t>(__builtin_popcount(mask));
   }
@@ -211,24 +206,14 @@ struct SimdKernels {
   }
 
   static void expand_signs(const std::uint8_t* signs, std::size_t n, float value, float* q) {
-    const F plus = Lanes::set(value);
-    const F minus = Lanes::set(-value);
-    for (std::size_t i = 0; i < n; i += 16)
-      Lanes::store(q + i, Lanes::choose(load16(signs + i / 8), minus, plus));
+    const typename Dense::Signs source(signs, value);
+    for (std::size_t i = 0; i < n; i += 16) Lanes::store(q + i, source.at(i));
   }
 
   static void expand_two(const std::uint8_t* signs, const std::uint8_t* sizes, std::size_t n,
                          const float low_high[2], float* q) {
-    const F low = Lanes::set(low_high[0]);
-    const F high = Lanes::set(low_high[1]);
-    const F minus_low = Lanes::set(-low_high[0]);
-    const F minus_high = Lanes::set(-low_high[1]);
-    for (std::size_t i = 0; i < n; i += 16) {
-      const std::uint32_t size = load16(sizes + i / 8);
-      const F plus = Lanes::choose(size, high, low);
-      const F minus = Lanes::choose(size, minus_high, minus_low);
-      Lanes::store(q + i, Lanes::choose(load16(signs + i / 8), minus, plus));
-    }
+    const typename Dense::Two source(signs, sizes, low_high[0], low_high[1]);
+    for (std::size_t i = 0; i < n; i += 16) Lanes::store(q + i, source.at(i));
   }
 
   static void expand4(const std::uint8_t* codes, std::size_t n, float scale, float* q) {
@@ -347,7 +332,7 @@ struct SimdKernels {
   static std::uint32_t ones(const std::uint8_t* bits, std::size_t n, std::uint16_t* out) {
     std::uint32_t count = 0;
     for (std::size_t i = 0; i < n; i += 16) {
-      const std::uint32_t mask = load16(bits + i / 8);
+      const std::uint32_t mask = Dense::load16(bits + i / 8);
       Lanes::store_indices(out + count, mask, static_cast<std::uint32_t>(i));
       count += count_of(mask);
     }
