@@ -3,6 +3,8 @@
 // Includes torch: for this folder's .cc files only.
 #pragma once
 
+#include "training/row_walk.h"
+
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -18,13 +20,21 @@ struct Conv {
 };
 
 // Shapes:  x is N,I,H,W with channels_last strides, in the type of the weight; so is the result.
-[[nodiscard]] at::Tensor conv_forward(const Conv& conv, const at::Tensor& x);
+//          tasks.before makes rows of x, tasks.after is given rows of the result.
+[[nodiscard]] at::Tensor conv_forward(const Conv& conv, const at::Tensor& x,
+                                      const RowTasks& tasks = {});
 
 enum class InputGradient : std::uint8_t { wanted, unwanted };
 
 // Writes the weight's gradient and returns that of x (undefined if unwanted). `g` is the gradient
-// of what conv_forward(conv, x) returned.
+// of what conv_forward(conv, x) returned; tasks.before makes rows of it, tasks.after is given rows
+// of what is returned.
 at::Tensor conv_backward(const Conv& conv, const at::Tensor& x, const at::Tensor& g,
-                         InputGradient input);
+                         InputGradient input, const RowTasks& tasks = {});
+
+// Runs a task for all rows at once: of a matrix, or of what lies in channels_last.
+void run_for_all(const RowTask& task, const at::Tensor& rows);
+// As what a task reads.
+[[nodiscard]] RowMemory memory_of(const at::Tensor& rows);
 
 }  // namespace starling::training

@@ -39,7 +39,21 @@ inline std::size_t rows_of(const at::Tensor& x) {
   return static_cast<std::size_t>(x.numel() / x.size(1));
 }
 
+// An activation, or what is left to do until it is one: who reads rows of it has them written
+// first.
+struct Activation {
+  at::Tensor values;
+  RowTask write;  // empty once they are there
+
+  void complete() {
+    run_for_all(write, values);
+    write = {};
+  }
+};
+
 // A convolution, the normalisation behind it, and what the backward pass needs of the forward pass.
+// The normalisation is done where its rows are in the cache, along with this convolution and the
+// next one, or the next one backwards.
 template <class T, class Norm>
 struct Layer {
   template <class MakeNorm>
@@ -50,29 +64,49 @@ struct Layer {
         number(wires.norm) {}
 
   // Up to the statistics: z is what is to be normalised.
-  void convolve(const at::Tensor& input) {
-    x = input;
-    z = conv_forward(conv, x);
-    norm.measure(values_of<T>(z), rows_of(z));
+  void convolve(Activation& input) {
+    x = input.values;
+    RowTasks tasks;
+    tasks.before = std::move(input.write);
+    tasks.after.run = [this](void* rows_of_z, Rows rows) {
+      norm.measure(static_cast<const T*>(rows_of_z), rows);
+    };
+    z = conv_forward(conv, x, tasks);
+    norm.end_measure(rows_of(z));
+    input.write = {};
   }
-  void activate() {
-    y = at::empty_like(z);
-    norm.apply({.x = values_of<T>(z), .y = values_of<T>(y)}, rows_of(z));
+  Activation activate() { return activate(typename Norm::Apply{}, {}); }
+  Activation activate(const at::Tensor& residual, const Norm* residual_norm) {
+    return activate({.residual = values_of<T>(residual), .residual_norm = residual_norm},
+                    {memory_of(residual)});
   }
-  void activate(const at::Tensor& residual, const Norm* residual_norm) {
-    y = at::empty_like(z);
-    norm.apply({.x = values_of<T>(z),
-                .residual = values_of<T>(residual),
-                .residual_norm = residual_norm,
-                .y = values_of<T>(y)},
-               rows_of(z));
+
+  // Adds up rows of g, the gradient behind the activation; with a residual `more` is added to it
+  // first, if it is defined, and g becomes the gradient of the sum, and so that of the residual.
+  struct Behind {
+    bool relu = true;
+    bool residual = false;
+    at::Tensor more = {};
+  };
+  RowTask summing(const Behind& behind) {
+    RowTask task{{}, {memory_of(z)}};
+    if (behind.residual) task.reads.push_back(memory_of(y));
+    if (behind.more.defined()) task.reads.push_back(memory_of(behind.more));
+    task.run = [this, behind](void* g, Rows rows) {
+      norm.sum_gradient(backward_of(behind, static_cast<T*>(g)), rows);
+    };
+    return task;
   }
-  // From the gradient behind the activation to that of the input; lets go of the activations.
-  at::Tensor backward(typename Norm::Backward args, InputGradient input) {
-    args.x = values_of<T>(z);
-    args.dx = values_of<T>(z);  // nobody reads z any more
-    norm.backward(args, rows_of(z));
-    at::Tensor dx = conv_backward(conv, x, z, input);
+  // From the gradient behind the activation, all of which has been summed, to that of the input, of
+  // which `after` is given rows; lets go of the activations.
+  at::Tensor backward(const Behind& behind, const at::Tensor& g, InputGradient input,
+                      RowTask after) {
+    norm.end_gradient_sums(rows_of(z));
+    const typename Norm::Backward args = backward_of(behind, values_of<T>(g));
+    RowTasks tasks{{[this, args](void* /*z*/, Rows rows) { norm.gradient(args, rows); },
+                    {memory_of(z), memory_of(g)}},
+                   std::move(after)};
+    at::Tensor dx = conv_backward(conv, x, z, input, tasks);
     release();
     return dx;
   }
@@ -88,6 +122,24 @@ struct Layer {
   at::Tensor x;
   at::Tensor z;
   at::Tensor y;
+
+ private:
+  Activation activate(typename Norm::Apply args, std::vector<RowMemory> reads) {
+    y = at::empty_like(z);
+    args.x = values_of<T>(z);
+    args.y = values_of<T>(y);
+    reads.push_back(memory_of(z));
+    return {y,
+            {[this, args](void* /*y*/, Rows rows) { norm.apply(args, rows); }, std::move(reads)}};
+  }
+  typename Norm::Backward backward_of(const Behind& behind, T* g) const {
+    return {.x = values_of<T>(z),
+            .g = g,
+            .more = behind.more.defined() ? values_of<T>(behind.more) : nullptr,
+            .y = behind.residual ? values_of<T>(y) : nullptr,
+            .dx = values_of<T>(z),  // nobody reads z any more
+            .relu = behind.relu};
+  }
 };
 
 // The gradient of an activation that two layers read: the sum of both, not yet summed.
@@ -109,39 +161,37 @@ struct ResidualBlock {
     }
   }
 
-  at::Tensor forward(const at::Tensor& input) {
-    const at::Tensor* x = &input;
+  Activation forward(Activation input) {
+    const at::Tensor shortcut = input.values;
     for (Layer<T, Norm>& layer : layers) {
-      layer.convolve(*x);
-      if (&layer == &layers.back()) break;
-      layer.activate();
-      x = &layer.y;
+      layer.convolve(input);
+      if (&layer != &layers.back()) input = layer.activate();
     }
     Layer<T, Norm>& last = layers.back();
-    if (projection) {
-      projection->convolve(input);
-      last.activate(projection->z, &projection->norm);
-    } else {
-      last.activate(input, nullptr);
-    }
-    return last.y;
+    if (!projection) return last.activate(shortcut, nullptr);
+    Activation whole{shortcut, {}};
+    projection->convolve(whole);
+    return last.activate(projection->z, &projection->norm);
   }
 
-  TwoGradients backward(const TwoGradients& behind) {
-    Layer<T, Norm>& last = layers.back();
-    const at::Tensor y = last.y;
-    at::Tensor g =
-        last.backward({.g = values_of<T>(behind.first),
-                       .more = behind.second.defined() ? values_of<T>(behind.second) : nullptr,
-                       .y = values_of<T>(y)},
-                      InputGradient::wanted);
-    for (std::size_t i = layers.size() - 1; i-- > 0;) {
-      g = layers[i].backward({.g = values_of<T>(g)}, InputGradient::wanted);
+  // Adds up the gradient behind the block: rows of its first half, `more` being its second.
+  RowTask summing(const at::Tensor& more) {
+    return layers.back().summing({.residual = true, .more = more});
+  }
+  // From the gradient behind the block, all of which has been summed, to that of its input, which
+  // the block below, if there is one, adds up.
+  TwoGradients backward(const TwoGradients& behind, ResidualBlock* below) {
+    TwoGradients g = behind;
+    typename Layer<T, Norm>::Behind what{.residual = true, .more = behind.second};
+    for (std::size_t i = layers.size() - 1; i > 0; --i) {
+      g.first = layers[i].backward(what, g.first, InputGradient::wanted, layers[i - 1].summing({}));
+      what = {};
     }
     // behind.first is the gradient of the sum by now, and so that of the shortcut.
-    if (!projection) return {g, behind.first};
-    return {g, projection->backward({.g = values_of<T>(behind.first), .relu = false},
-                                    InputGradient::wanted)};
+    g.second = projection ? projected(behind.first) : behind.first;
+    g.first = layers[0].backward(what, g.first, InputGradient::wanted,
+                                 below == nullptr ? RowTask{} : below->summing(g.second));
+    return g;
   }
 
   void release() {
@@ -151,6 +201,13 @@ struct ResidualBlock {
 
   std::vector<Layer<T, Norm>> layers;
   std::unique_ptr<Layer<T, Norm>> projection;
+
+ private:
+  at::Tensor projected(const at::Tensor& g) {
+    const typename Layer<T, Norm>::Behind what{.relu = false};
+    run_for_all(projection->summing(what), g);
+    return projection->backward(what, g, InputGradient::wanted, {});
+  }
 };
 
 // Computes the loss of its images and the gradients of all parameters: the same layers as Network
@@ -159,8 +216,8 @@ struct ResidualBlock {
 // end of a block are summed where they are read. Works on any device, and in a CUDA graph: nothing
 // waits for a value.
 //
-// T is the type of weights and activations. A Norm normalises with measure(x, rows), apply(Apply,
-// rows) and backward(Backward, rows), which mean what they mean in training/cpu/norm.h.
+// T is the type of weights and activations. A Norm has the functions of training/cpu/norm.h, with
+// what is learned in it; on a GPU rows come all at once.
 //
 // Reads the weights, which others may share, and writes gradients of its own; running statistics
 // are not its business. One thread at a time.
@@ -197,31 +254,35 @@ class LayeredStep {
   [[nodiscard]] at::Tensor forward_backward(const StepJob& job) {
     const torch::NoGradGuard no_grad;
     const at::AutoDispatchBelowADInplaceOrView no_dispatch;
-    stem_.convolve(job.images.to(fc_weight_.scalar_type()));
-    stem_.activate();
-    at::Tensor x = stem_.y;
+    Activation images{job.images.to(fc_weight_.scalar_type()), {}};
+    stem_.convolve(images);
+    Activation x = stem_.activate();
     at::Tensor places;  // where each maximum came from
     if (wiring_.stem_kind == Stem::imagenet) {
-      std::tie(x, places) = at::max_pool2d_with_indices(x, {3, 3}, {2, 2}, {1, 1});
+      x.complete();
+      std::tie(x.values, places) = at::max_pool2d_with_indices(x.values, {3, 3}, {2, 2}, {1, 1});
     }
     for (ResidualBlock<T, Norm>& block : blocks_) {
       if (is_dropped(job)) return release();
-      x = block.forward(x);
+      x = block.forward(std::move(x));
     }
 
-    auto [loss, gradient] = head(job, x);
-    x.reset();
+    x.complete();
+    auto [loss, gradient] = head(job, x.values);
+    x = {};
     TwoGradients g{gradient, at::Tensor()};
+    run_for_all(blocks_.back().summing({}), g.first);
     for (std::size_t i = blocks_.size(); i-- > 0;) {
       if (is_dropped(job)) return release();
-      g = blocks_[i].backward(g);
+      g = blocks_[i].backward(g, i == 0 ? nullptr : &blocks_[i - 1]);
     }
     at::Tensor last = g.first.add_(g.second);
     if (places.defined()) {
       last = at::max_pool2d_with_indices_backward(last, stem_.y, {3, 3}, {2, 2}, {1, 1}, {1, 1},
                                                   /*ceil_mode=*/false, places);
     }
-    (void)stem_.backward({.g = values_of<T>(last)}, InputGradient::unwanted);
+    run_for_all(stem_.summing({}), last);
+    (void)stem_.backward({}, last, InputGradient::unwanted, {});
     return loss;
   }
 

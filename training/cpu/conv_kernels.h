@@ -27,6 +27,13 @@ constexpr std::size_t kPanel = 64;
 template <class T>
 constexpr std::size_t kDepthOf = 4 / sizeof(T);
 
+// Memory that is read soon: a product asks for a line of the cache at each of its steps, which leave
+// memory idle.
+struct Ahead {
+  const std::byte* at;  // moves towards the end
+  const std::byte* end;
+};
+
 // out[r][c] (+)= sum over k and d of a[r][k][d] b[k][c][d], for 64 columns c and d below the depth.
 template <class T>
 struct PanelProduct {
@@ -42,6 +49,7 @@ struct PanelProduct {
   // Not null: the sums go there in the end, rounded, and out is what they are kept in meanwhile.
   T* rounded;
   std::size_t rounded_stride;
+  Ahead* ahead = nullptr;  // may be null
 };
 
 // Columns / width blocks of count / depth x width x depth values.

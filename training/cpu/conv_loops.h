@@ -23,6 +23,7 @@ struct ProductLoops {
   static constexpr std::size_t kWide = Lanes::kWide;
   // Of b, so much stays in the first level of the cache for all rows (32 KiB of kPanel columns).
   static constexpr std::size_t kMostK = 128;
+  static constexpr std::size_t kLine = 64;  // bytes of a line of the cache
 
   template <std::size_t kRows>
   static void product_rows(const PanelProduct<T>& args, std::size_t row, std::size_t column) {
@@ -35,7 +36,13 @@ struct ProductLoops {
     }
     const T* a = args.a + row * args.row_stride;
     const T* b = args.b + column * kDepth;
+    const std::byte* soon = args.ahead == nullptr ? nullptr : args.ahead->at;
+    const std::byte* const soon_end = args.ahead == nullptr ? nullptr : args.ahead->end;
     for (std::size_t k = 0; k < args.count; ++k) {
+      if (soon < soon_end) {
+        __builtin_prefetch(soon, 0, 2);
+        soon += kLine;
+      }
       P with[kWide];
       for (std::size_t v = 0; v < kWide; ++v) with[v] = Lanes::factors(b + v * kLanes * kDepth);
       for (std::size_t r = 0; r < kRows; ++r) {
@@ -47,6 +54,7 @@ struct ProductLoops {
       a += args.k_stride;
       b += kPanel * kDepth;
     }
+    if (args.ahead != nullptr) args.ahead->at = soon;
     for (std::size_t r = 0; r < kRows; ++r) {
       for (std::size_t v = 0; v < kWide; ++v) {
         if (args.rounded == nullptr) {

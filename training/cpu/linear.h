@@ -2,6 +2,7 @@
 #pragma once
 
 #include "training/cpu/conv_kernels.h"
+#include "training/row_walk.h"
 
 #include <cstddef>
 #include <span>
@@ -27,25 +28,48 @@ class Linear {
 
   [[nodiscard]] std::size_t workspace_bytes() const;
 
-  // Shapes:  x rows x inputs, y rows x outputs, weights outputs x inputs; no two overlap.
-  void forward(const T* x, const T* weights, T* y, std::span<std::byte> workspace) const;
-  void input_gradient(const T* g, const T* weights, T* dx, std::span<std::byte> workspace) const;
-  // Overwrites dw.
-  void weight_gradient(const T* x, const T* g, T* dw, std::span<std::byte> workspace) const;
+  // Shapes:  x rows x inputs, y rows x outputs, weights outputs x inputs; no two overlap. The walk
+  //          is from x to y.
+  void forward(const T* x, const T* weights, T* y, std::span<std::byte> workspace,
+               RowWalk& walk) const;
+  // Both gradients, a few rows at a time. The walk is from g to dx, which may be null: it is not
+  // wanted then, and weights may be null, too.
+  struct Backward {
+    const T* x;
+    const T* g;
+    const T* weights;
+    T* dw;  // overwritten
+    T* dx;
+  };
+  void backward(const Backward& args, std::span<std::byte> workspace, RowWalk& walk) const;
 
  private:
   static constexpr std::size_t kDepth = kDepthOf<T>;
 
-  // y = x times the panels at the workspace's beginning.
-  void multiply(const T* x, std::size_t ins, std::size_t outs, T* y,
-                std::span<std::byte> workspace) const;
-  // Where both sides of the weights' gradient begin, in values, and where they end.
+  // What rows are multiplied by: ins x outs values as panels, and room for sums.
+  struct Factor {
+    const T* panels;
+    std::size_t ins;
+    std::size_t outs;
+    float* sums;
+  };
+  // Those rows of y = x times the factor.
+  void multiply(const T* x, const Factor& by, T* y, Rows rows, RowWalk& walk) const;
+  // Adds those rows' share of the gradient of the weights.
+  struct Sides {
+    T* x;  // packed
+    T* g;
+    float* sums;
+  };
+  void add_gradient(const Backward& args, const Sides& sides, Rows rows, RowWalk& walk) const;
+  // Where the parts of a backward pass begin, in bytes; panels come first.
   struct Parts {
+    std::size_t sums;  // of products, then of the weights' gradient
     std::size_t x;
     std::size_t g;
     std::size_t end;
   };
-  [[nodiscard]] Parts gradient_parts() const;
+  [[nodiscard]] Parts backward_parts() const;
 
   LinearShape shape_;
   const ConvKernels<T>& kernels_;

@@ -4,6 +4,8 @@
 #include "training/models/plan.h"
 #include "training/norm_formulas.h"
 
+#include <algorithm>
+
 namespace starling::training {
 namespace {
 
@@ -48,14 +50,23 @@ Norm<T>::Norm(std::size_t channels, gossip::Isa isa)
 }
 
 template <class T>
-void Norm<T>::measure(const T* x, std::size_t rows, const NormWeights& weights) {
+void Norm<T>::measure(const T* x, Rows rows) {
+  const std::size_t channels = pivot_.size();
+  // Deviations from the first row, not from zero: a channel whose mean is far larger than its
+  // spread keeps its digits.
+  if (rows.begin == 0) {
+    for (std::size_t c = 0; c < channels; ++c) pivot_[c] = widened(x[c]);
+    std::ranges::fill(sums_, 0.0);
+  }
+  kernels_.sums(x + rows.begin * channels, {rows.end - rows.begin, channels}, pivot_.data(),
+                sums_.data());
+}
+
+template <class T>
+void Norm<T>::end_measure(std::size_t rows, const NormWeights& weights) {
   const std::size_t channels = pivot_.size();
   STARLING_CHECK_OP(rows, >, 0U);
   STARLING_CHECK_OP(weights.weight.size(), ==, channels);
-  // Deviations from the first row, not from zero: a channel whose mean is far larger than its
-  // spread keeps its digits.
-  for (std::size_t c = 0; c < channels; ++c) pivot_[c] = widened(x[c]);
-  kernels_.sums(x, {rows, channels}, pivot_.data(), sums_.data());
   const auto n = static_cast<double>(rows);
   for (std::size_t c = 0; c < channels; ++c) {
     const ChannelFound found =
@@ -71,22 +82,40 @@ void Norm<T>::measure(const T* x, std::size_t rows, const NormWeights& weights) 
 }
 
 template <class T>
-void Norm<T>::apply(const Apply& args, std::size_t rows) const {
+void Norm<T>::apply(const Apply& args, Rows rows) const {
+  const std::size_t channels = pivot_.size();
+  const std::size_t first = rows.begin * channels;
   const Norm* beside = args.residual_norm;
-  kernels_.apply({args.x, args.residual, args.y, state_.scale.data(), state_.shift.data(),
+  kernels_.apply({args.x + first, args.residual == nullptr ? nullptr : args.residual + first,
+                  args.y + first, state_.scale.data(), state_.shift.data(),
                   beside == nullptr ? nullptr : beside->state_.scale.data(),
                   beside == nullptr ? nullptr : beside->state_.shift.data()},
-                 {rows, state_.scale.size()});
+                 {rows.end - rows.begin, channels});
 }
 
 template <class T>
-void Norm<T>::backward(const Backward& args, std::size_t rows, const NormWeights& weights) {
-  const std::size_t channels = pivot_.size();
+NormGate<T> Norm<T>::gate_of(const Backward& args) const {
+  if (args.y != nullptr || !args.relu) return {nullptr, nullptr, nullptr};
+  return {nullptr, state_.scale.data(), state_.shift.data()};
+}
+
+template <class T>
+void Norm<T>::sum_gradient(const Backward& args, Rows rows) {
   STARLING_DCHECK(args.more == nullptr || args.y != nullptr);
-  NormGate<T> gate{args.y, nullptr, nullptr};
-  if (args.y == nullptr && args.relu) gate = {nullptr, state_.scale.data(), state_.shift.data()};
-  kernels_.gradient_sums({args.x, args.g, args.more, state_.mean.data(), gate}, {rows, channels},
-                         sums_.data());
+  const std::size_t channels = pivot_.size();
+  const std::size_t first = rows.begin * channels;
+  if (rows.begin == 0) std::ranges::fill(sums_, 0.0);
+  NormGate<T> gate = gate_of(args);
+  if (args.y != nullptr) gate.y = args.y + first;
+  kernels_.gradient_sums(
+      {args.x + first, args.g + first, args.more == nullptr ? nullptr : args.more + first,
+       state_.mean.data(), gate},
+      {rows.end - rows.begin, channels}, sums_.data());
+}
+
+template <class T>
+void Norm<T>::end_gradient_sums(std::size_t rows, const NormWeights& weights) {
+  const std::size_t channels = pivot_.size();
   const auto n = static_cast<double>(rows);
   for (std::size_t c = 0; c < channels; ++c) {
     const ChannelGradient found =
@@ -98,9 +127,15 @@ void Norm<T>::backward(const Backward& args, std::size_t rows, const NormWeights
     b_[c] = found.b;
     c_[c] = found.c;
   }
-  gate.y = nullptr;  // g is gated now
-  kernels_.gradient({args.x, args.g, args.dx, a_.data(), b_.data(), c_.data(), gate},
-                    {rows, channels});
+}
+
+template <class T>
+void Norm<T>::gradient(const Backward& args, Rows rows) const {
+  const std::size_t channels = pivot_.size();
+  const std::size_t first = rows.begin * channels;
+  kernels_.gradient({args.x + first, args.g + first, args.dx + first, a_.data(), b_.data(),
+                     c_.data(), gate_of(args)},
+                    {rows.end - rows.begin, channels});
 }
 
 template class Norm<float>;

@@ -4,6 +4,7 @@
 
 #include "gossip/delta/isa.h"
 #include "training/cpu/norm_kernels.h"
+#include "training/row_walk.h"
 
 #include <cstddef>
 #include <span>
@@ -35,8 +36,13 @@ struct NormWeights {
 
 // One normalisation over rows x channels values (channels_last), channels a multiple of 16.
 //
+// Rows come a few at a time, in their order, so that they can be handled while they lie in the
+// cache; all pointers are to row 0. Forward: measure() all rows, end_measure(), then apply().
+// Backward: sum_gradient() all rows, end_gradient_sums(), then gradient().
+//
 // Lives as long as the layer; one thread. T is float or Bf16, arithmetic is fp32, sums are folded
-// into doubles every 32,768 values; all instruction sets give the same bits.
+// into doubles every 32,768 values, or more often; cut in the same way, all instruction sets give
+// the same bits.
 // Cost:    forward reads x twice and writes y once; backward reads x, g (and y, where a residual
 //          was added) twice and once, and writes the gradient once.
 // Source:  Ioffe & Szegedy 2015, "Batch normalization".
@@ -45,8 +51,9 @@ class Norm {
  public:
   Norm(std::size_t channels, gossip::Isa isa);
 
-  // The statistics of x; the state then holds them.
-  void measure(const T* x, std::size_t rows, const NormWeights& weights);
+  // The statistics of x; at the end, with as many rows in all, the state holds them.
+  void measure(const T* x, Rows rows);
+  void end_measure(std::size_t rows, const NormWeights& weights);
 
   // y = normalised x, plus the residual if there is one (normalised by `residual_norm`, if that is
   // not null), then relu.
@@ -56,7 +63,7 @@ class Norm {
     const Norm* residual_norm = nullptr;
     T* y = nullptr;
   };
-  void apply(const Apply& args, std::size_t rows) const;
+  void apply(const Apply& args, Rows rows) const;
 
   // Turns the gradient behind the normalisation into the one before it.
   struct Backward {
@@ -67,11 +74,18 @@ class Norm {
     T* dx = nullptr;          // may be x
     bool relu = true;
   };
-  void backward(const Backward& args, std::size_t rows, const NormWeights& weights);
+  // Reads x, g, more and y; writes g where there is a y.
+  void sum_gradient(const Backward& args, Rows rows);
+  // Writes the gradients of what is learned.
+  void end_gradient_sums(std::size_t rows, const NormWeights& weights);
+  // Reads x and g, writes dx.
+  void gradient(const Backward& args, Rows rows) const;
 
   [[nodiscard]] const NormState& state() const { return state_; }
 
  private:
+  [[nodiscard]] NormGate<T> gate_of(const Backward& args) const;
+
   const NormKernels<T>& kernels_;
   NormState state_;
   std::vector<double> sums_;  // two for each channel

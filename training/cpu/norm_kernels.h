@@ -45,7 +45,7 @@ struct NormGate {
   const float* shift;
 };
 
-// sum g and sum g (x - mean) over all rows, g behind the gate.
+// Adds sum g and sum g (x - mean) over all rows, g behind the gate.
 template <class T>
 struct NormGradientSums {
   const T* x;
@@ -69,7 +69,7 @@ struct NormGradient {
 
 template <class T>
 struct NormKernels {
-  // sums[c] = sum of x - pivot, sums[channels + c] = sum of its square.
+  // Adds to sums[c] the sum of x - pivot, to sums[channels + c] that of its square.
   void (*sums)(const T* x, NormShape shape, const float* pivot, double* sums);
   void (*apply)(const NormApply<T>& args, NormShape shape);
   void (*gradient_sums)(const NormGradientSums<T>& args, NormShape shape, double* sums);

@@ -41,10 +41,9 @@ struct NormLoops {
     static constexpr std::size_t kCount = N;
   };
 
-  // Two sums a channel of what body(index, lane group, first, second) adds to its accumulators.
+  // Adds two sums a channel of what body(index, lane group, first, second) adds to its accumulators.
   template <class Prepare>
   static void two_sums(NormShape shape, double* sums, Prepare prepare) {
-    for (std::size_t i = 0; i < 2 * shape.channels; ++i) sums[i] = 0;
     for_tiles(shape, [&](std::size_t begin, std::size_t end, std::size_t c, auto width) {
       constexpr std::size_t kCount = decltype(width)::kCount;
       F first[kCount];

@@ -1,6 +1,7 @@
 #include "training/cpu/products.h"
 
 #include "node/base/check.h"
+#include "training/conv.h"
 #include "training/cpu/linear.h"
 #include "training/device.h"
 
@@ -57,42 +58,52 @@ bool has_own_products(const at::Tensor& x, std::int64_t outputs) {
   return is_ours(x, x.size(1), outputs);
 }
 
-at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weights) {
+at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weights, const RowTasks& tasks) {
   const std::int64_t outputs = weights.size(0);
-  if (!is_ours(x, x.size(1), outputs)) return at::mm(x, weights.t());
+  if (!is_ours(x, x.size(1), outputs)) {
+    run_for_all(tasks.before, x);
+    const at::Tensor y = at::mm(x, weights.t());
+    run_for_all(tasks.after, y);
+    return y;
+  }
   const at::Tensor from = x.contiguous();
+  STARLING_CHECK(from.is_same(x) || !tasks.before.run);
   const at::Tensor by = weights.contiguous();
   at::Tensor y = at::empty({x.size(0), outputs}, x.options());
+  RowWalk walk(tasks, from.data_ptr(), y.data_ptr());
   with_layer(x, x.size(1), outputs, [&]<class T>(const auto& layer, auto workspace, T) {
-    layer.forward(matrix_of<const T>(from), matrix_of<const T>(by), matrix_of<T>(y), workspace);
+    layer.forward(matrix_of<const T>(from), matrix_of<const T>(by), matrix_of<T>(y), workspace, walk);
   });
   return y;
 }
 
-at::Tensor times(const at::Tensor& g, const at::Tensor& weights) {
-  const std::int64_t inputs = weights.size(1);
-  if (!is_ours(g, inputs, g.size(1))) return at::mm(g, weights);
-  const at::Tensor from = g.contiguous();
-  const at::Tensor by = weights.contiguous();
-  at::Tensor dx = at::empty({g.size(0), inputs}, g.options());
-  with_layer(g, inputs, g.size(1), [&]<class T>(const auto& layer, auto workspace, T) {
-    layer.input_gradient(matrix_of<const T>(from), matrix_of<const T>(by), matrix_of<T>(dx),
-                         workspace);
+at::Tensor linear_backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weights,
+                           at::Tensor& dw, const RowTasks& tasks) {
+  at::Tensor dx;
+  if (!is_ours(x, x.size(1), g.size(1))) {
+    run_for_all(tasks.before, g);
+    at::mm_out(dw, g.t(), x);
+    if (!weights.defined()) return dx;
+    dx = at::mm(g, weights);
+    run_for_all(tasks.after, dx);
+    return dx;
+  }
+  const at::Tensor from = x.contiguous();
+  at::Tensor by;
+  if (weights.defined()) {
+    by = weights.contiguous();
+    dx = at::empty({g.size(0), x.size(1)}, g.options());
+  }
+  RowTasks all = tasks;
+  all.before.reads.push_back(memory_of(from));
+  RowWalk walk(all, g.data_ptr(), dx.defined() ? dx.data_ptr() : nullptr);
+  with_layer(x, x.size(1), g.size(1), [&]<class T>(const auto& layer, auto workspace, T) {
+    layer.backward({matrix_of<const T>(from), matrix_of<const T>(g),
+                    by.defined() ? matrix_of<const T>(by) : nullptr, matrix_of<T>(dw),
+                    dx.defined() ? matrix_of<T>(dx) : nullptr},
+                   workspace, walk);
   });
   return dx;
-}
-
-void transposed_times(const at::Tensor& g, const at::Tensor& x, at::Tensor& out) {
-  if (!is_ours(x, x.size(1), g.size(1))) {
-    at::mm_out(out, g.t(), x);
-    return;
-  }
-  const at::Tensor left = g.contiguous();
-  const at::Tensor right = x.contiguous();
-  with_layer(x, x.size(1), g.size(1), [&]<class T>(const auto& layer, auto workspace, T) {
-    layer.weight_gradient(matrix_of<const T>(right), matrix_of<const T>(left), matrix_of<T>(out),
-                          workspace);
-  });
 }
 
 at::Tensor workspace_of(std::size_t bytes) {

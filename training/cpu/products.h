@@ -5,6 +5,7 @@
 #pragma once
 
 #include "training/cpu/conv_kernels.h"
+#include "training/row_walk.h"
 
 #include <torch/torch.h>
 
@@ -26,12 +27,17 @@ const ConvKernels<Bf16>* kernels_here();
 // Whether a linear layer from values like x to so many outputs is multiplied by our loops.
 [[nodiscard]] bool has_own_products(const at::Tensor& x, std::int64_t outputs);
 
-// Shapes:  matrices of one type, fp32 or bf16; who is not contiguous is copied, and `out` must be.
-//          Throw what LibTorch throws.
-[[nodiscard]] at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weights);
-[[nodiscard]] at::Tensor times(const at::Tensor& g, const at::Tensor& weights);
-// Writes g' x.
-void transposed_times(const at::Tensor& g, const at::Tensor& x, at::Tensor& out);
+// x weights'.
+//
+// Shapes:  matrices of one type, fp32 or bf16; weights outputs x inputs. An x that is not contiguous
+//          is copied, and so must be there; g is contiguous. Throws what LibTorch throws.
+[[nodiscard]] at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weights,
+                                        const RowTasks& tasks);
+// Writes g' x to `dw`, which is contiguous, and returns g weights, or nothing where the weights are
+// not defined.
+[[nodiscard]] at::Tensor linear_backward(const at::Tensor& g, const at::Tensor& x,
+                                         const at::Tensor& weights, at::Tensor& dw,
+                                         const RowTasks& tasks);
 
 // Memory of the caching allocator: a step finds it as the step before left it.
 [[nodiscard]] at::Tensor workspace_of(std::size_t bytes);

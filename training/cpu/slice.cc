@@ -21,13 +21,16 @@ class LearnedNorm {
   };
   using Backward = typename Norm<T>::Backward;
 
-  void measure(const T* x, std::size_t rows) { norm_.measure(x, rows, learned_); }
-  void apply(const Apply& args, std::size_t rows) const {
+  void measure(const T* x, Rows rows) { norm_.measure(x, rows); }
+  void end_measure(std::size_t rows) { norm_.end_measure(rows, learned_); }
+  void apply(const Apply& args, Rows rows) const {
     const LearnedNorm* beside = args.residual_norm;
     norm_.apply({args.x, args.residual, beside == nullptr ? nullptr : &beside->norm_, args.y},
                 rows);
   }
-  void backward(const Backward& args, std::size_t rows) { norm_.backward(args, rows, learned_); }
+  void sum_gradient(const Backward& args, Rows rows) { norm_.sum_gradient(args, rows); }
+  void end_gradient_sums(std::size_t rows) { norm_.end_gradient_sums(rows, learned_); }
+  void gradient(const Backward& args, Rows rows) const { norm_.gradient(args, rows); }
   [[nodiscard]] const NormState& state() const { return norm_.state(); }
 
  private:

@@ -85,46 +85,71 @@ at::Tensor Unfolded::weights_of_taps(const at::Tensor& weight) const {
       .narrow(2, across_.begin, across_.count);
 }
 
-at::Tensor Unfolded::forward() const {
+bool Unfolded::is_x() const {
+  return down_.count * across_.count == 1 && down_.outputs == shape_[1] &&
+         across_.outputs == shape_[2];
+}
+
+at::Tensor Unfolded::forward(const RowTasks& tasks) const {
   const std::int64_t outputs = conv_.weight.size(0);
   const at::Tensor weights = weights_of_taps(conv_.weight).reshape({outputs, -1});
-  return times_transposed(rows_, weights)
+  return linear_forward(rows_, weights, tasks)
       .view({shape_[0], down_.outputs, across_.outputs, outputs})
       .permute({0, 3, 1, 2});
 }
 
-void Unfolded::write_weight_gradient(const at::Tensor& g) const {
-  const at::Tensor rows = as_rows(g);
-  at::Tensor taps = weights_of_taps(conv_.weight_gradient);
-  if (taps.is_contiguous()) {
-    at::Tensor out = taps.view({taps.size(0), -1});
-    transposed_times(rows, rows_, out);
-    return;
+at::Tensor Unfolded::backward(const at::Tensor& g, InputGradient input,
+                              const RowTasks& tasks) const {
+  at::Tensor weights;
+  if (input == InputGradient::wanted) {
+    STARLING_CHECK(down_.count * across_.count == 1 || down_.outputs * across_.outputs == 1);
+    weights = weights_of_taps(conv_.weight).reshape({conv_.weight.size(0), -1});
   }
-  conv_.weight_gradient.zero_();
-  at::Tensor seen = at::empty({taps.size(0), rows_.size(1)}, taps.options());
-  transposed_times(rows, rows_, seen);
-  taps.copy_(seen.view(taps.sizes()));
+  const at::Tensor taps = weights_of_taps(conv_.weight_gradient);
+  const bool whole = taps.is_contiguous();
+  at::Tensor dw = whole ? taps.view({taps.size(0), -1})
+                        : at::empty({taps.size(0), rows_.size(1)}, taps.options());
+  const RowTasks along{tasks.before, is_x() ? tasks.after : RowTask{}};
+  const at::Tensor seen = linear_backward(as_rows(g), rows_, weights, dw, along);
+  if (!whole) {
+    conv_.weight_gradient.zero_();
+    taps.copy_(dw.view(taps.sizes()));
+  }
+  if (!seen.defined()) return seen;
+  at::Tensor dx = folded(seen);
+  if (!is_x()) run_for_all(tasks.after, dx);
+  return dx;
 }
 
-at::Tensor Unfolded::input_gradient(const at::Tensor& g) const {
-  STARLING_CHECK(down_.count * across_.count == 1 || down_.outputs * across_.outputs == 1);
-  const at::Tensor weights = weights_of_taps(conv_.weight).reshape({conv_.weight.size(0), -1});
-  const at::Tensor seen = times(as_rows(g), weights);
+at::Tensor Unfolded::folded(const at::Tensor& rows) const {
   const at::IntArrayRef shape(shape_);
-  if (seen.numel() == shape_[0] * shape_[1] * shape_[2] * shape_[3])
-    return seen.view(shape).permute({0, 3, 1, 2});
+  if (rows.numel() == shape_[0] * shape_[1] * shape_[2] * shape_[3])
+    return rows.view(shape).permute({0, 3, 1, 2});
   // Pixels between strides, or behind the last, that no tap has seen.
   at::Tensor padded =
       at::zeros({shape_[0], down_.padding_before + shape_[1] + down_.padding_behind,
                  across_.padding_before + shape_[2] + across_.padding_behind, shape_[3]},
-                g.options());
+                rows.options());
   at::Tensor to = windows(padded);
-  to.copy_(seen.view(to.sizes()));
+  to.copy_(rows.view(to.sizes()));
   return padded.narrow(1, down_.padding_before, shape_[1])
       .narrow(2, across_.padding_before, shape_[2])
       .permute({0, 3, 1, 2})
       .contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+at::Tensor unfolded_forward(const Conv& conv, const at::Tensor& x, const RowTasks& tasks) {
+  // Rows of others are copied, and so must be there.
+  const bool copies = conv.stride != 1 || conv.padding != 0 ||
+                      conv.weight.size(2) * conv.weight.size(3) != 1;
+  if (!copies) return Unfolded(conv, x).forward(tasks);
+  run_for_all(tasks.before, x);
+  return Unfolded(conv, x).forward({{}, tasks.after});
+}
+
+at::Tensor unfolded_backward(const Conv& conv, const at::Tensor& x, const at::Tensor& g,
+                             InputGradient input, const RowTasks& tasks) {
+  return Unfolded(conv, x).backward(g, input, tasks);
 }
 
 }  // namespace starling::training

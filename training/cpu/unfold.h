@@ -35,12 +35,12 @@ class Unfolded {
  public:
   Unfolded(const Conv& conv, const at::Tensor& x);
 
-  // What conv_forward() returns.
-  [[nodiscard]] at::Tensor forward() const;
-  // Overwrites the weight's gradient. `g` as in conv_backward().
-  void write_weight_gradient(const at::Tensor& g) const;
-  // The gradient of x; only for convolutions no pixel of whose input is seen twice.
-  [[nodiscard]] at::Tensor input_gradient(const at::Tensor& g) const;
+  // What conv_forward() returns; its tasks are run with the product.
+  [[nodiscard]] at::Tensor forward(const RowTasks& tasks) const;
+  // Overwrites the weight's gradient and returns that of x if it is wanted, which it may be only
+  // for convolutions no pixel of whose input is seen twice. `g` and tasks as in conv_backward().
+  [[nodiscard]] at::Tensor backward(const at::Tensor& g, InputGradient input,
+                                    const RowTasks& tasks) const;
 
  private:
   // The kernel's taps along one side of the image that see a pixel at all.
@@ -55,6 +55,10 @@ class Unfolded {
   // Every row's values in a padded image, N,H',W',taps,taps,channels: overlapping views.
   [[nodiscard]] at::Tensor windows(const at::Tensor& padded) const;
   [[nodiscard]] at::Tensor weights_of_taps(const at::Tensor& weight) const;
+  // Puts the gradients of rows where their pixels are in x.
+  [[nodiscard]] at::Tensor folded(const at::Tensor& rows) const;
+  // Whether each pixel of x is one row, in the same order.
+  [[nodiscard]] bool is_x() const;
 
   const Conv& conv_;
   Taps down_;
@@ -62,5 +66,11 @@ class Unfolded {
   std::array<std::int64_t, 4> shape_;  // of x: N,H,W,I
   at::Tensor rows_;
 };
+
+// conv_forward() and conv_backward() of what product_parts() gives to products.
+[[nodiscard]] at::Tensor unfolded_forward(const Conv& conv, const at::Tensor& x,
+                                          const RowTasks& tasks);
+at::Tensor unfolded_backward(const Conv& conv, const at::Tensor& x, const at::Tensor& g,
+                             InputGradient input, const RowTasks& tasks);
 
 }  // namespace starling::training

@@ -65,6 +65,19 @@ Winograd<T>::Place Winograd<T>::place_of(std::size_t tile) const {
 }
 
 template <class T>
+std::size_t Winograd<T>::rows_read(std::size_t tiles) const {
+  if (tiles == 0) return 0;
+  const Place last = place_of(tiles - 1);
+  return (last.image * shape_.height + std::min(shape_.height, last.line + 3)) * shape_.width;
+}
+
+template <class T>
+std::size_t Winograd<T>::rows_written(std::size_t tiles) const {
+  const Place next = place_of(tiles);
+  return (next.image * shape_.height + next.line) * shape_.width;
+}
+
+template <class T>
 template <std::size_t kSide, class Value>
 void Winograd<T>::pixels_of(Value* image, std::size_t channels, std::size_t tile, Value* outside,
                             Value** to) const {
@@ -106,7 +119,7 @@ std::size_t Winograd<T>::workspace_bytes() const {
 
 template <class T>
 void Winograd<T>::correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
-                            std::span<std::byte> workspace) const {
+                            std::span<std::byte> workspace, RowWalk& walk) const {
   const Parts parts = correlation_parts(ins, outs);
   STARLING_CHECK_OP(workspace.size(), >=, parts.end);
   const auto* const u = at<const T>(workspace, 0);
@@ -117,6 +130,9 @@ void Winograd<T>::correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
   T* out[4];
   for (std::size_t begin = 0; begin < tiles_; begin += block) {
     const std::size_t count = std::min(block, tiles_ - begin);
+    const std::size_t end = begin + count;
+    walk.before(rows_read(end));
+    walk.expect(rows_read(std::min(tiles_, end + block)), rows_written(end));
     for (std::size_t t = 0; t < count; ++t) {
       pixels_of<4>(x, ins, begin + t, zeros_.data(), in);
       kernels_.input_tile(in, ins, v + t * ins, stride_of<T>(block * ins));
@@ -133,33 +149,37 @@ void Winograd<T>::correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
                           .rows = count,
                           .add = false,
                           .rounded = nullptr,
-                          .rounded_stride = 0});
+                          .rounded_stride = 0,
+                          .ahead = walk.ahead()});
       }
       for (std::size_t t = 0; t < count; ++t) {
         pixels_of<2, T>(y + panel * kPanel, outs, begin + t, nullptr, out);
         kernels_.output_tile(m + t * kPanel, stride_of<float>(block * kPanel), out);
       }
     }
+    walk.after(rows_written(end));
   }
 }
 
 template <class T>
-void Winograd<T>::forward(const T* x, const T* weights, T* y,
-                          std::span<std::byte> workspace) const {
+void Winograd<T>::forward(const T* x, const T* weights, T* y, std::span<std::byte> workspace,
+                          RowWalk& walk) const {
   kernels_.forward_weights(weights, shape_.outputs, shape_.inputs, at<T>(workspace, 0));
-  correlate(x, shape_.inputs, shape_.outputs, y, workspace);
+  correlate(x, shape_.inputs, shape_.outputs, y, workspace, walk);
 }
 
 template <class T>
-void Winograd<T>::input_gradient(const T* g, const T* weights, T* dx,
-                                 std::span<std::byte> workspace) const {
-  kernels_.backward_weights(weights, shape_.outputs, shape_.inputs, at<T>(workspace, 0));
-  correlate(g, shape_.outputs, shape_.inputs, dx, workspace);
+void Winograd<T>::backward(const Backward& args, std::span<std::byte> workspace,
+                           RowWalk& walk) const {
+  weight_gradient(args, workspace, walk);
+  if (args.dx == nullptr) return;
+  kernels_.backward_weights(args.weights, shape_.outputs, shape_.inputs, at<T>(workspace, 0));
+  correlate(args.g, shape_.outputs, shape_.inputs, args.dx, workspace, walk);
 }
 
 template <class T>
-void Winograd<T>::add_gradients(std::size_t tiles, bool first,
-                                std::span<std::byte> workspace) const {
+void Winograd<T>::add_gradients(std::size_t tiles, bool first, std::span<std::byte> workspace,
+                                RowWalk& walk) const {
   const Parts parts = gradient_parts();
   const std::size_t block = gradient_block<T>(tiles_);
   auto* const du = at<float>(workspace, 0);
@@ -180,15 +200,16 @@ void Winograd<T>::add_gradients(std::size_t tiles, bool first,
              .rows = kGroup,
              .add = !first,
              .rounded = nullptr,
-             .rounded_stride = 0});
+             .rounded_stride = 0,
+             .ahead = walk.ahead()});
       }
     }
   }
 }
 
 template <class T>
-void Winograd<T>::weight_gradient(const T* x, const T* g, T* dw,
-                                  std::span<std::byte> workspace) const {
+void Winograd<T>::weight_gradient(const Backward& args, std::span<std::byte> workspace,
+                                  RowWalk& walk) const {
   const Parts parts = gradient_parts();
   STARLING_CHECK_OP(workspace.size(), >=, parts.end);
   const std::size_t block = gradient_block<T>(tiles_);
@@ -196,10 +217,13 @@ void Winograd<T>::weight_gradient(const T* x, const T* g, T* dw,
   const T* out[4 * kDepth];
   for (std::size_t begin = 0; begin < tiles_; begin += block) {
     const std::size_t count = std::min(block, whole_groups<T>(tiles_) - begin);
+    const std::size_t end = std::min(tiles_, begin + count);
+    walk.before(rows_read(end));
+    walk.expect(rows_read(std::min(tiles_, end + block)), 0);
     for (std::size_t t = 0; t < count; t += kDepth) {
       for (std::size_t d = 0; d < kDepth; ++d) {
-        pixels_of<4>(x, shape_.inputs, begin + t + d, zeros_.data(), in + 16 * d);
-        pixels_of<2>(g, shape_.outputs, begin + t + d, zeros_.data(), out + 4 * d);
+        pixels_of<4>(args.x, shape_.inputs, begin + t + d, zeros_.data(), in + 16 * d);
+        pixels_of<2>(args.g, shape_.outputs, begin + t + d, zeros_.data(), out + 4 * d);
       }
       kernels_.input_group(in, shape_.inputs,
                            {.to = at<T>(workspace, parts.v) + t * kPanel,
@@ -212,12 +236,12 @@ void Winograd<T>::weight_gradient(const T* x, const T* g, T* dw,
                                .block_stride = kGroup * block,
                                .point_stride = stride_of<T>(shape_.outputs * block)});
     }
-    add_gradients(count, begin == 0, workspace);
+    add_gradients(count, begin == 0, workspace, walk);
   }
   for (std::size_t o = 0; o < shape_.outputs; ++o) {
     kernels_.weight_gradient(at<const float>(workspace, 0) + o * shape_.inputs,
                              stride_of<float>(shape_.outputs * shape_.inputs), shape_.inputs,
-                             dw + o * 9 * shape_.inputs);
+                             args.dw + o * 9 * shape_.inputs);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "training/cpu/conv_kernels.h"
+#include "training/row_walk.h"
 
 #include <cstddef>
 #include <span>
@@ -21,8 +22,7 @@ struct WinogradShape {
 // Of all images: squares of 2 x 2 output pixels, cut off at the edges.
 [[nodiscard]] std::size_t tiles_of(const WinogradShape& shape);
 
-// The three parts of one convolution: forward() and, from the gradient of its output,
-// input_gradient() and weight_gradient().
+// A convolution forwards and backwards.
 //
 // Functions need workspace_bytes() of memory on a 64-byte boundary, whose content is nobody's
 // business before and after. Any thread, one at a time for each workspace.
@@ -40,11 +40,19 @@ class Winograd {
   [[nodiscard]] std::size_t workspace_bytes() const;
 
   // Shapes:  x images x height x width x inputs, y the same with outputs, weights outputs x 3 x 3 x
-  //          inputs; no two overlap.
-  void forward(const T* x, const T* weights, T* y, std::span<std::byte> workspace) const;
-  void input_gradient(const T* g, const T* weights, T* dx, std::span<std::byte> workspace) const;
-  // Overwrites dw.
-  void weight_gradient(const T* x, const T* g, T* dw, std::span<std::byte> workspace) const;
+  //          inputs; no two overlap. The walk is from x to y.
+  void forward(const T* x, const T* weights, T* y, std::span<std::byte> workspace,
+               RowWalk& walk) const;
+  // Both gradients. The walk is from g to dx, which may be null: it is not wanted then, and weights
+  // may be null, too.
+  struct Backward {
+    const T* x;
+    const T* g;
+    const T* weights;
+    T* dw;  // overwritten
+    T* dx;
+  };
+  void backward(const Backward& args, std::span<std::byte> workspace, RowWalk& walk) const;
 
  private:
   static constexpr std::size_t kDepth = kDepthOf<T>;
@@ -69,10 +77,15 @@ class Winograd {
                  Value** to) const;
   [[nodiscard]] Parts correlation_parts(std::size_t ins, std::size_t outs) const;
   [[nodiscard]] Parts gradient_parts() const;
+  // Rows, from 0, that the first tiles see, and those that are there once they have been written.
+  [[nodiscard]] std::size_t rows_read(std::size_t tiles) const;
+  [[nodiscard]] std::size_t rows_written(std::size_t tiles) const;
   // y from the transformed weights that lie at the workspace's beginning.
   void correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
-                 std::span<std::byte> workspace) const;
-  void add_gradients(std::size_t tiles, bool first, std::span<std::byte> workspace) const;
+                 std::span<std::byte> workspace, RowWalk& walk) const;
+  void weight_gradient(const Backward& args, std::span<std::byte> workspace, RowWalk& walk) const;
+  void add_gradients(std::size_t tiles, bool first, std::span<std::byte> workspace,
+                     RowWalk& walk) const;
 
   WinogradShape shape_;
   const ConvKernels<T>& kernels_;

@@ -30,23 +30,27 @@ T* pixels_of(const at::Tensor& x) {
 }
 
 template <class T>
-void forward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& y) {
+void forward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& y, const RowTasks& tasks) {
   const Winograd<T> winograd(shape_of(conv, x), *kernels_here<T>());
   const at::Tensor workspace = workspace_of(winograd.workspace_bytes());
+  RowWalk walk(tasks, x.data_ptr(), y.data_ptr());
   winograd.forward(pixels_of<const T>(x), pixels_of<const T>(conv.weight), pixels_of<T>(y),
-                   bytes_of(workspace));
+                   bytes_of(workspace), walk);
 }
 
 // dx may be undefined: it is not wanted then.
 template <class T>
-void backward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& g, const at::Tensor& dx) {
+void backward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& g, const at::Tensor& dx,
+                 const RowTasks& tasks) {
   const Winograd<T> winograd(shape_of(conv, x), *kernels_here<T>());
   const at::Tensor workspace = workspace_of(winograd.workspace_bytes());
-  winograd.weight_gradient(pixels_of<const T>(x), pixels_of<const T>(g),
-                           pixels_of<T>(conv.weight_gradient), bytes_of(workspace));
-  if (!dx.defined()) return;
-  winograd.input_gradient(pixels_of<const T>(g), pixels_of<const T>(conv.weight), pixels_of<T>(dx),
-                          bytes_of(workspace));
+  RowTasks all = tasks;
+  all.before.reads.push_back(memory_of(x));
+  RowWalk walk(all, g.data_ptr(), dx.defined() ? dx.data_ptr() : nullptr);
+  winograd.backward(
+      {pixels_of<const T>(x), pixels_of<const T>(g), pixels_of<const T>(conv.weight),
+       pixels_of<T>(conv.weight_gradient), dx.defined() ? pixels_of<T>(dx) : nullptr},
+      bytes_of(workspace), walk);
 }
 
 }  // namespace
@@ -61,18 +65,19 @@ bool is_winograds(const Conv& conv, const at::Tensor& x) {
   return tiles_of(shape) * kChannelsOfTile >= std::max(shape.inputs, shape.outputs);
 }
 
-at::Tensor winograd_forward(const Conv& conv, const at::Tensor& x) {
+at::Tensor winograd_forward(const Conv& conv, const at::Tensor& x, const RowTasks& tasks) {
   at::Tensor y =
       at::empty({x.size(0), conv.weight.size(0), x.size(2), x.size(3)}, x.options(), kLast);
-  x.scalar_type() == at::kFloat ? forward_as<float>(conv, x, y) : forward_as<Bf16>(conv, x, y);
+  x.scalar_type() == at::kFloat ? forward_as<float>(conv, x, y, tasks)
+                                : forward_as<Bf16>(conv, x, y, tasks);
   return y;
 }
 
 at::Tensor winograd_backward(const Conv& conv, const at::Tensor& x, const at::Tensor& g,
-                             InputGradient input) {
+                             InputGradient input, const RowTasks& tasks) {
   at::Tensor dx = input == InputGradient::wanted ? at::empty_like(x) : at::Tensor();
-  x.scalar_type() == at::kFloat ? backward_as<float>(conv, x, g, dx)
-                                : backward_as<Bf16>(conv, x, g, dx);
+  x.scalar_type() == at::kFloat ? backward_as<float>(conv, x, g, dx, tasks)
+                                : backward_as<Bf16>(conv, x, g, dx, tasks);
   return dx;
 }
 

@@ -14,8 +14,9 @@ namespace starling::training {
 [[nodiscard]] bool is_winograds(const Conv& conv, const at::Tensor& x);
 
 // conv_forward() and conv_backward() of a convolution that is_winograds().
-[[nodiscard]] at::Tensor winograd_forward(const Conv& conv, const at::Tensor& x);
+[[nodiscard]] at::Tensor winograd_forward(const Conv& conv, const at::Tensor& x,
+                                          const RowTasks& tasks);
 at::Tensor winograd_backward(const Conv& conv, const at::Tensor& x, const at::Tensor& g,
-                             InputGradient input);
+                             InputGradient input, const RowTasks& tasks);
 
 }  // namespace starling::training

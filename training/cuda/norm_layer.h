@@ -5,6 +5,7 @@
 
 #include "training/cuda/launch_norm.h"
 #include "training/models/plan.h"
+#include "training/row_walk.h"
 
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
@@ -24,7 +25,8 @@ struct NormPlaces {
   float* partials = nullptr;  // shared by all layers
 };
 
-// Launches on the current stream. Lives as long as its layer; one thread.
+// Launches on the current stream, what an end_...() would be along with what comes before or behind
+// it: rows come all at once. Lives as long as its layer; one thread.
 template <class T>
 class DeviceNorm {
  public:
@@ -45,10 +47,11 @@ class DeviceNorm {
     bool relu = true;
   };
 
-  void measure(const T* x, std::size_t rows) {
+  void measure(const T* x, Rows rows) {
     launched(launch_norm_measure(layer(x, rows), stream()));
   }
-  void apply(const Apply& args, std::size_t rows) const {
+  void end_measure(std::size_t /*rows*/) const {}
+  void apply(const Apply& args, Rows rows) const {
     const NormLines& own = places_.lines;
     const DeviceNorm* beside = args.residual_norm;
     const NormApply<T> what{args.x,
@@ -60,14 +63,18 @@ class DeviceNorm {
                             beside == nullptr ? nullptr : beside->places_.lines.shift};
     launched(launch_norm_apply(layer(args.x, rows), what, stream()));
   }
-  void backward(const Backward& args, std::size_t rows) {
+  void sum_gradient(const Backward& /*args*/, Rows /*rows*/) const {}
+  void end_gradient_sums(std::size_t /*rows*/) const {}
+  // Sums, too, and so gates g.
+  void gradient(const Backward& args, Rows rows) const {
     const NormBackward<T> what{args.g, args.more, args.y, args.dx, args.relu};
     launched(launch_norm_backward(layer(args.x, rows), what, stream()));
   }
 
  private:
-  [[nodiscard]] NormLayer<T> layer(const T* x, std::size_t rows) const {
-    return {{rows, places_.channels},
+  [[nodiscard]] NormLayer<T> layer(const T* x, Rows rows) const {
+    TORCH_CHECK(rows.begin == 0, "some rows of a device's normalisation, not all");
+    return {{rows.end, places_.channels},
             {x, places_.learned, places_.lines, kNormEpsilon},
             places_.partials};
   }

@@ -4,14 +4,19 @@
 
 #include "node/base/random.h"
 #include "training/cpu/conv_loops.h"
+#include "training/row_walk.h"
+
+#include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -194,6 +199,8 @@ struct Operands {
   std::vector<T> weights;
   std::vector<T> g;
 };
+template <class T>
+using Bits = std::conditional_t<sizeof(T) == sizeof(float), std::uint32_t, std::uint16_t>;
 template <class V>
 struct Results {
   std::vector<V> y;
@@ -207,15 +214,73 @@ Results<double> zeros_for(const Operands<T>& from) {
           std::vector<double>(from.weights.size())};
 }
 
+// Rows that are there only once they were asked for, and rows that are taken as soon as they are
+// said to be there: each once, in their order.
+template <class T>
+class RowTraffic {
+ public:
+  // What is read has `columns` values a row, what is written `columns_out`.
+  RowTraffic(const std::vector<T>& from, std::size_t columns, std::vector<T>& to,
+             std::size_t columns_out)
+      : from_(from), to_(to), blank_(from.size(), not_a_number<T>()) {
+    tasks_.before = {moving(read_, columns, [this](std::size_t at, std::size_t count, T* values) {
+                       std::copy_n(from_.data() + at, count, values + at);
+                     }),
+                     {{from_.data(), columns * sizeof(T)}}};
+    tasks_.after.run =
+        moving(written_, columns_out, [this](std::size_t at, std::size_t count, T* values) {
+          std::copy_n(values + at, count, to_.data() + at);
+        });
+  }
+  RowTraffic(const RowTraffic&) = delete;
+  RowTraffic& operator=(const RowTraffic&) = delete;
+  [[nodiscard]] T* read() { return blank_.data(); }
+  [[nodiscard]] const RowTasks& tasks() const { return tasks_; }
+
+ private:
+  template <class Move>
+  static auto moving(std::size_t& end, std::size_t columns, Move move) {
+    return [&end, columns, move](void* values, Rows rows) {
+      CHECK(rows.begin == end);
+      CHECK(rows.end > rows.begin);
+      end = rows.end;
+      move(rows.begin * columns, (rows.end - rows.begin) * columns, static_cast<T*>(values));
+    };
+  }
+
+  const std::vector<T>& from_;
+  std::vector<T>& to_;
+  std::vector<T> blank_;
+  std::size_t read_ = 0;
+  std::size_t written_ = 0;
+  RowTasks tasks_;
+};
+
+// `inputs` and `outputs` values a row.
 template <class Layer, class T>
-Results<T> computed(const Layer& layer, const Operands<T>& from) {
+Results<T> computed(const Layer& layer, const Operands<T>& from, std::size_t inputs,
+                    std::size_t outputs) {
   Workspace<T> memory(layer.workspace_bytes());
   Results<T> out{std::vector<T>(from.g.size(), not_a_number<T>()),
                  std::vector<T>(from.x.size(), not_a_number<T>()),
                  std::vector<T>(from.weights.size(), not_a_number<T>())};
-  layer.forward(from.x.data(), from.weights.data(), out.y.data(), memory.bytes());
-  layer.input_gradient(from.g.data(), from.weights.data(), out.dx.data(), memory.bytes());
-  layer.weight_gradient(from.x.data(), from.g.data(), out.dw.data(), memory.bytes());
+  Results<T> there = out;
+  RowTraffic<T> forwards(from.x, inputs, out.y, outputs);
+  RowWalk forward_walk(forwards.tasks(), forwards.read(), there.y.data());
+  layer.forward(forwards.read(), from.weights.data(), there.y.data(), memory.bytes(), forward_walk);
+  RowTraffic<T> backwards(from.g, outputs, out.dx, inputs);
+  RowWalk backward_walk(backwards.tasks(), backwards.read(), there.dx.data());
+  layer.backward({from.x.data(), backwards.read(), from.weights.data(), out.dw.data(),
+                  there.dx.data()},
+                 memory.bytes(), backward_walk);
+
+  // Of images nobody wants a gradient; and no tasks are needed.
+  std::vector<T> dw(out.dw.size());
+  RowWalk none;
+  layer.backward({from.x.data(), from.g.data(), nullptr, dw.data(), nullptr}, memory.bytes(), none);
+  CHECK(std::ranges::equal(dw, out.dw, [](T a, T b) {
+    return std::bit_cast<Bits<T>>(a) == std::bit_cast<Bits<T>>(b);
+  }));
   return out;
 }
 

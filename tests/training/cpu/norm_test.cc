@@ -62,30 +62,38 @@ struct Layer {
 // bare: a projection, whose values go through the residual of another normalisation.
 enum class Kind { bare, relu, residual };
 
+// Rows come in three lots, of which the last is a single one.
+template <class Work>
+void in_lots(std::size_t rows, Work work) {
+  work(Rows{0, rows / 3});
+  work(Rows{rows / 3, rows - 1});
+  work(Rows{rows - 1, rows});
+}
+
 template <class T>
 void run(Layer<T>& layer, gossip::Isa isa, Kind kind) {
   Norm<T> norm(layer.channels, isa);
-  norm.measure(layer.x.data(), layer.rows, layer.weights());
+  in_lots(layer.rows, [&](Rows rows) { norm.measure(layer.x.data(), rows); });
+  norm.end_measure(layer.rows, layer.weights());
   const bool residual = kind == Kind::residual;
+  typename Norm<T>::Apply apply{.x = layer.x.data(), .y = layer.y.data()};
+  if (residual) apply.residual = layer.residual.data();
   if (kind == Kind::bare) {
-    norm.apply({.x = layer.residual.data(),
-                .residual = layer.x.data(),
-                .residual_norm = &norm,
-                .y = layer.y.data()},
-               layer.rows);
-  } else {
-    norm.apply({.x = layer.x.data(),
-                .residual = residual ? layer.residual.data() : nullptr,
-                .y = layer.y.data()},
-               layer.rows);
+    apply = {.x = layer.residual.data(),
+             .residual = layer.x.data(),
+             .residual_norm = &norm,
+             .y = layer.y.data()};
   }
-  norm.backward({.x = layer.x.data(),
-                 .g = layer.g.data(),
-                 .more = residual ? layer.more.data() : nullptr,
-                 .y = residual ? layer.y.data() : nullptr,
-                 .dx = layer.dx.data(),
-                 .relu = kind != Kind::bare},
-                layer.rows, layer.weights());
+  in_lots(layer.rows, [&](Rows rows) { norm.apply(apply, rows); });
+  const typename Norm<T>::Backward backward{.x = layer.x.data(),
+                                            .g = layer.g.data(),
+                                            .more = residual ? layer.more.data() : nullptr,
+                                            .y = residual ? layer.y.data() : nullptr,
+                                            .dx = layer.dx.data(),
+                                            .relu = kind != Kind::bare};
+  in_lots(layer.rows, [&](Rows rows) { norm.sum_gradient(backward, rows); });
+  norm.end_gradient_sums(layer.rows, layer.weights());
+  in_lots(layer.rows, [&](Rows rows) { norm.gradient(backward, rows); });
 }
 
 // The same in doubles, from the definition.
@@ -209,7 +217,8 @@ TEST_SUITE("training/cpu/norm") {
       layer.x[i] = 1'000.0F + static_cast<float>(i / 16 % 2);  // variance 1/4
     }
     Norm<float> norm(16, norm_isa());
-    norm.measure(layer.x.data(), layer.rows, layer.weights());
+    norm.measure(layer.x.data(), {0, layer.rows});
+    norm.end_measure(layer.rows, layer.weights());
     CHECK(norm.state().variance[0] == doctest::Approx(0.25 * 512 / 511).epsilon(1e-6));
     CHECK(norm.state().mean[0] == 1'000.5F);
   }

@@ -96,6 +96,38 @@ Expected expected_of(const Problem& problem) {
   return expected;
 }
 
+// Rows of `from` that are put into `to` once they are asked for: each once, in their order.
+struct Traffic {
+  RowTask task_to(const at::Tensor& to, const at::Tensor& from) {
+    return {[this, to, from](void* values, Rows rows) {
+              CHECK(values == to.data_ptr());
+              move(to, from, rows);
+            },
+            {memory_of(from)}};
+  }
+  // Those that lie at `values`, as soon as they are there; `to` is like them.
+  RowTask task_from(const at::Tensor& to) {
+    return {[this, to](void* values, Rows rows) {
+              move(to, at::from_blob(values, to.sizes(), to.strides(), to.options()), rows);
+            },
+            {}};
+  }
+  void move(const at::Tensor& to, const at::Tensor& from, Rows rows) {
+    CHECK(rows.begin == end);
+    end = rows.end;
+    const auto lines = [&](const at::Tensor& of) {
+      return of.permute({0, 2, 3, 1}).view({-1, of.size(1)}).slice(
+          0, static_cast<std::int64_t>(rows.begin), static_cast<std::int64_t>(rows.end));
+    };
+    lines(to).copy_(lines(from));
+  }
+  std::size_t end = 0;
+};
+
+at::Tensor blank_like(const at::Tensor& x) {
+  return at::full_like(x, std::numeric_limits<float>::quiet_NaN());
+}
+
 }  // namespace
 
 TEST_CASE("every way to compute a convolution gives what its definition does") {
@@ -121,6 +153,40 @@ TEST_CASE("every way to compute a convolution gives what its definition does") {
   }
 }
 
+TEST_CASE("rows are made before they are read and handed on once they are written") {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const Shape& shape : kShapes) {
+      CAPTURE(shape.kernel);
+      CAPTURE(shape.stride);
+      CAPTURE(shape.height);
+      CAPTURE(shape.in);
+      CAPTURE(static_cast<int>(type));
+      const Problem problem = problem_of(shape, type);
+      const at::Tensor x = blank_like(problem.x);
+      const at::Tensor seen = blank_like(problem.g);
+      Traffic in;
+      Traffic out;
+      const at::Tensor y =
+          conv_forward(problem.conv, x, {in.task_to(x, problem.x), out.task_from(seen)});
+      CHECK(at::equal(y, seen));
+      CHECK(at::equal(y, conv_forward(problem.conv, problem.x)));
+
+      const at::Tensor g = blank_like(problem.g);
+      const at::Tensor seen_back = blank_like(problem.x);
+      Traffic in_back;
+      Traffic out_back;
+      const at::Tensor dx =
+          conv_backward(problem.conv, problem.x, g, InputGradient::wanted,
+                        {in_back.task_to(g, problem.g), out_back.task_from(seen_back)});
+      const at::Tensor dw = problem.conv.weight_gradient.clone();
+      CHECK(at::equal(dx, seen_back));
+      CHECK(at::equal(
+          dx, conv_backward(problem.conv, problem.x, problem.g, InputGradient::wanted)));
+      CHECK(at::equal(dw, problem.conv.weight_gradient));
+    }
+  }
+}
+
 TEST_CASE("the first layer needs no gradient of its images") {
   for (const Shape& shape : kShapes) {
     const Problem problem = problem_of(shape, at::kBFloat16);
@@ -134,8 +200,7 @@ TEST_CASE("the first layer needs no gradient of its images") {
 TEST_CASE("taps that see nothing but padding are left out of the product") {
   const Problem problem = problem_of({16, 24, 3, 1, 1, 1, 1}, at::kFloat);
   CHECK(product_parts(problem.conv, problem.x).input_gradient);
-  const Unfolded unfolded(problem.conv, problem.x);
-  unfolded.write_weight_gradient(problem.g);
+  (void)conv_backward(problem.conv, problem.x, problem.g, InputGradient::unwanted);
   at::Tensor around = problem.conv.weight_gradient.clone();
   around.select(2, 1).select(2, 1).zero_();
   CHECK(around.abs().sum().item<double>() == 0);

@@ -221,9 +221,14 @@ void check_norm(std::size_t rows, std::size_t channels) {
   const NormWeights weights{weight, bias, weight_gradient, bias_gradient};
   std::vector<float> y(x.size());
   std::vector<float> dx(x.size());
-  norm.measure(x.data(), rows, weights);
-  norm.apply({.x = x.data(), .y = y.data()}, rows);
-  norm.backward({.x = x.data(), .g = g.data(), .dx = dx.data(), .relu = false}, rows, weights);
+  norm.measure(x.data(), {0, rows});
+  norm.end_measure(rows, weights);
+  norm.apply({.x = x.data(), .y = y.data()}, {0, rows});
+  const Norm<float>::Backward backward{
+      .x = x.data(), .g = g.data(), .dx = dx.data(), .relu = false};
+  norm.sum_gradient(backward, {0, rows});
+  norm.end_gradient_sums(rows, weights);
+  norm.gradient(backward, {0, rows});
   // 2,048 additions in fp32 at most, on either side.
   constexpr double kBound = 4'096.0 / (1 << 24);
   CHECK(apart(y, device_y.read()) < kBound);

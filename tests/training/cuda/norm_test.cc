@@ -57,20 +57,24 @@ template <class T>
 NormState run_cpu(Layer<T>& layer, Kind kind) {
   Norm<T> norm(layer.channels, gossip::Isa::scalar);
   const NormWeights weights{layer.weight, layer.bias, layer.weight_gradient, layer.bias_gradient};
-  norm.measure(layer.x.data(), layer.rows, weights);
+  const Rows all{0, layer.rows};
+  norm.measure(layer.x.data(), all);
+  norm.end_measure(layer.rows, weights);
   const bool added = kind == Kind::residual || kind == Kind::normalised_residual;
   norm.apply({.x = layer.x.data(),
               .residual = added ? layer.residual.data() : nullptr,
               .residual_norm = kind == Kind::normalised_residual ? &norm : nullptr,
               .y = layer.y.data()},
-             layer.rows);
-  norm.backward({.x = layer.x.data(),
-                 .g = layer.g.data(),
-                 .more = added ? layer.more.data() : nullptr,
-                 .y = added ? layer.y.data() : nullptr,
-                 .dx = layer.dx.data(),
-                 .relu = kind != Kind::plain},
-                layer.rows, weights);
+             all);
+  const typename Norm<T>::Backward backward{.x = layer.x.data(),
+                                            .g = layer.g.data(),
+                                            .more = added ? layer.more.data() : nullptr,
+                                            .y = added ? layer.y.data() : nullptr,
+                                            .dx = layer.dx.data(),
+                                            .relu = kind != Kind::plain};
+  norm.sum_gradient(backward, all);
+  norm.end_gradient_sums(layer.rows, weights);
+  norm.gradient(backward, all);
   return norm.state();
 }
 

@@ -1,0 +1,42 @@
+#include "training/row_walk.h"
+
+#include <algorithm>
+
+namespace starling::training {
+
+void RowWalk::before(std::size_t end) {
+  if (tasks_ == nullptr || end <= before_end_) return;
+  if (tasks_->before.run) tasks_->before.run(from_, {before_end_, end});
+  before_end_ = end;
+}
+
+void RowWalk::after(std::size_t end) {
+  if (tasks_ == nullptr || end <= after_end_) return;
+  if (tasks_->after.run) tasks_->after.run(to_, {after_end_, end});
+  after_end_ = end;
+}
+
+void RowWalk::expect(std::size_t read_end, std::size_t written_end) {
+  if (tasks_ == nullptr) return;
+  spans_count_ = 0;
+  span_ = 0;
+  expect(tasks_->after, {after_end_, written_end});
+  expect(tasks_->before, {before_end_, read_end});
+}
+
+void RowWalk::expect(const RowTask& task, Rows rows) {
+  if (rows.end <= rows.begin) return;
+  for (const RowMemory& memory : task.reads) {
+    if (spans_count_ == kMostSpans) return;
+    const auto* const values = static_cast<const std::byte*>(memory.values);
+    spans_[spans_count_++] = {values + rows.begin * memory.row_bytes,
+                              values + rows.end * memory.row_bytes};
+  }
+}
+
+Ahead* RowWalk::ahead() {
+  while (span_ < spans_count_ && spans_[span_].at >= spans_[span_].end) ++span_;
+  return span_ < spans_count_ ? &spans_[span_] : nullptr;
+}
+
+}  // namespace starling::training
