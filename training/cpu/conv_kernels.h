@@ -27,8 +27,8 @@ constexpr std::size_t kPanel = 64;
 template <class T>
 constexpr std::size_t kDepthOf = 4 / sizeof(T);
 
-// Memory that is read soon: a product asks for a line of the cache at each of its steps, which leave
-// memory idle.
+// Memory that is read soon: a product asks for a line of the cache at each of its steps, which
+// leave memory idle.
 struct Ahead {
   const std::byte* at;  // moves towards the end
   const std::byte* end;

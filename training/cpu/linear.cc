@@ -27,9 +27,7 @@ std::size_t block_rows(std::size_t ins, std::size_t rows) {
   return std::min(rows, std::clamp(kRowBytes / (ins * sizeof(T)), kLeastBlockRows, kMostBlockRows));
 }
 
-std::size_t backward_rows(std::size_t rows) {
-  return rows <= kFewRows ? rows : kBackwardRows;
-}
+std::size_t backward_rows(std::size_t rows) { return rows <= kFewRows ? rows : kBackwardRows; }
 
 }  // namespace
 

@@ -41,7 +41,8 @@ struct NormLoops {
     static constexpr std::size_t kCount = N;
   };
 
-  // Adds two sums a channel of what body(index, lane group, first, second) adds to its accumulators.
+  // Adds two sums a channel of what body(index, lane group, first, second) adds to its
+  // accumulators.
   template <class Prepare>
   static void two_sums(NormShape shape, double* sums, Prepare prepare) {
     for_tiles(shape, [&](std::size_t begin, std::size_t end, std::size_t c, auto width) {

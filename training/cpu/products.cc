@@ -72,7 +72,8 @@ at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weights, const 
   at::Tensor y = at::empty({x.size(0), outputs}, x.options());
   RowWalk walk(tasks, from.data_ptr(), y.data_ptr());
   with_layer(x, x.size(1), outputs, [&]<class T>(const auto& layer, auto workspace, T) {
-    layer.forward(matrix_of<const T>(from), matrix_of<const T>(by), matrix_of<T>(y), workspace, walk);
+    layer.forward(matrix_of<const T>(from), matrix_of<const T>(by), matrix_of<T>(y), workspace,
+                  walk);
   });
   return y;
 }

@@ -29,7 +29,8 @@ const ConvKernels<Bf16>* kernels_here();
 
 // x weights'.
 //
-// Shapes:  matrices of one type, fp32 or bf16; weights outputs x inputs. An x that is not contiguous
+// Shapes:  matrices of one type, fp32 or bf16; weights outputs x inputs. An x that is not
+// contiguous
 //          is copied, and so must be there; g is contiguous. Throws what LibTorch throws.
 [[nodiscard]] at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weights,
                                         const RowTasks& tasks);

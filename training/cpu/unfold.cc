@@ -25,6 +25,11 @@ std::int64_t outputs_of(std::int64_t pixels, std::int64_t kernel, const Conv& co
   return (pixels + 2 * conv.padding - kernel) / conv.stride + 1;
 }
 
+// Whether rows are the pixels of x where they lie: all others are copies.
+bool rows_are_pixels(const Conv& conv) {
+  return conv.weight.size(2) * conv.weight.size(3) == 1 && conv.stride == 1 && conv.padding == 0;
+}
+
 }  // namespace
 
 ProductParts product_parts(const Conv& conv, const at::Tensor& x) {
@@ -85,11 +90,6 @@ at::Tensor Unfolded::weights_of_taps(const at::Tensor& weight) const {
       .narrow(2, across_.begin, across_.count);
 }
 
-bool Unfolded::is_x() const {
-  return down_.count * across_.count == 1 && down_.outputs == shape_[1] &&
-         across_.outputs == shape_[2];
-}
-
 at::Tensor Unfolded::forward(const RowTasks& tasks) const {
   const std::int64_t outputs = conv_.weight.size(0);
   const at::Tensor weights = weights_of_taps(conv_.weight).reshape({outputs, -1});
@@ -109,7 +109,7 @@ at::Tensor Unfolded::backward(const at::Tensor& g, InputGradient input,
   const bool whole = taps.is_contiguous();
   at::Tensor dw = whole ? taps.view({taps.size(0), -1})
                         : at::empty({taps.size(0), rows_.size(1)}, taps.options());
-  const RowTasks along{tasks.before, is_x() ? tasks.after : RowTask{}};
+  const RowTasks along{tasks.before, rows_are_pixels(conv_) ? tasks.after : RowTask{}};
   const at::Tensor seen = linear_backward(as_rows(g), rows_, weights, dw, along);
   if (!whole) {
     conv_.weight_gradient.zero_();
@@ -117,7 +117,7 @@ at::Tensor Unfolded::backward(const at::Tensor& g, InputGradient input,
   }
   if (!seen.defined()) return seen;
   at::Tensor dx = folded(seen);
-  if (!is_x()) run_for_all(tasks.after, dx);
+  if (!rows_are_pixels(conv_)) run_for_all(tasks.after, dx);
   return dx;
 }
 
@@ -139,10 +139,7 @@ at::Tensor Unfolded::folded(const at::Tensor& rows) const {
 }
 
 at::Tensor unfolded_forward(const Conv& conv, const at::Tensor& x, const RowTasks& tasks) {
-  // Rows of others are copied, and so must be there.
-  const bool copies = conv.stride != 1 || conv.padding != 0 ||
-                      conv.weight.size(2) * conv.weight.size(3) != 1;
-  if (!copies) return Unfolded(conv, x).forward(tasks);
+  if (rows_are_pixels(conv)) return Unfolded(conv, x).forward(tasks);
   run_for_all(tasks.before, x);
   return Unfolded(conv, x).forward({{}, tasks.after});
 }

@@ -57,8 +57,6 @@ class Unfolded {
   [[nodiscard]] at::Tensor weights_of_taps(const at::Tensor& weight) const;
   // Puts the gradients of rows where their pixels are in x.
   [[nodiscard]] at::Tensor folded(const at::Tensor& rows) const;
-  // Whether each pixel of x is one row, in the same order.
-  [[nodiscard]] bool is_x() const;
 
   const Conv& conv_;
   Taps down_;

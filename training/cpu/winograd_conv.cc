@@ -47,10 +47,9 @@ void backward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& g, con
   RowTasks all = tasks;
   all.before.reads.push_back(memory_of(x));
   RowWalk walk(all, g.data_ptr(), dx.defined() ? dx.data_ptr() : nullptr);
-  winograd.backward(
-      {pixels_of<const T>(x), pixels_of<const T>(g), pixels_of<const T>(conv.weight),
-       pixels_of<T>(conv.weight_gradient), dx.defined() ? pixels_of<T>(dx) : nullptr},
-      bytes_of(workspace), walk);
+  winograd.backward({pixels_of<const T>(x), pixels_of<const T>(g), pixels_of<const T>(conv.weight),
+                     pixels_of<T>(conv.weight_gradient), dx.defined() ? pixels_of<T>(dx) : nullptr},
+                    bytes_of(workspace), walk);
 }
 
 }  // namespace

@@ -47,9 +47,7 @@ class DeviceNorm {
     bool relu = true;
   };
 
-  void measure(const T* x, Rows rows) {
-    launched(launch_norm_measure(layer(x, rows), stream()));
-  }
+  void measure(const T* x, Rows rows) { launched(launch_norm_measure(layer(x, rows), stream())); }
   void end_measure(std::size_t /*rows*/) const {}
   void apply(const Apply& args, Rows rows) const {
     const NormLines& own = places_.lines;

@@ -223,9 +223,10 @@ class RowTraffic {
   RowTraffic(const std::vector<T>& from, std::size_t columns, std::vector<T>& to,
              std::size_t columns_out)
       : from_(from), to_(to), blank_(from.size(), not_a_number<T>()) {
-    tasks_.before = {moving(read_, columns, [this](std::size_t at, std::size_t count, T* values) {
-                       std::copy_n(from_.data() + at, count, values + at);
-                     }),
+    tasks_.before = {moving(read_, columns,
+                            [this](std::size_t at, std::size_t count, T* values) {
+                              std::copy_n(from_.data() + at, count, values + at);
+                            }),
                      {{from_.data(), columns * sizeof(T)}}};
     tasks_.after.run =
         moving(written_, columns_out, [this](std::size_t at, std::size_t count, T* values) {
@@ -270,17 +271,16 @@ Results<T> computed(const Layer& layer, const Operands<T>& from, std::size_t inp
   layer.forward(forwards.read(), from.weights.data(), there.y.data(), memory.bytes(), forward_walk);
   RowTraffic<T> backwards(from.g, outputs, out.dx, inputs);
   RowWalk backward_walk(backwards.tasks(), backwards.read(), there.dx.data());
-  layer.backward({from.x.data(), backwards.read(), from.weights.data(), out.dw.data(),
-                  there.dx.data()},
-                 memory.bytes(), backward_walk);
+  layer.backward(
+      {from.x.data(), backwards.read(), from.weights.data(), out.dw.data(), there.dx.data()},
+      memory.bytes(), backward_walk);
 
   // Of images nobody wants a gradient; and no tasks are needed.
   std::vector<T> dw(out.dw.size());
   RowWalk none;
   layer.backward({from.x.data(), from.g.data(), nullptr, dw.data(), nullptr}, memory.bytes(), none);
-  CHECK(std::ranges::equal(dw, out.dw, [](T a, T b) {
-    return std::bit_cast<Bits<T>>(a) == std::bit_cast<Bits<T>>(b);
-  }));
+  CHECK(std::ranges::equal(
+      dw, out.dw, [](T a, T b) { return std::bit_cast<Bits<T>>(a) == std::bit_cast<Bits<T>>(b); }));
   return out;
 }
 

@@ -58,7 +58,8 @@ TEST_CASE_TEMPLATE("products of small integers are exact", T, float, Bf16) {
       CAPTURE(shape.rows);
       CAPTURE(shape.inputs);
       CAPTURE(shape.outputs);
-      const Results<T> found = computed(Linear<T>(shape, *variant.kernels), from, shape.inputs, shape.outputs);
+      const Results<T> found =
+          computed(Linear<T>(shape, *variant.kernels), from, shape.inputs, shape.outputs);
       CHECK(different(found.y, expected.y) == 0);
       CHECK(different(found.dx, expected.dx) == 0);
       CHECK(different(found.dw, expected.dw) == 0);
@@ -73,7 +74,8 @@ TEST_CASE_TEMPLATE("products round once", T, float, Bf16) {
   const double bound = kDepthOf<T> == 1 ? 1e-6 : 0.002;
   for (const Variant<T>& variant : variants<T>()) {
     CAPTURE(variant.name);
-    const Results<T> found = computed(Linear<T>(shape, *variant.kernels), from, shape.inputs, shape.outputs);
+    const Results<T> found =
+        computed(Linear<T>(shape, *variant.kernels), from, shape.inputs, shape.outputs);
     CHECK(distance(found.y, expected.y) < bound);
     CHECK(distance(found.dx, expected.dx) < bound);
     CHECK(distance(found.dw, expected.dw) < bound);

@@ -116,8 +116,9 @@ struct Traffic {
     CHECK(rows.begin == end);
     end = rows.end;
     const auto lines = [&](const at::Tensor& of) {
-      return of.permute({0, 2, 3, 1}).view({-1, of.size(1)}).slice(
-          0, static_cast<std::int64_t>(rows.begin), static_cast<std::int64_t>(rows.end));
+      return of.permute({0, 2, 3, 1})
+          .view({-1, of.size(1)})
+          .slice(0, static_cast<std::int64_t>(rows.begin), static_cast<std::int64_t>(rows.end));
     };
     lines(to).copy_(lines(from));
   }
@@ -180,8 +181,8 @@ TEST_CASE("rows are made before they are read and handed on once they are writte
                         {in_back.task_to(g, problem.g), out_back.task_from(seen_back)});
       const at::Tensor dw = problem.conv.weight_gradient.clone();
       CHECK(at::equal(dx, seen_back));
-      CHECK(at::equal(
-          dx, conv_backward(problem.conv, problem.x, problem.g, InputGradient::wanted)));
+      CHECK(
+          at::equal(dx, conv_backward(problem.conv, problem.x, problem.g, InputGradient::wanted)));
       CHECK(at::equal(dw, problem.conv.weight_gradient));
     }
   }

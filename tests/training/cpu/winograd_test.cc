@@ -81,7 +81,8 @@ TEST_CASE_TEMPLATE("a Winograd convolution of small integers is exact", T, float
       CAPTURE(shape.images);
       CAPTURE(shape.height);
       CAPTURE(shape.width);
-      const Results<T> found = computed(Winograd<T>(shape, *variant.kernels), from, shape.inputs, shape.outputs);
+      const Results<T> found =
+          computed(Winograd<T>(shape, *variant.kernels), from, shape.inputs, shape.outputs);
       CHECK(different(found.y, expected.y) == 0);
       CHECK(different(found.dx, expected.dx) == 0);
       CHECK(different(found.dw, expected.dw) == 0);
@@ -97,7 +98,8 @@ TEST_CASE_TEMPLATE("a Winograd convolution is off by little more than its type i
   const double bound = kDepthOf<T> == 1 ? 1e-6 : 0.005;
   for (const Variant<T>& variant : variants<T>()) {
     CAPTURE(variant.name);
-    const Results<T> found = computed(Winograd<T>(shape, *variant.kernels), from, shape.inputs, shape.outputs);
+    const Results<T> found =
+        computed(Winograd<T>(shape, *variant.kernels), from, shape.inputs, shape.outputs);
     CHECK(distance(found.y, expected.y) < bound);
     CHECK(distance(found.dx, expected.dx) < bound);
     CHECK(distance(found.dw, expected.dw) < bound);
@@ -113,7 +115,8 @@ TEST_CASE_TEMPLATE("what is not finite does not get lost in a Winograd convoluti
     from.x[5 * 64 + 3] = rounded(bad, T{});
     for (const Variant<T>& variant : variants<T>()) {
       CAPTURE(variant.name);
-      const Results<T> found = computed(Winograd<T>(shape, *variant.kernels), from, shape.inputs, shape.outputs);
+      const Results<T> found =
+          computed(Winograd<T>(shape, *variant.kernels), from, shape.inputs, shape.outputs);
       const auto is_bad = [](T value) { return !std::isfinite(widened(value)); };
       // Every output of the pixels around it, every gradient of that channel's weights.
       CHECK(std::ranges::count_if(found.y, is_bad) >= 9 * 64);
