@@ -110,7 +110,7 @@ at::Tensor Unfolded::backward(const at::Tensor& g, InputGradient input,
   at::Tensor dw = whole ? taps.view({taps.size(0), -1})
                         : at::empty({taps.size(0), rows_.size(1)}, taps.options());
   const RowTasks along{tasks.before, rows_are_pixels(conv_) ? tasks.after : RowTask{}};
-  const at::Tensor seen = linear_backward(as_rows(g), rows_, weights, dw, along);
+  at::Tensor seen = linear_backward(as_rows(g), rows_, weights, dw, along);
   if (!whole) {
     conv_.weight_gradient.zero_();
     taps.copy_(dw.view(taps.sizes()));

@@ -118,8 +118,8 @@ std::size_t Winograd<T>::workspace_bytes() const {
 }
 
 template <class T>
-void Winograd<T>::correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
-                            std::span<std::byte> workspace, RowWalk& walk) const {
+void Winograd<T>::correlate(const Ends& ends, std::span<std::byte> workspace, RowWalk& walk) const {
+  const auto [x, ins, y, outs] = ends;
   const Parts parts = correlation_parts(ins, outs);
   STARLING_CHECK_OP(workspace.size(), >=, parts.end);
   const auto* const u = at<const T>(workspace, 0);
@@ -165,7 +165,7 @@ template <class T>
 void Winograd<T>::forward(const T* x, const T* weights, T* y, std::span<std::byte> workspace,
                           RowWalk& walk) const {
   kernels_.forward_weights(weights, shape_.outputs, shape_.inputs, at<T>(workspace, 0));
-  correlate(x, shape_.inputs, shape_.outputs, y, workspace, walk);
+  correlate({x, shape_.inputs, y, shape_.outputs}, workspace, walk);
 }
 
 template <class T>
@@ -174,7 +174,7 @@ void Winograd<T>::backward(const Backward& args, std::span<std::byte> workspace,
   weight_gradient(args, workspace, walk);
   if (args.dx == nullptr) return;
   kernels_.backward_weights(args.weights, shape_.outputs, shape_.inputs, at<T>(workspace, 0));
-  correlate(args.g, shape_.outputs, shape_.inputs, args.dx, workspace, walk);
+  correlate({args.g, shape_.outputs, args.dx, shape_.inputs}, workspace, walk);
 }
 
 template <class T>

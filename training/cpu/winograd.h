@@ -80,9 +80,15 @@ class Winograd {
   // Rows, from 0, that the first tiles see, and those that are there once they have been written.
   [[nodiscard]] std::size_t rows_read(std::size_t tiles) const;
   [[nodiscard]] std::size_t rows_written(std::size_t tiles) const;
+  // What correlate() reads and writes, forwards or backwards.
+  struct Ends {
+    const T* x;
+    std::size_t ins;
+    T* y;
+    std::size_t outs;
+  };
   // y from the transformed weights that lie at the workspace's beginning.
-  void correlate(const T* x, std::size_t ins, std::size_t outs, T* y,
-                 std::span<std::byte> workspace, RowWalk& walk) const;
+  void correlate(const Ends& ends, std::span<std::byte> workspace, RowWalk& walk) const;
   void weight_gradient(const Backward& args, std::span<std::byte> workspace, RowWalk& walk) const;
   void add_gradients(std::size_t tiles, bool first, std::span<std::byte> workspace,
                      RowWalk& walk) const;
