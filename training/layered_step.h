@@ -67,13 +67,12 @@ struct Layer {
   void convolve(Activation& input) {
     x = input.values;
     RowTasks tasks;
-    tasks.before = std::move(input.write);
+    tasks.before = std::exchange(input.write, {});
     tasks.after.run = [this](void* rows_of_z, Rows rows) {
       norm.measure(static_cast<const T*>(rows_of_z), rows);
     };
     z = conv_forward(conv, x, tasks);
     norm.end_measure(rows_of(z));
-    input.write = {};
   }
   Activation activate() { return activate(typename Norm::Apply{}, {}); }
   Activation activate(const at::Tensor& residual, const Norm* residual_norm) {

@@ -20,18 +20,16 @@ void RowWalk::expect(std::size_t read_end, std::size_t written_end) {
   if (tasks_ == nullptr) return;
   spans_count_ = 0;
   span_ = 0;
-  expect(tasks_->after, {after_end_, written_end});
-  expect(tasks_->before, {before_end_, read_end});
+  for (const RowMemory& memory : tasks_->after.reads) expect(memory, {after_end_, written_end});
+  for (const RowMemory& memory : tasks_->before.reads) expect(memory, {before_end_, read_end});
+  expect(beside_, {before_end_, read_end});
 }
 
-void RowWalk::expect(const RowTask& task, Rows rows) {
-  if (rows.end <= rows.begin) return;
-  for (const RowMemory& memory : task.reads) {
-    if (spans_count_ == kMostSpans) return;
-    const auto* const values = static_cast<const std::byte*>(memory.values);
-    spans_[spans_count_++] = {values + rows.begin * memory.row_bytes,
-                              values + rows.end * memory.row_bytes};
-  }
+void RowWalk::expect(const RowMemory& memory, Rows rows) {
+  if (memory.values == nullptr || rows.end <= rows.begin || spans_count_ == kMostSpans) return;
+  const auto* const values = static_cast<const std::byte*>(memory.values);
+  spans_[spans_count_++] = {values + rows.begin * memory.row_bytes,
+                            values + rows.end * memory.row_bytes};
 }
 
 Ahead* RowWalk::ahead() {

@@ -45,8 +45,10 @@ class RowWalk {
  public:
   // Does nothing.
   RowWalk() = default;
-  // `from` is row 0 of what is read, `to` of what is written.
-  RowWalk(const RowTasks& tasks, void* from, void* to) : tasks_(&tasks), from_(from), to_(to) {}
+  // `from` is row 0 of what is read, `to` of what is written; rows of `beside` are read along with
+  // those of `from`.
+  RowWalk(const RowTasks& tasks, void* from, void* to, RowMemory beside = {})
+      : tasks_(&tasks), from_(from), to_(to), beside_(beside) {}
 
   // Rows before `end` are read next.
   void before(std::size_t end);
@@ -59,11 +61,12 @@ class RowWalk {
 
  private:
   static constexpr std::size_t kMostSpans = 6;
-  void expect(const RowTask& task, Rows rows);
+  void expect(const RowMemory& memory, Rows rows);
 
   const RowTasks* tasks_ = nullptr;
   void* from_ = nullptr;
   void* to_ = nullptr;
+  RowMemory beside_;
   std::size_t before_end_ = 0;
   std::size_t after_end_ = 0;
   std::array<Ahead, kMostSpans> spans_{};

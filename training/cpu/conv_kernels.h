@@ -77,6 +77,16 @@ struct TileGroup {
   std::size_t point_stride;
 };
 
+// What a layer reads and writes backwards: both gradients, from that of its output.
+template <class T>
+struct LayerBackward {
+  const T* x;
+  const T* g;
+  const T* weights;  // may be null where dx is
+  T* dw;             // overwritten
+  T* dx;             // null: not wanted
+};
+
 template <class T>
 struct ConvKernels {
   void (*product)(const PanelProduct<T>& args);

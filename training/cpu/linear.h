@@ -32,15 +32,8 @@ class Linear {
   //          is from x to y.
   void forward(const T* x, const T* weights, T* y, std::span<std::byte> workspace,
                RowWalk& walk) const;
-  // Both gradients, a few rows at a time. The walk is from g to dx, which may be null: it is not
-  // wanted then, and weights may be null, too.
-  struct Backward {
-    const T* x;
-    const T* g;
-    const T* weights;
-    T* dw;  // overwritten
-    T* dx;
-  };
+  // A few rows at a time. The walk is from g to dx.
+  using Backward = LayerBackward<T>;
   void backward(const Backward& args, std::span<std::byte> workspace, RowWalk& walk) const;
 
  private:

@@ -95,9 +95,7 @@ at::Tensor linear_backward(const at::Tensor& g, const at::Tensor& x, const at::T
     by = weights.contiguous();
     dx = at::empty({g.size(0), x.size(1)}, g.options());
   }
-  RowTasks all = tasks;
-  all.before.reads.push_back(memory_of(from));
-  RowWalk walk(all, g.data_ptr(), dx.defined() ? dx.data_ptr() : nullptr);
+  RowWalk walk(tasks, g.data_ptr(), dx.defined() ? dx.data_ptr() : nullptr, memory_of(from));
   with_layer(x, x.size(1), g.size(1), [&]<class T>(const auto& layer, auto workspace, T) {
     layer.backward({matrix_of<const T>(from), matrix_of<const T>(g),
                     by.defined() ? matrix_of<const T>(by) : nullptr, matrix_of<T>(dw),

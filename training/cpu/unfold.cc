@@ -4,6 +4,8 @@
 #include "training/cpu/products.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 
 namespace starling::training {
 
@@ -30,21 +32,46 @@ bool rows_are_pixels(const Conv& conv) {
   return conv.weight.size(2) * conv.weight.size(3) == 1 && conv.stride == 1 && conv.padding == 0;
 }
 
-}  // namespace
+// The rows of one input: N * H' * W' of them, each the values that the taps of one output pixel
+// see.
+//
+// Taps that see nothing but padding, wherever they are put, are left out: of nine taps over a
+// single pixel one is left, and a convolution whose output is one pixel is a linear layer.
+//
+// Holds views of x, or copies where rows overlap; one thread. Functions throw what LibTorch throws.
+class Unfolded {
+ public:
+  Unfolded(const Conv& conv, const at::Tensor& x);
 
-ProductParts product_parts(const Conv& conv, const at::Tensor& x) {
-  if (!x.is_cpu()) return {};
-  const std::int64_t taps = conv.weight.size(2) * conv.weight.size(3);
-  const std::int64_t outputs = outputs_of(x.size(2), conv.weight.size(2), conv) *
-                               outputs_of(x.size(3), conv.weight.size(3), conv);
-  // The direct weight gradient of a 3 x 3 convolution over one pixel took ten to twenty times as
-  // long as its forward pass, most of it for taps that see padding.
-  if (outputs == 1) return {true, true, true};
-  // In fp32 LibTorch multiplies by a library that is slow on processors of other makers.
-  if (x.scalar_type() != at::kBFloat16 && !has_own_products(x, conv.weight.size(0))) return {};
-  if (taps == 1) return {true, true, true};
-  return {outputs <= kVeryFewPixels, false, outputs <= kFewPixels};
-}
+  // What conv_forward() returns; its tasks are run with the product.
+  [[nodiscard]] at::Tensor forward(const RowTasks& tasks) const;
+  // Overwrites the weight's gradient and returns that of x if it is wanted, which it may be only
+  // for convolutions no pixel of whose input is seen twice. `g` and tasks as in conv_backward().
+  [[nodiscard]] at::Tensor backward(const at::Tensor& g, InputGradient input,
+                                    const RowTasks& tasks) const;
+
+ private:
+  // The kernel's taps along one side of the image that see a pixel at all.
+  struct Taps {
+    std::int64_t begin = 0;
+    std::int64_t count = 0;
+    std::int64_t padding_before = 0;  // of what the taps see
+    std::int64_t padding_behind = 0;
+    std::int64_t outputs = 0;
+  };
+  [[nodiscard]] static Taps taps_of(const Conv& conv, std::int64_t kernel, std::int64_t pixels);
+  // Every row's values in a padded image, N,H',W',taps,taps,channels: overlapping views.
+  [[nodiscard]] at::Tensor windows(const at::Tensor& padded) const;
+  [[nodiscard]] at::Tensor weights_of_taps(const at::Tensor& weight) const;
+  // Puts the gradients of rows where their pixels are in x.
+  [[nodiscard]] at::Tensor folded(const at::Tensor& rows) const;
+
+  const Conv& conv_;
+  Taps down_;
+  Taps across_;
+  std::array<std::int64_t, 4> shape_;  // of x: N,H,W,I
+  at::Tensor rows_;
+};
 
 Unfolded::Taps Unfolded::taps_of(const Conv& conv, std::int64_t kernel, std::int64_t pixels) {
   Taps taps;
@@ -136,6 +163,22 @@ at::Tensor Unfolded::folded(const at::Tensor& rows) const {
       .narrow(2, across_.padding_before, shape_[2])
       .permute({0, 3, 1, 2})
       .contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+}  // namespace
+
+ProductParts product_parts(const Conv& conv, const at::Tensor& x) {
+  if (!x.is_cpu()) return {};
+  const std::int64_t taps = conv.weight.size(2) * conv.weight.size(3);
+  const std::int64_t outputs = outputs_of(x.size(2), conv.weight.size(2), conv) *
+                               outputs_of(x.size(3), conv.weight.size(3), conv);
+  // The direct weight gradient of a 3 x 3 convolution over one pixel took ten to twenty times as
+  // long as its forward pass, most of it for taps that see padding.
+  if (outputs == 1) return {true, true, true};
+  // In fp32 LibTorch multiplies by a library that is slow on processors of other makers.
+  if (x.scalar_type() != at::kBFloat16 && !has_own_products(x, conv.weight.size(0))) return {};
+  if (taps == 1) return {true, true, true};
+  return {outputs <= kVeryFewPixels, false, outputs <= kFewPixels};
 }
 
 at::Tensor unfolded_forward(const Conv& conv, const at::Tensor& x, const RowTasks& tasks) {

@@ -44,9 +44,7 @@ void backward_as(const Conv& conv, const at::Tensor& x, const at::Tensor& g, con
                  const RowTasks& tasks) {
   const Winograd<T> winograd(shape_of(conv, x), *kernels_here<T>());
   const at::Tensor workspace = workspace_of(winograd.workspace_bytes());
-  RowTasks all = tasks;
-  all.before.reads.push_back(memory_of(x));
-  RowWalk walk(all, g.data_ptr(), dx.defined() ? dx.data_ptr() : nullptr);
+  RowWalk walk(tasks, g.data_ptr(), dx.defined() ? dx.data_ptr() : nullptr, memory_of(x));
   winograd.backward({pixels_of<const T>(x), pixels_of<const T>(g), pixels_of<const T>(conv.weight),
                      pixels_of<T>(conv.weight_gradient), dx.defined() ? pixels_of<T>(dx) : nullptr},
                     bytes_of(workspace), walk);

@@ -71,6 +71,22 @@ Problem problem_of(const Shape& shape, at::ScalarType type) {
   return problem;
 }
 
+// Calls body(problem) with every shape, in fp32 and bf16.
+template <class Body>
+void for_all_problems(Body body) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const Shape& shape : kShapes) {
+      CAPTURE(shape.in);
+      CAPTURE(shape.kernel);
+      CAPTURE(shape.stride);
+      CAPTURE(shape.height);
+      CAPTURE(shape.width);
+      CAPTURE(static_cast<int>(type));
+      body(problem_of(shape, type));
+    }
+  }
+}
+
 // |a - b| over |b|; 0 where both are nothing but zeros.
 double difference(const at::Tensor& a, const at::Tensor& b) {
   REQUIRE(a.sizes() == b.sizes());
@@ -132,60 +148,42 @@ at::Tensor blank_like(const at::Tensor& x) {
 }  // namespace
 
 TEST_CASE("every way to compute a convolution gives what its definition does") {
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    const double tolerance = type == at::kFloat ? 1e-5 : 1e-2;
-    for (const Shape& shape : kShapes) {
-      CAPTURE(shape.kernel);
-      CAPTURE(shape.stride);
-      CAPTURE(shape.height);
-      CAPTURE(shape.width);
-      CAPTURE(static_cast<int>(type));
-      const Problem problem = problem_of(shape, type);
-      const Expected expected = expected_of(problem);
-      const at::Tensor y = conv_forward(problem.conv, problem.x);
-      CHECK(y.is_contiguous(at::MemoryFormat::ChannelsLast));
-      CHECK(difference(y, expected.y) < tolerance);
-      const at::Tensor dx =
-          conv_backward(problem.conv, problem.x, problem.g, InputGradient::wanted);
-      CHECK(dx.is_contiguous(at::MemoryFormat::ChannelsLast));
-      CHECK(difference(dx, expected.dx) < tolerance);
-      CHECK(difference(problem.conv.weight_gradient, expected.dw) < tolerance);
-    }
-  }
+  for_all_problems([](const Problem& problem) {
+    const double tolerance = problem.x.scalar_type() == at::kFloat ? 1e-5 : 1e-2;
+    const Expected expected = expected_of(problem);
+    const at::Tensor y = conv_forward(problem.conv, problem.x);
+    CHECK(y.is_contiguous(at::MemoryFormat::ChannelsLast));
+    CHECK(difference(y, expected.y) < tolerance);
+    const at::Tensor dx = conv_backward(problem.conv, problem.x, problem.g, InputGradient::wanted);
+    CHECK(dx.is_contiguous(at::MemoryFormat::ChannelsLast));
+    CHECK(difference(dx, expected.dx) < tolerance);
+    CHECK(difference(problem.conv.weight_gradient, expected.dw) < tolerance);
+  });
 }
 
 TEST_CASE("rows are made before they are read and handed on once they are written") {
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    for (const Shape& shape : kShapes) {
-      CAPTURE(shape.kernel);
-      CAPTURE(shape.stride);
-      CAPTURE(shape.height);
-      CAPTURE(shape.in);
-      CAPTURE(static_cast<int>(type));
-      const Problem problem = problem_of(shape, type);
-      const at::Tensor x = blank_like(problem.x);
-      const at::Tensor seen = blank_like(problem.g);
-      Traffic in;
-      Traffic out;
-      const at::Tensor y =
-          conv_forward(problem.conv, x, {in.task_to(x, problem.x), out.task_from(seen)});
-      CHECK(at::equal(y, seen));
-      CHECK(at::equal(y, conv_forward(problem.conv, problem.x)));
+  for_all_problems([](const Problem& problem) {
+    const at::Tensor x = blank_like(problem.x);
+    const at::Tensor seen = blank_like(problem.g);
+    Traffic in;
+    Traffic out;
+    const at::Tensor y =
+        conv_forward(problem.conv, x, {in.task_to(x, problem.x), out.task_from(seen)});
+    CHECK(at::equal(y, seen));
+    CHECK(at::equal(y, conv_forward(problem.conv, problem.x)));
 
-      const at::Tensor g = blank_like(problem.g);
-      const at::Tensor seen_back = blank_like(problem.x);
-      Traffic in_back;
-      Traffic out_back;
-      const at::Tensor dx =
-          conv_backward(problem.conv, problem.x, g, InputGradient::wanted,
-                        {in_back.task_to(g, problem.g), out_back.task_from(seen_back)});
-      const at::Tensor dw = problem.conv.weight_gradient.clone();
-      CHECK(at::equal(dx, seen_back));
-      CHECK(
-          at::equal(dx, conv_backward(problem.conv, problem.x, problem.g, InputGradient::wanted)));
-      CHECK(at::equal(dw, problem.conv.weight_gradient));
-    }
-  }
+    const at::Tensor g = blank_like(problem.g);
+    const at::Tensor seen_back = blank_like(problem.x);
+    Traffic in_back;
+    Traffic out_back;
+    const at::Tensor dx =
+        conv_backward(problem.conv, problem.x, g, InputGradient::wanted,
+                      {in_back.task_to(g, problem.g), out_back.task_from(seen_back)});
+    const at::Tensor dw = problem.conv.weight_gradient.clone();
+    CHECK(at::equal(dx, seen_back));
+    CHECK(at::equal(dx, conv_backward(problem.conv, problem.x, problem.g, InputGradient::wanted)));
+    CHECK(at::equal(dw, problem.conv.weight_gradient));
+  });
 }
 
 TEST_CASE("the first layer needs no gradient of its images") {
