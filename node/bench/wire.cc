@@ -228,16 +228,18 @@ Result<Json> measure_plain(const WireOptions& options) {
   TRY_VOID(wire.connect());
   TRY(const Repeats idle, wire.round_trips_us(kIdlePings));
   const Bytes bytes(options.bytes);
-  Repeats mb_per_s, cpu_s_per_gb, with_cipher;
+  Repeats exchange_ms, mb_per_s, cpu_s_per_gb, with_cipher;
   for (int i = -kWireWarmUps; i < static_cast<int>(options.repeats); ++i) {
     TRY(const Cost cost, wire.exchange(bytes));
     const double cipher_s = 2 * cipher_cpu_s(options.bytes);
     if (i < 0) continue;
+    exchange_ms.add(1e3 * cost.wall_s);
     mb_per_s.add(options.both_ways() / (1e6 * cost.wall_s));
     cpu_s_per_gb.add(1e9 * cost.cpu_s / options.both_ways());
     with_cipher.add(1e9 * (cost.cpu_s + cipher_s) / options.both_ways());
   }
   return Json{{"params", options.json()},
+              {"exchange_ms", exchange_ms.json()},
               {"mb_per_s", mb_per_s.json()},
               {"cpu_s_per_gb", cpu_s_per_gb.json()},
               {"and_cipher_cpu_s_per_gb", with_cipher.json()},
@@ -249,7 +251,7 @@ Result<Json> measure_session(const WireOptions& options) ON_IO_THREAD {
   TRY_VOID(bench.connect());
   TRY(const auto idle, bench.measure_idle());
 
-  Repeats mb_per_s, cpu_s_per_gb;
+  Repeats exchange_ms, mb_per_s, cpu_s_per_gb;
   std::uint64_t sent = 0;
   for (int i = -kWireWarmUps; i < static_cast<int>(options.repeats); ++i) {
     const auto before = bench.sent().total();
@@ -259,11 +261,13 @@ Result<Json> measure_session(const WireOptions& options) ON_IO_THREAD {
     TRY_VOID(bench.exchange(WireBench::Beside::pings));
     if (i < 0) continue;
     sent = after - before;
+    exchange_ms.add(1e3 * cost.wall_s);
     mb_per_s.add(options.both_ways() / (1e6 * cost.wall_s));
     cpu_s_per_gb.add(1e9 * cost.cpu_s / options.both_ways());
   }
   const auto busy = bench.own().measured();
   return Json{{"params", options.json()},
+              {"exchange_ms", exchange_ms.json()},
               {"mb_per_s", mb_per_s.json()},
               {"cpu_s_per_gb", cpu_s_per_gb.json()},
               {"wire_bytes", sent},

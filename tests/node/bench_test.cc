@@ -106,7 +106,8 @@ TEST_SUITE("node/bench") {
     CHECK(json.at("params").at("bytes") == 3'000'000);
     CHECK(json.at("wire_bytes") > 3'000'000);
     CHECK(json.at("wire_bytes") < 3'100'000);
-    for (const auto* figure : {"mb_per_s", "cpu_s_per_gb"}) check_spread(json.at(figure));
+    for (const auto* figure : {"exchange_ms", "mb_per_s", "cpu_s_per_gb"})
+      check_spread(json.at(figure));
     for (const auto* tail : {"idle_round_trip_us", "busy_round_trip_us"}) {
       CHECK(json.at(tail).at("p50") > 0);
       CHECK(json.at(tail).at("p50") <= json.at(tail).at("p99"));

@@ -1,5 +1,7 @@
 """What is compared with what. The peers get the settings that are best for them."""
 
+import dataclasses
+
 from pairs import Comparison, Figure
 
 KEEPS_PAGES = (("LD_PRELOAD", "libtcmalloc_minimal.so.4"),)
@@ -15,6 +17,32 @@ def step(name, what, flags, bar=None, goal=None, peer_flags="--loop tuned", envi
         (Figure(name, what, "img/s", "images_per_s", "images_per_s", more_is_better=True, bar=bar, goal=goal),
          Figure(f"{name}.cpu", "the same, CPU time of a step", "ms", "cpu_ms", "cpu_ms")),
         ("torch", "torchvision"), environment)
+
+
+def beside_a_busy_one(comparison):
+    """The same with a third thread on the machine's two cores, for ours and for the peer."""
+    busy = "{python} {peers}/beside_busy.py "
+    return dataclasses.replace(comparison, ours=busy + comparison.ours, peer=busy + comparison.peer)
+
+
+def gpu_step(name, batch, loop, bar, goal, more=()):
+    """As many steps as `bench step` takes on a GPU."""
+    flags = f"--device cuda --model resnet50 --img 224 --batch {batch} --precision bf16"
+    return Comparison(
+        f"{{starling}} bench step {flags} --json",
+        f"{{python}} {{peers}}/torch_step.py {flags} --loop {loop} --warm-up 30 --steps 20 --repeats 5",
+        (Figure(name, f"ResNet-50, 224 px, batch {batch}, bf16, on a GPU, against {'eager mode' if loop == 'tuned' else 'torch.compile(max-autotune)'}", "img/s",
+                "images_per_s", "images_per_s", more_is_better=True, bar=bar, goal=goal), *more),
+        ("torch", "torchvision"), gpu=True)
+
+
+def gpu_gossip(name, tau, bars):
+    """Three nodes on one GPU, with gossip and without."""
+    bar, goal = bars
+    ours = "{starling} bench swarm --device cuda --nodes 3 --model resnet50 --img 224 --batch 64 --steps 50 --repeats 1 --data synthetic:classes=10,size=224"
+    return Comparison(f"{ours} --set gossip.tau={tau} --json", f"{ours} --gossip off --json",
+                      (Figure(name, f"three nodes on a GPU, gossip each {tau} steps, against none: images a second of all", "img/s", "images_per_s", "images_per_s",
+                              more_is_better=True, bar=bar, goal=goal),), (), gpu=True)
 
 
 # L1 keeps 64 of 4,096 values (1.6 %) and codes their places; the peer keeps 1 % as pairs of place and value. Ours parses the other's delta, too.
@@ -52,6 +80,13 @@ def averaging(name, level, where, bars, megabits=None):
          Figure(f"{name}.cpu", "the same, CPU time of a node", "ms", "own_cpu_ms", "cpu_ms", bar=None if megabits else 1),
          Figure(f"{name}.bytes", "the same, bytes sent by a node", "B", "wire_bytes_sent", "bytes_sent", bar=bytes_bar)),
         megabits=megabits)
+
+
+def dense_exchange(name, what, flags):
+    """A whole model in fp32 each way, not averaged: what the program does not do in training."""
+    return Comparison(
+        f"{{starling}} bench wire {flags}--json", "{python} {peers}/gloo_round.py",
+        (Figure(name, f"102 MB each way at once {what}, not averaged, against gloo's all-reduce of as many, loopback", "ms", "exchange_ms", "round_ms"),))
 
 
 # What `starling bench swarm` and torch_ddp.py both print.
@@ -92,7 +127,7 @@ def with_gossip(name, what, flags, bars):
 
 def slowed(name, what, command, needs, bars):
     bar, goal = bars
-    return swarms(name, what, f"{command} --fault slow", command, (("", "a step of the other one", "ms", "step_ms", False, bar, goal),), needs)
+    return swarms(name, what, f"{command} --fault slow", command, (("", "a step of the slowest other one", "ms", "step_ms", False, bar, goal),), needs)
 
 
 TORCH = ("torch", "torchvision")
@@ -102,6 +137,7 @@ SETTLED = " --warm-up 25"
 RESNET50_NODES = "--model resnet50 --img 224 --batch 8 --precision bf16 --threads 1 --repeats 1"
 NODES50 = f"{RESNET50_NODES} --steps 16"
 PINNED = f"--nodes 2 --pin {NODES18}"
+PINNED4 = f"--nodes 4 --pin {NODES18}"
 
 RESNET50 = "ResNet-50, 224 px, batch 16, bf16"
 RESNET50_FLAGS = "--model resnet50 --img 224 --batch 16 --precision bf16 --steps 2 --repeats 2"
@@ -125,6 +161,7 @@ COMPARISONS = (
         environment=HUGE_PAGES),
     step("C1", f"{RESNET50}, 2 threads, against tuned eager mode", f"{RESNET50_FLAGS} --threads 2", 1.3, 1.6),
     step("C1.one", f"{RESNET50}, one thread each", f"{RESNET50_FLAGS} --threads 1"),
+    beside_a_busy_one(step("C1.busy", f"{RESNET50}, 2 threads, beside a process that keeps a core busy", f"{RESNET50_FLAGS} --threads 2")),
     # PyTorch is faster in fp32 at this size, ours in bf16, which is what `auto` finds.
     step("C2", f"{RESNET18}, 2 threads, bf16, against tuned eager mode in fp32", f"{RESNET18_FLAGS} --threads 2", 1.1, 1.4,
          f"--loop tuned {FP32}", our_flags="--precision bf16"),
@@ -133,6 +170,8 @@ COMPARISONS = (
     # The bar of a processor without AMX.
     step("C1d", f"{RESNET50}, 2 threads, against what a tutorial writes (fp32)", f"{RESNET50_FLAGS} --threads 2", 2.3, 3,
          "--loop plain --precision fp32", ()),
+    dense_exchange("C6", "over plain sockets", "--cipher none "),
+    dense_exchange("C6e", "over a session", ""),
     averaging("C7", "L2", "loopback", ((2, 4), 65)),
     averaging("C7.L3", "L3", "loopback", ((1.3, 2), 30)),
     averaging("C7.L1", "L1", "loopback", ((None, None), 190)),
@@ -175,6 +214,9 @@ COMPARISONS = (
     slowed("C12", "one of two nodes, a core each, runs a quarter of the time", f"{{starling}} bench swarm {PINNED} --json", (), (0.95, 0.99)),
     slowed("C12.ddp", "DDP over gloo: one of two nodes, a core each, runs a quarter of the time", f"{{python}} {{peers}}/torch_ddp.py {PINNED}",
            TORCH, (None, None)),
+    slowed("C12.4", "one of four nodes, two on a core, runs a quarter of the time", f"{{starling}} bench swarm {PINNED4} --json", (), (0.95, 0.99)),
+    slowed("C12.4.ddp", "DDP over gloo: one of four nodes, two on a core, runs a quarter of the time", f"{{python}} {{peers}}/torch_ddp.py {PINNED4}",
+           TORCH, (None, None)),
     *with_and_without("C14", "2 nodes on a line of 100 Mbit/s, against as many alone", f"--nodes 2 {NODES18}", (0.95, 0.98), SETTLED, megabits=100),
     swarms("C16", "two neighbours each, against training alone", "{starling} bench swarm --nodes 3 --model resnet50 --img 32 --batch 4 --threads 1 --steps 8 "
            "--repeats 1 --json", "{starling} bench swarm --nodes 3 --model resnet50 --img 32 --batch 4 --threads 1 --steps 8 --repeats 1 --gossip off --json",
@@ -194,4 +236,22 @@ COMPARISONS = (
              f"{{starling}} bench swarm --nodes 2 {NODES18} --fault {fault} --json", f"{{python}} {{peers}}/torch_ddp.py --nodes 2 {NODES18} --fault {fault}",
              (("", "the other one's longest pause within 10 s (ours: its training thread does not run)", "ms", "longest_pause_ms", False, None, None),), TORCH)
       for fault, done in (("stop", "stopped for 10 s"), ("kill", "killed"))),
+    gpu_step("G1", 256, "tuned", 1.25, 1.8,
+             (Figure("G14", "the same, most memory that was held", "B", "gpu.peak_bytes", "peak_bytes", bar=1 / 1.05, goal=1 / 0.9),)),
+    gpu_step("G1.compiled", 256, "compiled", 1.0, 1.25),
+    gpu_step("G3.16", 16, "tuned", 1.5, 2.5),
+    gpu_step("G3.32", 32, "tuned", 1.4, 2),
+    gpu_step("G3.64", 64, "tuned", 1.3, 1.5),
+    Comparison(
+        "{starling} bench optim --device cuda --json", "{python} {peers}/torch_optim.py --device cuda --times 50",
+        (Figure("G6", "optimizer pass with bf16 working copy on a GPU, against fused SGD on one flat tensor", "ms", "bf16.step_ms", "step.ms", bar=1),),
+        gpu=True),
+    Comparison(
+        "{starling} bench codec --device cuda --level L1 --json", "{python} {peers}/torch_codec.py --select block --device cuda --repeats 20",
+        (Figure("G7", "sparse delta, L1, on a GPU, against top-k per 4,096: kernels of an encode", "ms", "levels.L1.encode_ms", "encode.ms", bar=8, goal=20),
+         # Ours begins with both deltas in host memory and ends with the norm there.
+         Figure("G9", "two sparse deltas added to x and r, ours with their upload", "ms", "levels.L1.apply_ms", "apply.ms")),
+        gpu=True),
+    gpu_gossip("G11", 1, (0.98, 0.992)),
+    gpu_gossip("G11.16", 16, (0.995, 0.999)),
 )

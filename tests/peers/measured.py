@@ -35,11 +35,13 @@ class Repeats:
         self.wall_ms = []
         self.cpu_ms = []
 
-    def time(self, work, times=1):
-        """Carries out `work` so many times and adds the mean; the last return value."""
+    def time(self, work, times=1, wait=lambda: None):
+        """Carries out `work` so many times and adds the mean; the last return value. `wait` returns when what was started has ended: a GPU's work."""
+        wait()
         cpu, wall = cpu_seconds(), time.perf_counter()
         for _ in range(times):
             result = work()
+        wait()
         self.wall_ms.append(1e3 * (time.perf_counter() - wall) / times)
         self.cpu_ms.append(1e3 * (cpu_seconds() - cpu) / times)
         return result
@@ -70,6 +72,14 @@ def learned(curves, bytes_per_step, mark):
     ends = [curve[-1] for curve in curves]
     return {"steps": sum(end[0] for end in ends) / len(ends), "steps_to_mark": mean, "bytes_per_step": bytes_per_step, "bytes_to_mark": mean * bytes_per_step,
             "loss": sum(end[1] for end in ends) / len(ends), "accuracy": 100 * sum(end[2] for end in ends) / len(ends)}
+
+
+def wait_for(device):
+    """What returns when a device has ended all that was asked of it."""
+    if device == "cpu":
+        return lambda: None
+    import torch  # late: not everything that measures has it
+    return torch.cuda.synchronize
 
 
 def print_report(peer, version, options, figures):

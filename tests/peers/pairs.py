@@ -38,6 +38,7 @@ class Comparison:
     needs: tuple[str, ...] = ("torch",)  # Python modules of the peer
     environment: tuple[tuple[str, str], ...] = ()  # of the peer
     megabits: int | None = None  # both run on a line of this rate
+    gpu: bool = False  # both run on a GPU
 
 
 def busy_seconds():
@@ -175,3 +176,22 @@ def table_of(lines, comparisons):
     table = [f"| {' | '.join(row)} |" for row in (HEAD, ["---"] * len(HEAD), *map(cells, rows))]
     measured_rows = [row for row in rows if "ratio" in row]
     return [*([f"- {origin_of(measured_rows)}", ""] if measured_rows else []), *table]
+
+
+def look_of(page, comparisons):
+    """What the tables of a page say, in one: a row for each of their figures that has a bar, a column for each section with a table, and in it the
+    ratio as it stands there."""
+    ratios, heading = {}, ""
+    for line in page.splitlines():
+        if line.startswith("## "):
+            heading = line[3:]
+        row = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and len(row) == len(HEAD) and row[0] not in (HEAD[0], "---"):
+            ratios.setdefault(heading, {})[row[0]] = row[4].split(" (")[0]
+    if not ratios:
+        raise Failed("no table of tests/peers/run in it")
+    head = ["id", *ratios, "bar", "goal"]
+    body = [[figure.id, *(ratios[section].get(figure.id, "") for section in ratios), short(figure.bar), short(figure.goal)]
+            for comparison in comparisons for figure in comparison.figures
+            if figure.bar is not None and any(figure.id in ratios[section] for section in ratios)]
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]

@@ -182,6 +182,18 @@ class Run(unittest.TestCase):
         self.assertEqual(nothing.returncode, 1)
         self.assertIn("no program at /nowhere", nothing.stderr)
 
+    def test_the_tables_of_a_page_are_seen_in_one(self):
+        head = "| id | what | ours | peer | ratio (range) | bar | goal | others |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        page = (f"# Page\n\n## Old\n\n{head}| X1 | a pass | 1 ms | 1 ms | **1** (1 to 3) | 1.5 | 4 | 0.0 |\n| X1.rate | the same | 1 | 1 | 1 (1 to 1) | - | - | 0.0 |\n"
+                f"\nWords | with a bar.\n\n## Empty\n\n## New\n\n{head}| X1 | a pass | 1 | 3 | 3 (2 to 4) | 2 | 3 | 0.0 |\n"
+                "| X2 | b | 1 | 2 | 2 (2 to 2) | 2 | 3 | 0.0 |\n")
+        comparison = pairs.Comparison("ours", "theirs", (TIME, RATE, dataclasses.replace(TIME, id="X2"), dataclasses.replace(TIME, id="X3")))
+
+        self.assertEqual(pairs.look_of(page, [comparison]), ["| id | Old | New | bar | goal |", "| --- | --- | --- | --- | --- |", "| X1 | **1** | 3 | 2 | 3 |",
+                                                             "| X2 |  | 2 | 2 | 3 |"])
+        with self.assertRaises(Failed):
+            pairs.look_of("# A page without tables", [comparison])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -138,6 +138,7 @@ def main():
     parser.add_argument("--fault", choices=["none", "slow", "stop", "kill"], default="none")
     parser.add_argument("--pin", action="store_true", help="node k stays on the k-th core")
     parser.add_argument("--alone", action="store_true", help="no all-reduce")
+    parser.set_defaults(device="cpu")
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()

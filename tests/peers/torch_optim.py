@@ -16,17 +16,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--times", type=int, default=1, help="steps in a repeat")
     parser.add_argument("--implementation", choices=["fused", "foreach", "loop"], default="fused")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 
-    parameters = torch.nn.Parameter(torch.rand(measured.RESNET50_PARAMETERS) - 0.5)
+    parameters = torch.nn.Parameter(torch.rand(measured.RESNET50_PARAMETERS, device=options.device) - 0.5)
     parameters.grad = torch.rand_like(parameters) - 0.5
     optimizer = torch.optim.SGD([parameters], lr=1e-3, momentum=0.9, weight_decay=5e-5,
                                 fused=options.implementation == "fused", foreach=options.implementation == "foreach")
     step = measured.Repeats()
     for repeat in range(-3, options.repeats):
-        (step if repeat >= 0 else measured.Repeats()).time(optimizer.step)
+        (step if repeat >= 0 else measured.Repeats()).time(optimizer.step, options.times, measured.wait_for(options.device))
     measured.print_report("torch.optim.SGD", torch.__version__, options, {"step": step.figures()})
 
 
