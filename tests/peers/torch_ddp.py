@@ -152,6 +152,7 @@ def main():
     finally:
         for node in nodes:
             node.process.kill()
+            node.process.wait()  # who is not waited for is counted as somebody else's work
     measured.print_report("torch DDP over gloo", nodes[0].version, options, figures)
     return 0
 
