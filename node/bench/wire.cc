@@ -222,28 +222,42 @@ struct WireOptions {
   }
 };
 
+// What an exchange of so many bytes each way takes, whatever carries them.
+struct ExchangeRepeats {
+  Repeats ms, mb_per_s, cpu_s_per_gb;
+
+  void add(const Cost& cost, double both_ways) {
+    ms.add(1e3 * cost.wall_s);
+    mb_per_s.add(both_ways / (1e6 * cost.wall_s));
+    cpu_s_per_gb.add(1e9 * cost.cpu_s / both_ways);
+  }
+  [[nodiscard]] Json json(const WireOptions& options) const {
+    return {{"params", options.json()},
+            {"exchange_ms", ms.json()},
+            {"mb_per_s", mb_per_s.json()},
+            {"cpu_s_per_gb", cpu_s_per_gb.json()}};
+  }
+};
+
 // Two plain sockets, a thread each, and the cipher by itself.
 Result<Json> measure_plain(const WireOptions& options) {
   PlainWire wire;
   TRY_VOID(wire.connect());
   TRY(const Repeats idle, wire.round_trips_us(kIdlePings));
   const Bytes bytes(options.bytes);
-  Repeats exchange_ms, mb_per_s, cpu_s_per_gb, with_cipher;
+  ExchangeRepeats exchanges;
+  Repeats with_cipher;
   for (int i = -kWireWarmUps; i < static_cast<int>(options.repeats); ++i) {
     TRY(const Cost cost, wire.exchange(bytes));
     const double cipher_s = 2 * cipher_cpu_s(options.bytes);
     if (i < 0) continue;
-    exchange_ms.add(1e3 * cost.wall_s);
-    mb_per_s.add(options.both_ways() / (1e6 * cost.wall_s));
-    cpu_s_per_gb.add(1e9 * cost.cpu_s / options.both_ways());
+    exchanges.add(cost, options.both_ways());
     with_cipher.add(1e9 * (cost.cpu_s + cipher_s) / options.both_ways());
   }
-  return Json{{"params", options.json()},
-              {"exchange_ms", exchange_ms.json()},
-              {"mb_per_s", mb_per_s.json()},
-              {"cpu_s_per_gb", cpu_s_per_gb.json()},
-              {"and_cipher_cpu_s_per_gb", with_cipher.json()},
-              {"idle_round_trip_us", tail_of(idle)}};
+  Json report = exchanges.json(options);
+  report["and_cipher_cpu_s_per_gb"] = with_cipher.json();
+  report["idle_round_trip_us"] = tail_of(idle);
+  return report;
 }
 
 Result<Json> measure_session(const WireOptions& options) ON_IO_THREAD {
@@ -251,7 +265,7 @@ Result<Json> measure_session(const WireOptions& options) ON_IO_THREAD {
   TRY_VOID(bench.connect());
   TRY(const auto idle, bench.measure_idle());
 
-  Repeats exchange_ms, mb_per_s, cpu_s_per_gb;
+  ExchangeRepeats exchanges;
   std::uint64_t sent = 0;
   for (int i = -kWireWarmUps; i < static_cast<int>(options.repeats); ++i) {
     const auto before = bench.sent().total();
@@ -261,19 +275,15 @@ Result<Json> measure_session(const WireOptions& options) ON_IO_THREAD {
     TRY_VOID(bench.exchange(WireBench::Beside::pings));
     if (i < 0) continue;
     sent = after - before;
-    exchange_ms.add(1e3 * cost.wall_s);
-    mb_per_s.add(options.both_ways() / (1e6 * cost.wall_s));
-    cpu_s_per_gb.add(1e9 * cost.cpu_s / options.both_ways());
+    exchanges.add(cost, options.both_ways());
   }
   const auto busy = bench.own().measured();
-  return Json{{"params", options.json()},
-              {"exchange_ms", exchange_ms.json()},
-              {"mb_per_s", mb_per_s.json()},
-              {"cpu_s_per_gb", cpu_s_per_gb.json()},
-              {"wire_bytes", sent},
-              {"idle_round_trip_us", tail_of(idle.round_trip_us)},
-              {"busy_round_trip_us", tail_of(busy.round_trip_us)},
-              {"busy_bulk_before_bytes", tail_of(busy.bulk_before)}};
+  Json report = exchanges.json(options);
+  report["wire_bytes"] = sent;
+  report["idle_round_trip_us"] = tail_of(idle.round_trip_us);
+  report["busy_round_trip_us"] = tail_of(busy.round_trip_us);
+  report["busy_bulk_before_bytes"] = tail_of(busy.bulk_before);
+  return report;
 }
 
 Result<Json> measure_wire(const Arguments& arguments, const Terminal& /*terminal*/) {

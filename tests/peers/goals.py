@@ -25,24 +25,16 @@ def beside_a_busy_one(comparison):
     return dataclasses.replace(comparison, ours=busy + comparison.ours, peer=busy + comparison.peer)
 
 
+def on_a_gpu(comparison, more=()):
+    return dataclasses.replace(comparison, figures=(*comparison.figures, *more), environment=(), gpu=True)
+
+
 def gpu_step(name, batch, loop, bar, goal, more=()):
     """As many steps as `bench step` takes on a GPU."""
-    flags = f"--device cuda --model resnet50 --img 224 --batch {batch} --precision bf16"
-    return Comparison(
-        f"{{starling}} bench step {flags} --json",
-        f"{{python}} {{peers}}/torch_step.py {flags} --loop {loop} --warm-up 30 --steps 20 --repeats 5",
-        (Figure(name, f"ResNet-50, 224 px, batch {batch}, bf16, on a GPU, against {'eager mode' if loop == 'tuned' else 'torch.compile(max-autotune)'}", "img/s",
-                "images_per_s", "images_per_s", more_is_better=True, bar=bar, goal=goal), *more),
-        ("torch", "torchvision"), gpu=True)
-
-
-def gpu_gossip(name, tau, bars):
-    """Three nodes on one GPU, with gossip and without."""
-    bar, goal = bars
-    ours = "{starling} bench swarm --device cuda --nodes 3 --model resnet50 --img 224 --batch 64 --steps 50 --repeats 1 --data synthetic:classes=10,size=224"
-    return Comparison(f"{ours} --set gossip.tau={tau} --json", f"{ours} --gossip off --json",
-                      (Figure(name, f"three nodes on a GPU, gossip each {tau} steps, against none: images a second of all", "img/s", "images_per_s", "images_per_s",
-                              more_is_better=True, bar=bar, goal=goal),), (), gpu=True)
+    against = "eager mode" if loop == "tuned" else "torch.compile(max-autotune)"
+    return on_a_gpu(step(name, f"ResNet-50, 224 px, batch {batch}, bf16, on a GPU, against {against}",
+                         f"--device cuda --model resnet50 --img 224 --batch {batch} --precision bf16", bar, goal,
+                         f"--loop {loop} --warm-up 30 --steps 20 --repeats 5"), more)
 
 
 # L1 keeps 64 of 4,096 values (1.6 %) and codes their places; the peer keeps 1 % as pairs of place and value. Ours parses the other's delta, too.
@@ -82,10 +74,10 @@ def averaging(name, level, where, bars, megabits=None):
         megabits=megabits)
 
 
-def dense_exchange(name, what, flags):
+def dense_exchange(name, what, cipher):
     """A whole model in fp32 each way, not averaged: what the program does not do in training."""
     return Comparison(
-        f"{{starling}} bench wire {flags}--json", "{python} {peers}/gloo_round.py",
+        f"{{starling}} bench wire --cipher {cipher} --json", "{python} {peers}/gloo_round.py",
         (Figure(name, f"102 MB each way at once {what}, not averaged, against gloo's all-reduce of as many, loopback", "ms", "exchange_ms", "round_ms"),))
 
 
@@ -117,11 +109,11 @@ def with_and_without(name, what, flags, bars, our_flags="", field=("images a sec
             swarms(f"{name}.ddp", f"DDP over gloo: {what}", ddp, ddp + " --alone", (("", kind, unit, name_of, more, None, None),), TORCH, megabits))
 
 
-def with_gossip(name, what, flags, bars):
+def with_gossip(name, what, flags, bars, tau=16):
     """Three nodes, each other's neighbours, with gossip and without."""
     bar, goal = bars
     ours = f"{{starling}} bench swarm --nodes 3 {flags}"
-    return swarms(name, f"{what}: gossip each 16 steps, against none", f"{ours} --set gossip.tau=16 --json",
+    return swarms(name, f"{what}: gossip each {tau} steps, against none", f"{ours} --set gossip.tau={tau} --json",
                   f"{ours} --gossip off --json", (("", "images a second of all", "img/s", "images_per_s", True, bar, goal),))
 
 
@@ -138,6 +130,7 @@ RESNET50_NODES = "--model resnet50 --img 224 --batch 8 --precision bf16 --thread
 NODES50 = f"{RESNET50_NODES} --steps 16"
 PINNED = f"--nodes 2 --pin {NODES18}"
 PINNED4 = f"--nodes 4 --pin {NODES18}"
+GPU_NODES = "--device cuda --model resnet50 --img 224 --batch 64 --steps 50 --repeats 1 --data synthetic:classes=10,size=224"
 
 RESNET50 = "ResNet-50, 224 px, batch 16, bf16"
 RESNET50_FLAGS = "--model resnet50 --img 224 --batch 16 --precision bf16 --steps 2 --repeats 2"
@@ -170,8 +163,8 @@ COMPARISONS = (
     # The bar of a processor without AMX.
     step("C1d", f"{RESNET50}, 2 threads, against what a tutorial writes (fp32)", f"{RESNET50_FLAGS} --threads 2", 2.3, 3,
          "--loop plain --precision fp32", ()),
-    dense_exchange("C6", "over plain sockets", "--cipher none "),
-    dense_exchange("C6e", "over a session", ""),
+    dense_exchange("C6", "over plain sockets", "none"),
+    dense_exchange("C6e", "over a session", "chacha20poly1305"),
     averaging("C7", "L2", "loopback", ((2, 4), 65)),
     averaging("C7.L3", "L3", "loopback", ((1.3, 2), 30)),
     averaging("C7.L1", "L1", "loopback", ((None, None), 190)),
@@ -252,6 +245,6 @@ COMPARISONS = (
          # Ours begins with both deltas in host memory and ends with the norm there.
          Figure("G9", "two sparse deltas added to x and r, ours with their upload", "ms", "levels.L1.apply_ms", "apply.ms")),
         gpu=True),
-    gpu_gossip("G11", 1, (0.98, 0.992)),
-    gpu_gossip("G11.16", 16, (0.995, 0.999)),
+    on_a_gpu(with_gossip("G11", "three nodes on a GPU", GPU_NODES, (0.98, 0.992), 1)),
+    on_a_gpu(with_gossip("G11.16", "three nodes on a GPU", GPU_NODES, (0.995, 0.999))),
 )

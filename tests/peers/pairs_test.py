@@ -175,6 +175,11 @@ class Run(unittest.TestCase):
             self.assertIn("no Python at /nowhere/bin/python", line["skipped"])
             self.assertNotIn("ratio", line)
 
+    def test_a_goal_of_a_gpu_is_a_line_with_the_reason_where_there_is_none(self):
+        done = self.run_it("G6", STARLING_BINARY=sys.executable, PATH="/nowhere")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([(line["id"], line["skipped"]) for line in map(json.loads, done.stdout.splitlines())], [("G6", "no NVIDIA GPU here")])
+
     def test_wrong_words_are_refused(self):
         self.assertEqual(self.run_it("C999").returncode, 2)
         self.assertEqual(self.run_it("--pairs", "0").returncode, 2)

@@ -26,9 +26,9 @@ def main():
     parameters.grad = torch.rand_like(parameters) - 0.5
     optimizer = torch.optim.SGD([parameters], lr=1e-3, momentum=0.9, weight_decay=5e-5,
                                 fused=options.implementation == "fused", foreach=options.implementation == "foreach")
-    step = measured.Repeats()
+    step, wait = measured.Repeats(), measured.wait_for(options.device)
     for repeat in range(-3, options.repeats):
-        (step if repeat >= 0 else measured.Repeats()).time(optimizer.step, options.times, measured.wait_for(options.device))
+        (step if repeat >= 0 else measured.Repeats()).time(optimizer.step, options.times, wait)
     measured.print_report("torch.optim.SGD", torch.__version__, options, {"step": step.figures()})
 
 

@@ -9,6 +9,7 @@ A malloc that keeps its pages is half of the tuning on a CPU: LD_PRELOAD. On a G
 
 import argparse
 import contextlib
+import functools
 import sys
 
 import torch
@@ -59,7 +60,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     compiled = options.loop == "compiled"
-    step = make_step(options, options.loop != "plain", (lambda model: torch.compile(model, mode="max-autotune")) if compiled else lambda model: model)
+    step = make_step(options, True, functools.partial(torch.compile, mode="max-autotune")) if compiled else make_step(options, options.loop == "tuned")
+    wait = measured.wait_for(options.device)
     for _ in range(options.warm_up):
         step()
     if options.device == "cuda":  # what cuDNN took while it tried its algorithms does not count
@@ -67,7 +69,7 @@ def main():
         torch.cuda.reset_peak_memory_stats()
     repeats = measured.Repeats()
     for _ in range(options.repeats):
-        loss = repeats.time(step, times=options.steps, wait=measured.wait_for(options.device))
+        loss = repeats.time(step, times=options.steps, wait=wait)
     figures = repeats.figures()
     of_gpu = {"peak_bytes": torch.cuda.max_memory_reserved(), "gpu": torch.cuda.get_device_name()} if options.device == "cuda" else {}
     measured.print_report("torch compiled" if compiled else "torch eager", torch.__version__, options, {
