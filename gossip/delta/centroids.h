@@ -53,8 +53,11 @@ struct Centroids {
 
 // The scale of a group of dense codes, from its largest |d|.
 [[nodiscard]] constexpr std::uint16_t scale_of(float largest, int bits) {
-  return bits == 4 ? std::min(to_bf16(largest / static_cast<float>(kMaxCode4)), kMaxScale4)
-                   : std::min(to_bf16(largest / static_cast<float>(kMaxCode8)), kMaxScale8);
+  // Copies: std::min takes references, and a GPU's code that refers to a constant of the host is a
+  // trap, of which nvcc says nothing.
+  const int code = bits == 4 ? kMaxCode4 : kMaxCode8;
+  const std::uint16_t most = bits == 4 ? kMaxScale4 : kMaxScale8;
+  return std::min(to_bf16(largest / static_cast<float>(code)), most);
 }
 
 // The threshold that an edge carries on after `count` values reached the last one. One eighth of
