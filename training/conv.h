@@ -32,6 +32,13 @@ enum class InputGradient : std::uint8_t { wanted, unwanted };
 at::Tensor conv_backward(const Conv& conv, const at::Tensor& x, const at::Tensor& g,
                          InputGradient input, const RowTasks& tasks = {});
 
+// Whether conv_backward() can add the input's gradient to what is there; a GPU's product can.
+[[nodiscard]] bool adds_input_gradient(const Conv& conv, const at::Tensor& x);
+// Then, without tasks: writes the weight's gradient and adds that of x to `onto`, which has the
+// shape and strides of x. One rounding a value.
+void conv_backward_onto(const Conv& conv, const at::Tensor& x, const at::Tensor& g,
+                        at::Tensor onto);
+
 // Runs a task for all rows at once: of a matrix, or of what lies in channels_last.
 void run_for_all(const RowTask& task, const at::Tensor& rows);
 // As what a task reads.

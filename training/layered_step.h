@@ -100,14 +100,16 @@ struct Layer {
   // which `after` is given rows; lets go of the activations.
   at::Tensor backward(const Behind& behind, const at::Tensor& g, InputGradient input,
                       RowTask after) {
-    norm.end_gradient_sums(rows_of(z));
-    const typename Norm::Backward args = backward_of(behind, values_of<T>(g));
-    RowTasks tasks{{[this, args](void* /*z*/, Rows rows) { norm.gradient(args, rows); },
-                    {memory_of(z), memory_of(g)}},
-                   std::move(after)};
+    RowTasks tasks{end_of_norm(behind, g), std::move(after)};
     at::Tensor dx = conv_backward(conv, x, z, input, tasks);
     release();
     return dx;
+  }
+  // The same, adding the input's gradient to `onto`: where adds_input_gradient().
+  void backward_onto(const Behind& behind, const at::Tensor& g, const at::Tensor& onto) {
+    run_for_all(end_of_norm(behind, g), z);
+    conv_backward_onto(conv, x, z, onto);
+    release();
   }
   void release() {
     x.reset();
@@ -130,6 +132,13 @@ struct Layer {
     reads.push_back(memory_of(z));
     return {y,
             {[this, args](void* /*y*/, Rows rows) { norm.apply(args, rows); }, std::move(reads)}};
+  }
+  // Makes rows of the gradient before the normalisation.
+  RowTask end_of_norm(const Behind& behind, const at::Tensor& g) {
+    norm.end_gradient_sums(rows_of(z));
+    const typename Norm::Backward args = backward_of(behind, values_of<T>(g));
+    return {[this, args](void* /*z*/, Rows rows) { norm.gradient(args, rows); },
+            {memory_of(z), memory_of(g)}};
   }
   typename Norm::Backward backward_of(const Behind& behind, T* g) const {
     return {.x = values_of<T>(z),
@@ -188,6 +197,11 @@ struct ResidualBlock {
     }
     // behind.first is the gradient of the sum by now, and so that of the shortcut.
     g.second = projection ? projected(behind.first) : behind.first;
+    if (adds_input_gradient(layers[0].conv, layers[0].x)) {
+      layers[0].backward_onto(what, g.first, g.second);
+      if (below != nullptr) run_for_all(below->summing({}), g.second);
+      return {g.second, {}};
+    }
     g.first = layers[0].backward(what, g.first, InputGradient::wanted,
                                  below == nullptr ? RowTask{} : below->summing(g.second));
     return g;
@@ -275,7 +289,7 @@ class LayeredStep {
       if (is_dropped(job)) return release();
       g = blocks_[i].backward(g, i == 0 ? nullptr : &blocks_[i - 1]);
     }
-    at::Tensor last = g.first.add_(g.second);
+    at::Tensor last = g.second.defined() ? g.first.add_(g.second) : g.first;
     if (places.defined()) {
       last = at::max_pool2d_with_indices_backward(last, stem_.y, {3, 3}, {2, 2}, {1, 1}, {1, 1},
                                                   /*ceil_mode=*/false, places);

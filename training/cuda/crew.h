@@ -15,9 +15,11 @@
 #ifdef __CUDACC__
 #define STARLING_BOTH __host__ __device__
 #define STARLING_DEVICE __device__
+#define STARLING_NO_UNROLL _Pragma("unroll 1")
 #else
 #define STARLING_BOTH
 #define STARLING_DEVICE
+#define STARLING_NO_UNROLL
 #endif
 
 namespace starling::training::cuda {

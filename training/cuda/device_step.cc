@@ -39,6 +39,8 @@ DeviceStep::DeviceStep(const Model& model, at::Device device, const WorkingSet& 
       stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())),
       input_(device, stream_) {
   at::globalContext().setBenchmarkCuDNN(true);
+  // As cuDNN does by itself: operands of the head's products, fp32, are rounded to 11 bits.
+  at::globalContext().setAllowTF32CuBLAS(true);
   if (set_.is_bf16()) {
     layers_ = std::make_unique<LayersOf<Bf16>>(model_, set_);
   } else {

@@ -23,23 +23,23 @@ struct NormLayer {
 template <class T>
 [[nodiscard]] const char* launch_norm_measure(const NormLayer<T>& layer, Stream stream);
 
-// y = normalised x, plus what is beside it, then relu. Cost: reads x (and what is beside it) once,
-// writes y once.
+// y = normalised x, plus what is beside it, then relu; `open`, if not null, gets a bit for each
+// value of y: whether it is above zero. Cost: reads x (and what is beside it) once, writes y once.
 template <class T>
 [[nodiscard]] const char* launch_norm_apply(const NormLayer<T>& layer, const NormApply<T>& args,
-                                            Stream stream);
+                                            std::uint8_t* open, Stream stream);
 
 // What Norm::Backward is on a CPU.
 template <class T>
 struct NormBackward {
-  T* g;           // the gradient behind; with `y` it becomes the residual's gradient
-  const T* more;  // added to g; only with `y`
-  const T* y;     // what forward wrote, if it added a residual: the relu's gate
-  T* dx;          // may be x
+  T* g;                      // the gradient behind; with `open` it becomes the residual's gradient
+  const T* more;             // added to g; only with `open`
+  const std::uint8_t* open;  // what forward wrote, if it added a residual: the relu's gate
+  T* dx;                     // may be x
   bool relu;
 };
 // Turns the gradient behind the normalisation into the one before it, and fills the gradients of
-// the learned values. Cost: reads x and g twice (and y and more once), writes the gradient once.
+// the learned values. Cost: reads x and g twice (and more once), writes the gradient once.
 template <class T>
 [[nodiscard]] const char* launch_norm_backward(const NormLayer<T>& layer,
                                                const NormBackward<T>& args, Stream stream);
@@ -47,9 +47,9 @@ template <class T>
 extern template const char* launch_norm_measure(const NormLayer<float>&, Stream);
 extern template const char* launch_norm_measure(const NormLayer<Bf16>&, Stream);
 extern template const char* launch_norm_apply(const NormLayer<float>&, const NormApply<float>&,
-                                              Stream);
+                                              std::uint8_t*, Stream);
 extern template const char* launch_norm_apply(const NormLayer<Bf16>&, const NormApply<Bf16>&,
-                                              Stream);
+                                              std::uint8_t*, Stream);
 extern template const char* launch_norm_backward(const NormLayer<float>&,
                                                  const NormBackward<float>&, Stream);
 extern template const char* launch_norm_backward(const NormLayer<Bf16>&, const NormBackward<Bf16>&,

@@ -6,11 +6,11 @@ namespace {
 
 using GpuCrew = ThreadCrew<GpuThreads>;
 
-// Threads that fold the chunks of one channel.
-constexpr unsigned kFoldThreads = 128;
+// Crews on a unit: what NormPlan counts on.
+constexpr unsigned kCrews = 3;
 
 template <class T>
-__global__ void __launch_bounds__(kNormThreads)
+__global__ void __launch_bounds__(kNormThreads, kCrews)
     measure_kernel(NormPlan plan, const T* x, float* partials) {
   __shared__ CrewMemory crew_memory;
   __shared__ NormMemory memory;
@@ -23,36 +23,39 @@ template <class T>
 __global__ void __launch_bounds__(kFoldThreads)
     settle_kernel(NormPlan plan, float* partials, NormChannels<T> norm) {
   __shared__ CrewMemory crew_memory;
+  __shared__ FoldMemory memory;
   GpuThreads threads;
   GpuCrew crew(threads, crew_memory);
-  settle_channel(crew, NormChunk{plan, 0, partials}, norm, blockIdx.x);
+  settle_channels(crew, memory, NormChunk{plan, 0, partials}, norm, blockIdx.x * kFoldChannels);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kWalkThreads)
-    apply_kernel(NormApply<T> args, std::uint32_t channels, std::size_t packs) {
+    apply_kernel(NormApply<T> args, std::uint8_t* open, std::uint32_t channels, std::size_t packs) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs;
        i += step)
-    apply_pack(args, channels, i);
+    apply_pack(args, open, channels, i);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kNormThreads)
-    gradient_sums_kernel(NormPlan plan, float* partials, NormGradientSums<T> args) {
+template <bool kOpen, class T>
+__global__ void __launch_bounds__(kNormThreads, kCrews)
+    gradient_sums_kernel(NormPlan plan, float* partials, GradientSums<T> args) {
   __shared__ CrewMemory crew_memory;
   __shared__ NormMemory memory;
   GpuThreads threads;
   GpuCrew crew(threads, crew_memory);
-  gradient_chunk(crew, memory, NormChunk{plan, blockIdx.x, partials}, args);
+  gradient_chunk<kOpen>(crew, memory, NormChunk{plan, blockIdx.x, partials}, args);
 }
 
 __global__ void __launch_bounds__(kFoldThreads)
     settle_gradient_kernel(NormPlan plan, float* partials, NormLearned learned, NormLines lines) {
   __shared__ CrewMemory crew_memory;
+  __shared__ FoldMemory memory;
   GpuThreads threads;
   GpuCrew crew(threads, crew_memory);
-  settle_gradient(crew, NormChunk{plan, 0, partials}, learned, lines, blockIdx.x);
+  settle_gradients(crew, memory, NormChunk{plan, 0, partials}, learned, lines,
+                   blockIdx.x * kFoldChannels);
 }
 
 template <class T>
@@ -69,6 +72,10 @@ std::size_t packs_of(const NormLayer<T>& layer) {
   return layer.shape.rows * layer.shape.channels / kNormPack;
 }
 
+unsigned folds_of(const NormPlan& plan) {
+  return (plan.channels + kFoldChannels - 1) / kFoldChannels;
+}
+
 }  // namespace
 
 template <class T>
@@ -76,15 +83,16 @@ const char* launch_norm_measure(const NormLayer<T>& layer, Stream stream) {
   const NormPlan plan = NormPlan::make(layer.shape);
   measure_kernel<<<plan.chunks, kNormThreads, 0, stream>>>(plan, layer.channels.x, layer.partials);
   if (const char* wrong = launch_result()) return wrong;
-  settle_kernel<<<plan.channels, kFoldThreads, 0, stream>>>(plan, layer.partials, layer.channels);
+  settle_kernel<<<folds_of(plan), kFoldThreads, 0, stream>>>(plan, layer.partials, layer.channels);
   return launch_result();
 }
 
 template <class T>
-const char* launch_norm_apply(const NormLayer<T>& layer, const NormApply<T>& args, Stream stream) {
+const char* launch_norm_apply(const NormLayer<T>& layer, const NormApply<T>& args,
+                              std::uint8_t* open, Stream stream) {
   const std::size_t packs = packs_of(layer);
   apply_kernel<<<walk_blocks(packs), kWalkThreads, 0, stream>>>(
-      args, static_cast<std::uint32_t>(layer.shape.channels), packs);
+      args, open, static_cast<std::uint32_t>(layer.shape.channels), packs);
   return launch_result();
 }
 
@@ -93,16 +101,18 @@ const char* launch_norm_backward(const NormLayer<T>& layer, const NormBackward<T
                                  Stream stream) {
   const NormPlan plan = NormPlan::make(layer.shape);
   const auto& [x, learned, lines, epsilon] = layer.channels;
-  NormGate<T> gate{args.y, nullptr, nullptr};
-  if (args.y == nullptr && args.relu) gate = {nullptr, lines.scale, lines.shift};
-  const NormGradientSums<T> sums{x, args.g, args.more, lines.mean, gate};
-  gradient_sums_kernel<<<plan.chunks, kNormThreads, 0, stream>>>(plan, layer.partials, sums);
+  // With `open` g is gated by the sums' pass.
+  const bool by_line = args.open == nullptr && args.relu;
+  const NormGate<T> line{nullptr, by_line ? lines.scale : nullptr, by_line ? lines.shift : nullptr};
+  const GradientSums<T> sums{x, args.g, args.more, lines.mean, args.open, line};
+  const auto kernel =
+      args.open == nullptr ? &gradient_sums_kernel<false, T> : &gradient_sums_kernel<true, T>;
+  kernel<<<plan.chunks, kNormThreads, 0, stream>>>(plan, layer.partials, sums);
   if (const char* wrong = launch_result()) return wrong;
-  settle_gradient_kernel<<<plan.channels, kFoldThreads, 0, stream>>>(plan, layer.partials, learned,
-                                                                     lines);
+  settle_gradient_kernel<<<folds_of(plan), kFoldThreads, 0, stream>>>(plan, layer.partials, learned,
+                                                                      lines);
   if (const char* wrong = launch_result()) return wrong;
-  gate.y = nullptr;  // g is gated now
-  const NormGradient<T> gradient{x, args.g, args.dx, lines.a, lines.b, lines.c, gate};
+  const NormGradient<T> gradient{x, args.g, args.dx, lines.a, lines.b, lines.c, line};
   const std::size_t packs = packs_of(layer);
   gradient_kernel<<<walk_blocks(packs), kWalkThreads, 0, stream>>>(gradient, plan.channels, packs);
   return launch_result();
@@ -110,8 +120,10 @@ const char* launch_norm_backward(const NormLayer<T>& layer, const NormBackward<T
 
 template const char* launch_norm_measure(const NormLayer<float>&, Stream);
 template const char* launch_norm_measure(const NormLayer<Bf16>&, Stream);
-template const char* launch_norm_apply(const NormLayer<float>&, const NormApply<float>&, Stream);
-template const char* launch_norm_apply(const NormLayer<Bf16>&, const NormApply<Bf16>&, Stream);
+template const char* launch_norm_apply(const NormLayer<float>&, const NormApply<float>&,
+                                       std::uint8_t*, Stream);
+template const char* launch_norm_apply(const NormLayer<Bf16>&, const NormApply<Bf16>&,
+                                       std::uint8_t*, Stream);
 template const char* launch_norm_backward(const NormLayer<float>&, const NormBackward<float>&,
                                           Stream);
 template const char* launch_norm_backward(const NormLayer<Bf16>&, const NormBackward<Bf16>&,

@@ -7,6 +7,7 @@
 #include "training/models/plan.h"
 #include "training/row_walk.h"
 
+#include <ATen/ATen.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
 
@@ -49,7 +50,7 @@ class DeviceNorm {
 
   void measure(const T* x, Rows rows) { launched(launch_norm_measure(layer(x, rows), stream())); }
   void end_measure(std::size_t /*rows*/) const {}
-  void apply(const Apply& args, Rows rows) const {
+  void apply(const Apply& args, Rows rows) {
     const NormLines& own = places_.lines;
     const DeviceNorm* beside = args.residual_norm;
     const NormApply<T> what{args.x,
@@ -59,14 +60,21 @@ class DeviceNorm {
                             own.shift,
                             beside == nullptr ? nullptr : beside->places_.lines.scale,
                             beside == nullptr ? nullptr : beside->places_.lines.shift};
-    launched(launch_norm_apply(layer(args.x, rows), what, stream()));
+    if (args.residual != nullptr) {
+      const auto packs = static_cast<std::int64_t>(rows.end * places_.channels / kNormPack);
+      open_ = at::empty({packs}, at::TensorOptions(at::kByte).device(at::kCUDA));
+    }
+    std::uint8_t* const open = args.residual == nullptr ? nullptr : open_.data_ptr<std::uint8_t>();
+    launched(launch_norm_apply(layer(args.x, rows), what, open, stream()));
   }
   void sum_gradient(const Backward& /*args*/, Rows /*rows*/) const {}
   void end_gradient_sums(std::size_t /*rows*/) const {}
   // Sums, too, and so gates g.
-  void gradient(const Backward& args, Rows rows) const {
-    const NormBackward<T> what{args.g, args.more, args.y, args.dx, args.relu};
+  void gradient(const Backward& args, Rows rows) {
+    const std::uint8_t* const open = args.y == nullptr ? nullptr : open_.data_ptr<std::uint8_t>();
+    const NormBackward<T> what{args.g, args.more, open, args.dx, args.relu};
     launched(launch_norm_backward(layer(args.x, rows), what, stream()));
+    open_.reset();
   }
 
  private:
@@ -79,6 +87,7 @@ class DeviceNorm {
   [[nodiscard]] static Stream stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
   NormPlaces places_;
+  at::Tensor open_;  // between apply() with a residual and gradient(): the relu's gate, bits
 };
 
 }  // namespace starling::training::cuda

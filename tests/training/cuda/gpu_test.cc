@@ -182,14 +182,21 @@ double apart(const std::vector<float>& a, const std::vector<float>& b) {
 
 // fp32, where nearly all differences are those of sums; the passes themselves are compared with the
 // CPU's in norm_test.cc.
-void check_norm(std::size_t rows, std::size_t channels) {
+void check_norm(std::size_t rows, std::size_t channels, bool added) {
   Rng rng(7);
   const auto x = random_values<float>(rows * channels, rng, 4, 3);
   auto g = random_values<float>(rows * channels, rng, 2, 0);
+  const auto more = random_values<float>(rows * channels, rng, 2, 0);
+  // Far from zero: a value there would pass the relu on one side only, for its rounding.
+  auto residual = random_values<float>(rows * channels, rng, 2, 0);
+  for (float& value : residual) value += value < 0 ? -20.0F : 20.0F;
   const auto weight = random_values<float>(channels, rng, 1, 1);
   const auto bias = random_values<float>(channels, rng, 1, 0);
   const OnDevice<float> device_x(x);
   const OnDevice<float> device_g(g);
+  const OnDevice<float> device_more(more);
+  const OnDevice<float> device_residual(residual);
+  const OnDevice<std::uint8_t> open(std::vector<std::uint8_t>(x.size() / cuda::kNormPack));
   const OnDevice<float> device_weight(weight);
   const OnDevice<float> device_bias(bias);
   const OnDevice<float> device_y(std::vector<float>(x.size()));
@@ -206,14 +213,15 @@ void check_norm(std::size_t rows, std::size_t channels) {
        kNormEpsilon},
       partials.get()};
   launched(cuda::launch_norm_measure(layer, nullptr));
-  launched(cuda::launch_norm_apply(
-      layer,
-      NormApply<float>{device_x.get(), nullptr, device_y.get(), line(3), line(4), nullptr, nullptr},
-      nullptr));
+  const NormApply<float> apply{device_x.get(), added ? device_residual.get() : nullptr,
+                               device_y.get(), line(3),
+                               line(4),        nullptr,
+                               nullptr};
+  launched(cuda::launch_norm_apply(layer, apply, added ? open.get() : nullptr, nullptr));
   const OnDevice<float> device_dx(std::vector<float>(x.size()));
-  launched(cuda::launch_norm_backward(
-      layer, cuda::NormBackward<float>{device_g.get(), nullptr, nullptr, device_dx.get(), false},
-      nullptr));
+  const cuda::NormBackward<float> args{device_g.get(), added ? device_more.get() : nullptr,
+                                       added ? open.get() : nullptr, device_dx.get(), false};
+  launched(cuda::launch_norm_backward(layer, args, nullptr));
 
   Norm<float> norm(channels, gossip::Isa::scalar);
   std::vector<float> weight_gradient(channels);
@@ -223,15 +231,21 @@ void check_norm(std::size_t rows, std::size_t channels) {
   std::vector<float> dx(x.size());
   norm.measure(x.data(), {0, rows});
   norm.end_measure(rows, weights);
-  norm.apply({.x = x.data(), .y = y.data()}, {0, rows});
-  const Norm<float>::Backward backward{
-      .x = x.data(), .g = g.data(), .dx = dx.data(), .relu = false};
+  norm.apply({.x = x.data(), .residual = added ? residual.data() : nullptr, .y = y.data()},
+             {0, rows});
+  const Norm<float>::Backward backward{.x = x.data(),
+                                       .g = g.data(),
+                                       .more = added ? more.data() : nullptr,
+                                       .y = added ? y.data() : nullptr,
+                                       .dx = dx.data(),
+                                       .relu = false};
   norm.sum_gradient(backward, {0, rows});
   norm.end_gradient_sums(rows, weights);
   norm.gradient(backward, {0, rows});
   // 2,048 additions in fp32 at most, on either side.
   constexpr double kBound = 4'096.0 / (1 << 24);
   CHECK(apart(y, device_y.read()) < kBound);
+  CHECK(apart(g, device_g.read()) == 0);
   CHECK(apart(dx, device_dx.read()) < kBound);
   const auto found = gradients.read();
   CHECK(apart(weight_gradient, {found.begin(), found.begin() + static_cast<long>(channels)}) <
@@ -295,9 +309,12 @@ TEST_SUITE("training/cuda/gpu") {
   }
 
   TEST_CASE("normalisation differs from the CPU's by the rounding of sums") {
-    check_norm(100'000, 64);
-    check_norm(777, 256);
-    check_norm(49, 2'048);
+    for (const bool added : {false, true}) {
+      CAPTURE(added);
+      check_norm(100'000, 64, added);
+      check_norm(777, 256, added);
+      check_norm(49, 2'048, added);
+    }
   }
 
   TEST_CASE("encode and exchange give the CPU's bytes and bits") {

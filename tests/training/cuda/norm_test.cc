@@ -117,7 +117,11 @@ void run_gpu(Layer<T>& layer, Kind kind, cuda::ItemOrder order, const NormState&
   chunks(
       [&](const cuda::NormChunk& job) { cuda::measure_chunk(crew, memory, job, layer.x.data()); });
   const cuda::NormChunk all{plan, 0, partials.data()};
-  for (std::uint32_t c = 0; c < channels; ++c) cuda::settle_channel(crew, all, norm, c);
+  cuda::FoldMemory fold;
+  const auto folds = [&](auto body) {
+    for (std::uint32_t c = 0; c < channels; c += cuda::kFoldChannels) body(c);
+  };
+  folds([&](std::uint32_t c) { cuda::settle_channels(crew, fold, all, norm, c); });
   const std::vector<float>* const found[] = {&cpu.mean, &cpu.variance, &cpu.inverse, &cpu.scale,
                                              &cpu.shift};
   for (std::size_t i = 0; i < std::size(found); ++i) {
@@ -132,16 +136,28 @@ void run_gpu(Layer<T>& layer, Kind kind, cuda::ItemOrder order, const NormState&
                            l.shift,
                            line ? l.scale : nullptr,
                            line ? l.shift : nullptr};
-  for (std::size_t i = 0; i < packs; ++i) cuda::apply_pack(apply, channels, i);
+  std::vector<std::uint8_t> open(packs);
+  for (std::size_t i = 0; i < packs; ++i)
+    cuda::apply_pack(apply, added ? open.data() : nullptr, channels, i);
 
-  NormGate<T> gate{added ? layer.y.data() : nullptr, nullptr, nullptr};
+  NormGate<T> gate{};
   if (kind == Kind::relu) gate = {nullptr, l.scale, l.shift};
-  const NormGradientSums<T> sums{layer.x.data(), layer.g.data(),
-                                 added ? layer.more.data() : nullptr, l.mean, gate};
-  chunks([&](const cuda::NormChunk& job) { cuda::gradient_chunk(crew, memory, job, sums); });
-  for (std::uint32_t c = 0; c < channels; ++c)
-    cuda::settle_gradient(crew, all, norm.learned, norm.lines, c);
-  gate.y = nullptr;
+  const cuda::GradientSums<T> sums{layer.x.data(),
+                                   layer.g.data(),
+                                   added ? layer.more.data() : nullptr,
+                                   l.mean,
+                                   added ? open.data() : nullptr,
+                                   gate};
+  chunks([&](const cuda::NormChunk& job) {
+    if (added) {
+      cuda::gradient_chunk<true>(crew, memory, job, sums);
+    } else {
+      cuda::gradient_chunk<false>(crew, memory, job, sums);
+    }
+  });
+  folds([&](std::uint32_t c) {
+    cuda::settle_gradients(crew, fold, all, norm.learned, norm.lines, c);
+  });
   const NormGradient<T> gradient{
       layer.x.data(), layer.g.data(), layer.dx.data(), l.a, l.b, l.c, gate};
   for (std::size_t i = 0; i < packs; ++i) cuda::gradient_pack(gradient, channels, i);
@@ -182,15 +198,28 @@ TEST_SUITE("training/cuda/norm") {
 
   TEST_CASE("a plan covers every row once and depends on the shape alone") {
     for (const std::size_t channels : {16U, 48U, 64U, 256U, 2'048U}) {
-      for (const std::size_t rows : {1U, 7U, 49U * 8, 112U * 112 * 256}) {
+      for (const std::size_t rows : {1U, 7U, 49U * 8, 112U * 112 * 16}) {
         CAPTURE(channels);
         CAPTURE(rows);
         const auto plan = cuda::NormPlan::make({rows, channels});
         CHECK(plan.chunks >= 1);
         CHECK(plan.chunks <= cuda::kMostChunks);
-        CHECK(plan.chunks * plan.chunk_rows >= rows);
-        CHECK((plan.chunks - 1) * plan.chunk_rows < rows);
         CHECK(plan.groups * plan.row_lanes <= cuda::kNormThreads);
+        std::vector<bool> seen(std::size_t{plan.tiles} * plan.row_lanes);
+        for (std::uint32_t chunk = 0; chunk < plan.chunks; ++chunk) {
+          for (std::uint32_t row_lane = 0; row_lane < plan.row_lanes; ++row_lane) {
+            std::size_t row = plan.first_row(chunk, row_lane * plan.groups);
+            for (std::uint32_t turn = 0; turn < plan.tiles_of(chunk); ++turn) {
+              REQUIRE(row < seen.size());
+              REQUIRE_FALSE(seen[row]);
+              seen[row] = true;
+              row -= plan.rows_between();
+            }
+          }
+        }
+        CHECK(std::ranges::count(seen, true) == static_cast<std::ptrdiff_t>(seen.size()));
+        CHECK(seen.size() >= rows);
+        CHECK(seen.size() - rows < plan.row_lanes);
       }
     }
   }
