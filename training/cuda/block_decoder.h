@@ -27,11 +27,19 @@ static_assert([] {
   return true;
 }());
 
+// The values of a block that a sparse level sends, in the order of their indices.
+struct SparseList {
+  std::uint16_t indices[gossip::kMaxSelected];
+  float values[gossip::kMaxSelected];
+};
+
 // What the crew shares while it decodes a block.
 struct DecoderMemory {
   std::uint16_t ones[gossip::kMaxSelected];  // places of the stops of quotients
-  std::uint16_t indices[gossip::kMaxSelected];
-  std::uint32_t places[kMostGroups];  // where a group's codes begin
+  union {
+    SparseList list;
+    std::uint32_t places[kMostGroups];  // where a group's codes begin
+  };
 };
 
 // At most 12 bits, from a place on; lowest bit of each byte first.
@@ -46,6 +54,38 @@ STARLING_DEVICE inline bool bit_at(const std::uint8_t* bytes, std::uint32_t plac
 }
 STARLING_DEVICE inline std::uint16_t u16_at(const std::uint8_t* bytes, std::uint32_t at) {
   return static_cast<std::uint16_t>(bytes[at] | bytes[at + 1] << 8);
+}
+
+// The values that a block of a sparse level sends, which is none of the small ones; returns their
+// number. An index is the sum of the quotients up to its own 2^b times, the sum of the remainders,
+// and its number. `ones` is room for as many.
+template <class Crew>
+STARLING_DEVICE std::uint32_t list_sparse(Crew& crew, gossip::Level level,
+                                          const std::uint8_t* bytes, std::uint16_t* ones,
+                                          SparseList& list) {
+  if (u16_at(bytes, 0) == 0) return 0;
+  const std::uint8_t* stream = bytes + 4;
+  const std::uint32_t first = gossip::count_bits(level);
+  const std::uint32_t k = bits_at(stream, 0, first) + 1;
+  const std::uint32_t b = gossip::rice_bits(k);
+  const std::uint32_t quotients = first + k * b;
+  crew.running_sum(
+      k + most_quotient_zeros(k),
+      [&](std::uint32_t i) { return bit_at(stream, quotients + i) ? 1U : 0U; },
+      [&](std::uint32_t i, std::uint32_t before, std::uint32_t own) {
+        if (own != 0 && before < k) ones[before] = static_cast<std::uint16_t>(i);
+      });
+  const std::uint32_t signs = quotients + ones[k - 1] + 1;
+  const float high = gossip::from_bf16(u16_at(bytes, 0));
+  const float low = gossip::from_bf16(u16_at(bytes, 2));
+  crew.running_sum(
+      k, [&](std::uint32_t i) { return bits_at(stream, first + i * b, b); },
+      [&](std::uint32_t i, std::uint32_t before, std::uint32_t own) {
+        list.indices[i] = static_cast<std::uint16_t>(((ones[i] - i) << b) + before + own + i);
+        const float value = bit_at(stream, signs + k + i) ? high : low;
+        list.values[i] = bit_at(stream, signs + i) ? -value : value;
+      });
+  return k;
 }
 
 // Lives in a kernel, a copy in every thread.
@@ -107,33 +147,10 @@ class BlockDecoder {
     });
   }
 
-  // An index is the sum of the quotients up to its own 2^b times, the sum of the remainders, and
-  // its number.
   STARLING_DEVICE void decode_sparse(gossip::Level level, const std::uint8_t* bytes, float* q) {
-    const std::uint8_t* stream = bytes + 4;
-    const std::uint32_t first = gossip::count_bits(level);
-    const std::uint32_t k = bits_at(stream, 0, first) + 1;
-    const std::uint32_t b = gossip::rice_bits(k);
-    const std::uint32_t quotients = first + k * b;
-    crew_.running_sum(
-        k + most_quotient_zeros(k),
-        [&](std::uint32_t i) { return bit_at(stream, quotients + i) ? 1U : 0U; },
-        [&](std::uint32_t i, std::uint32_t before, std::uint32_t own) {
-          if (own != 0 && before < k) m_.ones[before] = static_cast<std::uint16_t>(i);
-        });
-    crew_.running_sum(
-        k, [&](std::uint32_t i) { return bits_at(stream, first + i * b, b); },
-        [&](std::uint32_t i, std::uint32_t before, std::uint32_t own) {
-          m_.indices[i] = static_cast<std::uint16_t>(((m_.ones[i] - i) << b) + before + own + i);
-        });
-    const std::uint32_t signs = quotients + m_.ones[k - 1] + 1;
-    const float high = gossip::from_bf16(u16_at(bytes, 0));
-    const float low = gossip::from_bf16(u16_at(bytes, 2));
+    const std::uint32_t k = list_sparse(crew_, level, bytes, m_.ones, m_.list);
     crew_.each(shape_.width, [&](std::uint32_t i) { q[i] = 0.0F; });
-    crew_.each(k, [&](std::uint32_t i) {
-      const float value = bit_at(stream, signs + k + i) ? high : low;
-      q[m_.indices[i]] = bit_at(stream, signs + i) ? -value : value;
-    });
+    crew_.each(k, [&](std::uint32_t i) { q[m_.list.indices[i]] = m_.list.values[i]; });
   }
 
   Crew& crew_;
@@ -155,17 +172,64 @@ struct ReplicaBlock {
 };
 
 // x += factor (higher - lower), except where that is not finite: x stays there; r += 1/2 lower,
-// then r += 1/2 higher. Returns |higher - lower|^2, known to all.
+// then r += 1/2 higher. Returns (higher - lower)^2.
+STARLING_DEVICE inline double apply_value(const ReplicaBlock& to, std::uint32_t i, float factor,
+                                          float lower, float higher) {
+  const float apart = higher - lower;
+  const float after = to.x[i] + factor * apart;
+  if (is_finite(after)) to.x[i] = after;
+  const float half_way = to.r[i] + 0.5F * lower;
+  to.r[i] = half_way + 0.5F * higher;
+  return static_cast<double>(apart) * static_cast<double>(apart);
+}
+// All values of a block; the sum of what apply_value() returns, known to all.
 template <class Crew>
 STARLING_DEVICE double apply_block(Crew& crew, const ExchangeMemory& memory, std::uint32_t width,
                                    float factor, const ReplicaBlock& to) {
   return crew.template sum<double>(width, [&](std::uint32_t i) {
-    const float apart = memory.higher[i] - memory.lower[i];
-    const float after = to.x[i] + factor * apart;
-    if (is_finite(after)) to.x[i] = after;
-    const float half_way = to.r[i] + 0.5F * memory.lower[i];
-    to.r[i] = half_way + 0.5F * memory.higher[i];
-    return static_cast<double>(apart) * static_cast<double>(apart);
+    return apply_value(to, i, factor, memory.lower[i], memory.higher[i]);
+  });
+}
+
+// Both deltas of one block as lists: some 7 KB.
+struct SparseMemory {
+  SparseList lower;
+  SparseList higher;
+  std::uint16_t ones[gossip::kMaxSelected];
+};
+struct Found {
+  bool found;
+  float value;
+};
+STARLING_DEVICE inline Found value_at(const SparseList& list, std::uint32_t k,
+                                      std::uint32_t index) {
+  std::uint32_t begin = 0;
+  for (std::uint32_t end = k; begin < end;) {
+    const std::uint32_t middle = (begin + end) / 2;
+    if (list.indices[middle] < index) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  const bool found = begin < k && list.indices[begin] == index;
+  return {found, found ? list.values[begin] : 0.0F};
+}
+// The same for two lists, touching only what either names. Where neither does, zeros would be
+// added, which changes -0 alone, to +0. No reference holds -0: what it begins with is made of
+// integers (genesis, codes of L6), and a sum is -0 only where both parts are. x may keep one.
+template <class Crew>
+STARLING_DEVICE double apply_lists(Crew& crew, const SparseMemory& memory, std::uint32_t lower_k,
+                                   std::uint32_t higher_k, float factor, const ReplicaBlock& to) {
+  return crew.template sum<double>(lower_k + higher_k, [&](std::uint32_t i) {
+    if (i < lower_k) {
+      const std::uint32_t index = memory.lower.indices[i];
+      const Found higher = value_at(memory.higher, higher_k, index);
+      return apply_value(to, index, factor, memory.lower.values[i], higher.value);
+    }
+    const std::uint32_t index = memory.higher.indices[i - lower_k];
+    if (value_at(memory.lower, lower_k, index).found) return 0.0;
+    return apply_value(to, index, factor, 0.0F, memory.higher.values[i - lower_k]);
   });
 }
 

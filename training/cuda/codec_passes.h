@@ -55,7 +55,7 @@ struct EncodeArgs {
   double* sampled_sent;         // kLevels for each sampled block
   float* drifts;                // one a sampled block; of sparse levels
   float* drift;                 // of all blocks; of sparse levels
-  std::uint8_t* sampled_bytes;  // kMostBlockBytes for each sampled block
+  std::uint8_t* sampled_bytes;  // kMostBlockBytes for each sampled block and level
 };
 
 // By how much the threshold of a sampled block has drifted; 0: unknown. For sparse levels.
@@ -122,16 +122,29 @@ STARLING_DEVICE void encode_block(Crew& crew, CoderMemory& memory, const EncodeA
     args.figures[block] = {facts.energy, done.sent_energy, done.size, 0, 1};
     if (carries) args.next_thresholds[block] = threshold;
   });
-  const SampledBlocks& sampled = args.sampled;
-  if (block >= sampled.end || block % sampled.stride != sampled.phase) return;
-  const std::uint32_t sample = block / sampled.stride;
-  for (std::uint32_t level = 0; level < kLevels; ++level) {
+}
+
+// How many trials there are: each sampled block at each level.
+STARLING_BOTH inline std::uint32_t trials(const SampledBlocks& sampled) {
+  return sampled.count() * kLevels;
+}
+// What one level would send of one sampled block; of a block that is not finite, nothing. Crews of
+// their own, because all levels of a block take as long as seven blocks.
+template <class Crew>
+STARLING_DEVICE void try_level(Crew& crew, CoderMemory& memory, const EncodeArgs& args,
+                               std::uint32_t trial) {
+  const std::uint32_t block = args.sampled.phase + trial / kLevels * args.sampled.stride;
+  const std::size_t first = std::size_t{block} * gossip::kBlock;
+  BlockCoder<Crew> coder(crew, memory, args.shapes.at(block));
+  const CoderFacts facts = coder.load(args.x + first, args.r == nullptr ? nullptr : args.r + first);
+  double sent = 0;
+  if (facts.largest < kInfinity) {
     float exact = 0;
-    const CoderBytes tried =
-        coder.encode(static_cast<gossip::Level>(level), exact,
-                     args.sampled_bytes + std::size_t{sample} * kMostBlockBytes);
-    crew.once([&] { args.sampled_sent[sample * kLevels + level] = tried.sent_energy; });
+    const auto level = static_cast<gossip::Level>(trial % kLevels);
+    sent = coder.encode(level, exact, args.sampled_bytes + std::size_t{trial} * kMostBlockBytes)
+               .sent_energy;
   }
+  crew.once([&] { args.sampled_sent[trial] = sent; });
 }
 
 // What an encode found in all blocks.
@@ -165,10 +178,13 @@ STARLING_DEVICE void close_up(Crew& crew, const EncodeArgs& args, DeltaFigures* 
   all.sampled_energy = crew.template sum<double>(sampled.count(), [&](std::uint32_t s) {
     return figures[sampled.phase + s * sampled.stride].energy;
   });
-  for (std::uint32_t level = 0; level < kLevels; ++level)
-    all.sampled_sent[level] = crew.template sum<double>(
-        sampled.count(), [&](std::uint32_t s) { return args.sampled_sent[s * kLevels + level]; });
   crew.once([&] { *out = all; });
+  crew.each(kLevels, [&](std::uint32_t level) {
+    double sent = 0;
+    for (std::uint32_t s = 0; s < sampled.count(); ++s)
+      sent += args.sampled_sent[s * kLevels + level];
+    out->sampled_sent[level] = sent;
+  });
 }
 
 // Copies one block's bytes to their place.
@@ -210,6 +226,21 @@ STARLING_DEVICE void exchange_block(Crew& crew, ExchangeMemory& memory, const Ex
   decode(args.higher, memory.higher);
   const double distance =
       apply_block(crew, memory, shape.width, args.to_higher, {args.x + first, args.r + first});
+  crew.once([&] { args.distances[block] = distance; });
+}
+
+// The same for a block below shapes.first_small, both levels being sparse.
+template <class Crew>
+STARLING_DEVICE void exchange_sparse_block(Crew& crew, SparseMemory& memory,
+                                           const ExchangeArgs& args, std::uint32_t block) {
+  const std::size_t first = std::size_t{block} * gossip::kBlock;
+  const auto list = [&](const CheckedDelta& delta, SparseList& to) {
+    return list_sparse(crew, delta.level, delta.bytes + delta.offsets[block], memory.ones, to);
+  };
+  const std::uint32_t lower = list(args.lower, memory.lower);
+  const std::uint32_t higher = list(args.higher, memory.higher);
+  const double distance =
+      apply_lists(crew, memory, lower, higher, args.to_higher, {args.x + first, args.r + first});
   crew.once([&] { args.distances[block] = distance; });
 }
 

@@ -37,7 +37,8 @@ struct CrewMemory {
 //
 // Threads offers: index(), count() (whole warps), barrier(), and within a warp value_from_above(v,
 // n) and value_from_below(v, n): v of the lane n further up or down (any value where there is
-// none); add(where, n), set_bits(where, bits): atomic, on memory that the crew shares.
+// none), value_of(v, lane); add(where, n), set_bits(where, bits): atomic, on memory that the crew
+// shares.
 //
 // Rule:    sums are summed in an order that n and the number of threads decide, so even doubles
 //          give the same bits every time.
@@ -90,28 +91,38 @@ class ThreadCrew {
   }
 
   // visit(i, before, value(i)) for i in [0, n), `before` being the sum of value(j) for all j < i;
-  // returns the sum of all.
+  // returns the sum of all. value(i) is asked twice, and what visit() changes must not matter to
+  // it. Each warp has a stretch of its own, so that the crew meets three times, however many items.
   template <class Value, class Visit>
   STARLING_DEVICE std::uint32_t running_sum(std::uint32_t n, Value value, Visit visit) {
-    std::uint32_t before = 0;
-    for (std::uint32_t start = 0; start < n; start += threads_.count()) {
-      const std::uint32_t i = start + threads_.index();
-      const std::uint32_t own = i < n ? value(i) : 0;
-      std::uint32_t upto = own;  // in this warp
+    const std::uint32_t warps = threads_.count() / kWarp;
+    const std::uint32_t stretch = (n + threads_.count() - 1) / threads_.count() * kWarp;
+    const std::uint32_t warp = threads_.index() / kWarp;
+    const std::uint32_t begin = warp * stretch;
+    std::uint32_t own = 0;  // of this lane's items
+    for (std::uint32_t i = begin + lane(); i < begin + stretch && i < n; i += kWarp)
+      own += value(i);
+    for (unsigned far = kWarp / 2; far > 0; far /= 2) own += threads_.value_from_above(own, far);
+    const std::uint32_t* const parts = parts_of<std::uint32_t>(own);
+    std::uint32_t before = 0;  // this row of items
+    std::uint32_t all = 0;
+    for (unsigned other = 0; other < warps; ++other) {
+      if (other < warp) before += parts[other];
+      all += parts[other];
+    }
+    for (std::uint32_t row = begin; row < begin + stretch && row < n; row += kWarp) {
+      const std::uint32_t i = row + lane();
+      const std::uint32_t value_here = i < n ? value(i) : 0;
+      std::uint32_t upto = value_here;  // in this row
       for (unsigned far = 1; far < kWarp; far *= 2) {
         const std::uint32_t below = threads_.value_from_below(upto, far);
         if (lane() >= far) upto += below;
       }
-      std::uint32_t* const parts = parts_of<std::uint32_t>(upto, kWarp - 1);
-      std::uint32_t base = before;
-      for (unsigned warp = 0; warp < threads_.count() / kWarp; ++warp) {
-        if (warp == threads_.index() / kWarp && i < n) visit(i, base + upto - own, own);
-        base += parts[warp];
-      }
-      before = base;
-      threads_.barrier();
+      if (i < n) visit(i, before + upto - value_here, value_here);
+      before += threads_.value_of(upto, kWarp - 1);
     }
-    return before;
+    threads_.barrier();
+    return all;
   }
 
   // Atomic, on memory that the crew shares: for counts and bits, whose order does not matter.
@@ -126,12 +137,12 @@ class ThreadCrew {
   }
   STARLING_DEVICE unsigned lane() const { return threads_.index() % kWarp; }
 
-  // What one lane of each warp has, for all to read until the next barrier.
+  // What the first lane of each warp has, for all to read until the next barrier.
   template <class T>
-  STARLING_DEVICE T* parts_of(T own, unsigned from_lane = 0) {
+  STARLING_DEVICE T* parts_of(T own) {
     static_assert(sizeof(T) <= 8);
     T* const parts = reinterpret_cast<T*>(memory_.parts);
-    if (lane() == from_lane) parts[threads_.index() / kWarp] = own;
+    if (lane() == 0) parts[threads_.index() / kWarp] = own;
     threads_.barrier();
     return parts;
   }

@@ -83,7 +83,7 @@ Result<void> DeviceCodec::reserve() {
   most_bytes_ = gossip::max_bytes(*layout_, gossip::Level::l6) + kDecoderSlack;
   const std::size_t samples = sampled_blocks(*layout_, 0).count();
   TRY_VOID(make_into(slots_, blocks * kMostBlockBytes));
-  TRY_VOID(make_into(sampled_bytes_, samples * kMostBlockBytes));
+  TRY_VOID(make_into(sampled_bytes_, samples * kLevels * kMostBlockBytes));
   TRY_VOID(make_into(sampled_sent_, samples * kLevels));
   TRY_VOID(make_into(drifts_, samples));
   TRY_VOID(make_into(drift_, 1));

@@ -20,6 +20,10 @@ struct GpuThreads {
   __device__ static T value_from_below(T value, unsigned far) {
     return __shfl_up_sync(kAll, value, far);
   }
+  template <class T>
+  __device__ static T value_of(T value, unsigned lane) {
+    return __shfl_sync(kAll, value, lane);
+  }
   __device__ static void add(std::uint32_t& where, std::uint32_t n) { atomicAdd(&where, n); }
   __device__ static void set_bits(std::uint32_t& where, std::uint32_t bits) {
     atomicOr(&where, bits);

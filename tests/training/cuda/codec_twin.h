@@ -67,7 +67,7 @@ TwinDelta twin_encode(const gossip::Layout& layout, const gossip::Difference& di
   std::vector<std::uint8_t> slots(blocks * std::size_t{kMostBlockBytes});
   std::vector<BlockFigures> figures(blocks);
   std::vector<double> sampled_sent(std::size_t{sampled.count()} * kLevels);
-  std::vector<std::uint8_t> sampled_bytes(std::size_t{sampled.count()} * kMostBlockBytes);
+  std::vector<std::uint8_t> sampled_bytes(std::size_t{trials(sampled)} * kMostBlockBytes);
   std::vector<float> drifts(sampled.count());
   float drift = 0;
   const EncodeArgs args{difference.parameters.data(),
@@ -92,6 +92,8 @@ TwinDelta twin_encode(const gossip::Layout& layout, const gossip::Difference& di
   }
   for (std::uint32_t block = 0; block < blocks; ++block)
     run([&](auto& crew) { encode_block(crew, memory, args, block); });
+  for (std::uint32_t trial = 0; trial < trials(sampled); ++trial)
+    run([&](auto& crew) { try_level(crew, memory, args, trial); });
   run([&](auto& crew) { close_up(crew, args, &result.figures); });
   result.bytes.resize(result.figures.bytes);
   for (std::uint32_t block = 0; block < blocks; ++block)

@@ -84,6 +84,10 @@ class EmulatedThreads {
   T value_from_below(T value, unsigned far) {
     return exchange(value, index_ % kWarp >= far ? index_ - far : index_);
   }
+  template <class T>
+  T value_of(T value, unsigned lane) {
+    return exchange(value, index_ / kWarp * kWarp + lane);
+  }
   void add(std::uint32_t& where, std::uint32_t n) { std::atomic_ref(where).fetch_add(n); }
   void set_bits(std::uint32_t& where, std::uint32_t bits) { std::atomic_ref(where).fetch_or(bits); }
 

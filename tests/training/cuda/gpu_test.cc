@@ -253,6 +253,12 @@ void check_norm(std::size_t rows, std::size_t channels, bool added) {
   CHECK(apart(bias_gradient, {found.begin() + static_cast<long>(channels), found.end()}) < kBound);
 }
 
+// Sparse deltas leave a GPU's -0 alone where they name no value; the CPU adds zero there.
+std::vector<float> without_negative_zeros(std::vector<float> values) {
+  for (float& value : values) value += 0.0F;
+  return values;
+}
+
 void check_codec(const Layout& layout, Shape shape) {
   Rng rng(11 + static_cast<std::uint64_t>(shape));
   auto made = cuda::DeviceCodec::make(layout);
@@ -284,7 +290,7 @@ void check_codec(const Layout& layout, Shape shape) {
       const auto moved = codec.apply(pair, 0.25F, {device_x.get()}, device_r.get());
       REQUIRE(moved.has_value());
       CHECK(*moved == norm);
-      CHECK(same_bytes(device_x.read(), x));
+      CHECK(same_bytes(without_negative_zeros(device_x.read()), without_negative_zeros(x)));
       CHECK(same_bytes(device_r.read(), r));
     }
   }
