@@ -108,6 +108,14 @@ const char* launch_norm_backward(const NormLayer<T>& layer, const NormBackward<T
   return launch_result();
 }
 
+const char* launch_norm_settle_gradient(const NormPlan& plan, float* partials,
+                                        const NormLearned& learned, const NormLines& lines,
+                                        Stream stream) {
+  settle_gradient_kernel<<<plan.channels, kFoldThreads, 0, stream>>>(plan, partials, learned,
+                                                                     lines);
+  return launch_result();
+}
+
 template const char* launch_norm_measure(const NormLayer<float>&, Stream);
 template const char* launch_norm_measure(const NormLayer<Bf16>&, Stream);
 template const char* launch_norm_apply(const NormLayer<float>&, const NormApply<float>&, Stream);
