@@ -56,7 +56,8 @@ struct Activation {
   }
 };
 
-// A Norm that does the max pool behind the stem, too, with the whole activation never in memory.
+// A Norm that does the max pool behind the stem, too, so that the activation before it is never in
+// memory: pool() and pool_gradient(), instead of apply() and what the backward pass has for it.
 template <class Norm>
 concept Pooling = requires { typename Norm::Pool; };
 
