@@ -39,6 +39,11 @@ inline std::size_t rows_of(const at::Tensor& x) {
   return static_cast<std::size_t>(x.numel() / x.size(1));
 }
 
+inline ImageSizes sizes_of(const at::Tensor& x) {
+  const auto size = [&](int dimension) { return static_cast<std::size_t>(x.size(dimension)); };
+  return {size(0), size(2), size(3)};
+}
+
 // An activation, or what is left to do until it is one: who reads rows of it has them written
 // first.
 struct Activation {
@@ -50,6 +55,11 @@ struct Activation {
     write = {};
   }
 };
+
+// A Norm that does the max pool behind the stem, too, so that the activation before it is never in
+// memory: pool() and pool_gradient(), instead of apply() and what the backward pass has for it.
+template <class Norm>
+concept Pooling = requires { typename Norm::Pool; };
 
 // A convolution, the normalisation behind it, and what the backward pass needs of the forward pass.
 // The normalisation is done where its rows are in the cache, along with this convolution and the
@@ -78,6 +88,21 @@ struct Layer {
   Activation activate(const at::Tensor& residual, const Norm* residual_norm) {
     return activate({.residual = values_of<T>(residual), .residual_norm = residual_norm},
                     {memory_of(residual)});
+  }
+  // Along with a max pool: windows of 3 x 3, stride 2, padding 1.
+  Activation activate_pooled() {
+    Activation pooled;
+    if constexpr (Pooling<Norm>) {
+      const auto half = [](std::int64_t size) { return (size + 1) / 2; };
+      const std::int64_t sizes[] = {z.size(0), z.size(1), half(z.size(2)), half(z.size(3))};
+      pooled.values = at::empty(sizes, z.options(), at::MemoryFormat::ChannelsLast);
+      places = at::empty(sizes, z.options().dtype(at::kByte), at::MemoryFormat::ChannelsLast);
+      norm.pool(pool_of(pooled.values), sizes_of(z));
+    } else {
+      activate().complete();
+      std::tie(pooled.values, places) = at::max_pool2d_with_indices(y, {3, 3}, {2, 2}, {1, 1});
+    }
+    return pooled;
   }
 
   // Adds up rows of g, the gradient behind the activation; with a residual `more` is added to it
@@ -111,10 +136,25 @@ struct Layer {
     conv_backward_onto(conv, x, z, onto);
     release();
   }
+  // From the gradient of what activate_pooled() returned to that of the weights.
+  void backward_pooled(const at::Tensor& pooled) {
+    if constexpr (Pooling<Norm>) {
+      STARLING_DCHECK(pooled.is_contiguous(at::MemoryFormat::ChannelsLast));
+      norm.pool_gradient(pool_of(pooled), sizes_of(z));
+      (void)conv_backward(conv, x, z, InputGradient::unwanted);
+      release();
+    } else {
+      const at::Tensor g = at::max_pool2d_with_indices_backward(
+          pooled, y, {3, 3}, {2, 2}, {1, 1}, {1, 1}, /*ceil_mode=*/false, places);
+      run_for_all(summing({}), g);
+      (void)backward({}, g, InputGradient::unwanted, {});
+    }
+  }
   void release() {
     x.reset();
     y.reset();
     z.reset();
+    places.reset();
   }
 
   Conv conv;
@@ -123,6 +163,7 @@ struct Layer {
   at::Tensor x;
   at::Tensor z;
   at::Tensor y;
+  at::Tensor places;  // where each maximum of a pool came from
 
  private:
   Activation activate(typename Norm::Apply args, std::vector<RowMemory> reads) {
@@ -147,6 +188,11 @@ struct Layer {
             .y = behind.residual ? values_of<T>(y) : nullptr,
             .dx = values_of<T>(z),  // nobody reads z any more
             .relu = behind.relu};
+  }
+  auto pool_of(const at::Tensor& pooled) const {
+    return typename Norm::Pool{.x = values_of<T>(z),
+                               .pooled = values_of<T>(pooled),
+                               .places = values_of<std::uint8_t>(places)};
   }
 };
 
@@ -269,12 +315,8 @@ class LayeredStep {
     const at::AutoDispatchBelowADInplaceOrView no_dispatch;
     Activation images{job.images.to(fc_weight_.scalar_type()), {}};
     stem_.convolve(images);
-    Activation x = stem_.activate();
-    at::Tensor places;  // where each maximum came from
-    if (wiring_.stem_kind == Stem::imagenet) {
-      x.complete();
-      std::tie(x.values, places) = at::max_pool2d_with_indices(x.values, {3, 3}, {2, 2}, {1, 1});
-    }
+    const bool pooled = wiring_.stem_kind == Stem::imagenet;
+    Activation x = pooled ? stem_.activate_pooled() : stem_.activate();
     for (ResidualBlock<T, Norm>& block : blocks_) {
       if (is_dropped(job)) return release();
       x = block.forward(std::move(x));
@@ -289,13 +331,13 @@ class LayeredStep {
       if (is_dropped(job)) return release();
       g = blocks_[i].backward(g, i == 0 ? nullptr : &blocks_[i - 1]);
     }
-    at::Tensor last = g.second.defined() ? g.first.add_(g.second) : g.first;
-    if (places.defined()) {
-      last = at::max_pool2d_with_indices_backward(last, stem_.y, {3, 3}, {2, 2}, {1, 1}, {1, 1},
-                                                  /*ceil_mode=*/false, places);
+    const at::Tensor last = g.second.defined() ? g.first.add_(g.second) : g.first;
+    if (pooled) {
+      stem_.backward_pooled(last);
+    } else {
+      run_for_all(stem_.summing({}), last);
+      (void)stem_.backward({}, last, InputGradient::unwanted, {});
     }
-    run_for_all(stem_.summing({}), last);
-    (void)stem_.backward({}, last, InputGradient::unwanted, {});
     return loss;
   }
 

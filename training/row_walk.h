@@ -18,6 +18,13 @@ struct Rows {
   std::size_t end = 0;
 };
 
+// The images whose rows they are.
+struct ImageSizes {
+  std::size_t images = 0;
+  std::size_t height = 0;
+  std::size_t width = 0;
+};
+
 // Rows that lie one behind the other.
 struct RowMemory {
   const void* values = nullptr;  // of row 0

@@ -16,10 +16,13 @@
 #define STARLING_BOTH __host__ __device__
 #define STARLING_DEVICE __device__
 #define STARLING_NO_UNROLL _Pragma("unroll 1")
+// Before a loop over an array that is to be in registers.
+#define STARLING_UNROLL _Pragma("unroll")
 #else
 #define STARLING_BOTH
 #define STARLING_DEVICE
 #define STARLING_NO_UNROLL
+#define STARLING_UNROLL
 #endif
 
 namespace starling::training::cuda {

@@ -44,6 +44,12 @@ template <class T>
 [[nodiscard]] const char* launch_norm_backward(const NormLayer<T>& layer,
                                                const NormBackward<T>& args, Stream stream);
 
+// The lines and the gradients of what is learned, from the chunks' partial sums. Of `plan` it takes
+// the chunks, the channels, and as `rows` what the sums were summed over.
+[[nodiscard]] const char* launch_norm_settle_gradient(const NormPlan& plan, float* partials,
+                                                      const NormLearned& learned,
+                                                      const NormLines& lines, Stream stream);
+
 extern template const char* launch_norm_measure(const NormLayer<float>&, Stream);
 extern template const char* launch_norm_measure(const NormLayer<Bf16>&, Stream);
 extern template const char* launch_norm_apply(const NormLayer<float>&, const NormApply<float>&,

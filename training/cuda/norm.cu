@@ -96,6 +96,14 @@ const char* launch_norm_apply(const NormLayer<T>& layer, const NormApply<T>& arg
   return launch_result();
 }
 
+const char* launch_norm_settle_gradient(const NormPlan& plan, float* partials,
+                                        const NormLearned& learned, const NormLines& lines,
+                                        Stream stream) {
+  settle_gradient_kernel<<<folds_of(plan), kFoldThreads, 0, stream>>>(plan, partials, learned,
+                                                                      lines);
+  return launch_result();
+}
+
 template <class T>
 const char* launch_norm_backward(const NormLayer<T>& layer, const NormBackward<T>& args,
                                  Stream stream) {
@@ -109,9 +117,8 @@ const char* launch_norm_backward(const NormLayer<T>& layer, const NormBackward<T
       args.open == nullptr ? &gradient_sums_kernel<false, T> : &gradient_sums_kernel<true, T>;
   kernel<<<plan.chunks, kNormThreads, 0, stream>>>(plan, layer.partials, sums);
   if (const char* wrong = launch_result()) return wrong;
-  settle_gradient_kernel<<<folds_of(plan), kFoldThreads, 0, stream>>>(plan, layer.partials, learned,
-                                                                      lines);
-  if (const char* wrong = launch_result()) return wrong;
+  if (const char* wrong = launch_norm_settle_gradient(plan, layer.partials, learned, lines, stream))
+    return wrong;
   const NormGradient<T> gradient{x, args.g, args.dx, lines.a, lines.b, lines.c, line};
   const std::size_t packs = packs_of(layer);
   gradient_kernel<<<walk_blocks(packs), kWalkThreads, 0, stream>>>(gradient, plan.channels, packs);

@@ -3,7 +3,7 @@
 // Includes torch: for this folder's .cc files only.
 #pragma once
 
-#include "training/cuda/launch_norm.h"
+#include "training/cuda/launch_pool.h"
 #include "training/models/plan.h"
 #include "training/row_walk.h"
 
@@ -12,6 +12,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace starling::training::cuda {
 
@@ -47,6 +48,12 @@ class DeviceNorm {
     T* dx = nullptr;
     bool relu = true;
   };
+  // Of the max pool behind this layer.
+  struct Pool {
+    T* x = nullptr;       // becomes its own gradient
+    T* pooled = nullptr;  // or its gradient
+    std::uint8_t* places = nullptr;
+  };
 
   void measure(const T* x, Rows rows) { launched(launch_norm_measure(layer(x, rows), stream())); }
   void end_measure(std::size_t /*rows*/) const {}
@@ -76,6 +83,14 @@ class DeviceNorm {
     launched(launch_norm_backward(layer(args.x, rows), what, stream()));
     open_.reset();
   }
+  // Instead of apply(), and of what the backward pass has for it.
+  void pool(const Pool& args, const ImageSizes& sizes) const {
+    launched(launch_pool_apply(pool_layer(sizes), args.x, args.pooled, args.places, stream()));
+  }
+  void pool_gradient(const Pool& args, const ImageSizes& sizes) const {
+    const PoolBackward<T> what{{args.x, args.pooled, args.places}, args.x};
+    launched(launch_pool_backward(pool_layer(sizes), what, stream()));
+  }
 
  private:
   [[nodiscard]] NormLayer<T> layer(const T* x, Rows rows) const {
@@ -83,6 +98,14 @@ class DeviceNorm {
     return {{rows.end, places_.channels},
             {x, places_.learned, places_.lines, kNormEpsilon},
             places_.partials};
+  }
+  [[nodiscard]] PoolLayer pool_layer(const ImageSizes& sizes) const {
+    const auto number = [](std::size_t value) { return static_cast<std::uint32_t>(value); };
+    return {
+        {number(sizes.images), number(sizes.height), number(sizes.width), number(places_.channels)},
+        places_.learned,
+        places_.lines,
+        places_.partials};
   }
   [[nodiscard]] static Stream stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 

@@ -106,7 +106,8 @@ struct NormChunk {
 };
 
 // The sums of a chunk of what a visitor adds; prepare(c) makes the visitor for the channels from c
-// on: load(at) reads the values of a row, add(loaded, at, first, second) adds to both sums.
+// on: load(at) reads the values of a row, add(loaded, at, first, second) adds to both sums; kPairs:
+// whether two rows at a time fit in registers.
 template <class Crew, class Prepare>
 STARLING_DEVICE void sum_chunk(Crew& crew, NormMemory& memory, const NormChunk& job,
                                Prepare prepare) {
@@ -124,16 +125,22 @@ STARLING_DEVICE void sum_chunk(Crew& crew, NormMemory& memory, const NormChunk& 
       --turns;
     }
     std::size_t at = row * plan.channels + c;
-    // Two rows are on their way before the first is waited for; more would not fit in registers.
-    STARLING_NO_UNROLL
-    for (; turns >= 2; turns -= 2) {
-      const auto here = visitor.load(at);
-      const auto next = visitor.load(at - stride);
-      visitor.add(here, at, first, second);
-      visitor.add(next, at - stride, first, second);
-      at -= 2 * stride;
+    if constexpr (decltype(visitor)::kPairs) {
+      // Two rows are on their way before the first is waited for; more do not fit in registers.
+      STARLING_NO_UNROLL
+      for (; turns >= 2; turns -= 2) {
+        const auto here = visitor.load(at);
+        const auto next = visitor.load(at - stride);
+        visitor.add(here, at, first, second);
+        visitor.add(next, at - stride, first, second);
+        at -= 2 * stride;
+      }
     }
-    if (turns != 0) visitor.add(visitor.load(at), at, first, second);
+    STARLING_NO_UNROLL
+    for (; turns != 0; --turns) {
+      visitor.add(visitor.load(at), at, first, second);
+      at -= stride;
+    }
     for (std::uint32_t k = 0; k < kNormPack; ++k) {
       memory.first[lane][k] = first.at[k];
       memory.second[lane][k] = second.at[k];
@@ -153,6 +160,7 @@ STARLING_DEVICE void sum_chunk(Crew& crew, NormMemory& memory, const NormChunk& 
 // Sum of x - pivot and of its square.
 template <class T>
 struct MeasureVisitor {
+  static constexpr bool kPairs = true;
   const T* x;
   NormValues<float> pivot;
 
@@ -325,6 +333,7 @@ STARLING_DEVICE inline void add_gradient(const NormValues<float>& g, const NormV
 // that neither holds the other's values in registers.
 template <class T>
 struct LineGradientVisitor {
+  static constexpr bool kPairs = true;
   const T* x;
   const T* g;
   NormValues<float> mean;
@@ -347,6 +356,7 @@ struct LineGradientVisitor {
 };
 template <class T>
 struct OpenGradientVisitor {
+  static constexpr bool kPairs = true;
   const T* x;
   T* g;           // becomes the gated (and summed) gradient
   const T* more;  // may be null

@@ -2,11 +2,13 @@
 #include "gossip/delta/exchange.h"
 #include "tests/gossip/delta/models.h"
 #include "tests/training/cuda/aligned.h"
+#include "tests/training/cuda/pool_twin.h"
 #include "training/cpu/norm.h"
 #include "training/cuda/device_codec.h"
 #include "training/cuda/launch_input.h"
 #include "training/cuda/launch_norm.h"
 #include "training/cuda/launch_optimizer.h"
+#include "training/cuda/launch_pool.h"
 #include "training/cuda/pinned_memory.h"
 #include "training/data/augment.h"
 #include "training/models/plan.h"
@@ -253,6 +255,57 @@ void check_norm(std::size_t rows, std::size_t channels, bool added) {
   CHECK(apart(bias_gradient, {found.begin() + static_cast<long>(channels), found.end()}) < kBound);
 }
 
+// Against the same passes on a CPU, which pool_test.cc compares with the CPU's code.
+template <class T>
+void check_pool(const cuda::PoolShape& shape) {
+  cuda::PoolLayerData<T> data(shape, 19);
+  (void)data.measure();
+  const auto on_device = [](const auto& values) {
+    return OnDevice(std::vector(values.begin(), values.end()));
+  };
+  const std::size_t channels = shape.channels;
+  std::vector<float> all_lines;
+  for (const auto& line : data.lines) all_lines.insert(all_lines.end(), line.begin(), line.end());
+  const auto lines = on_device(all_lines);
+  const auto weight = on_device(data.weight);
+  const auto bias = on_device(data.bias);
+  const auto x = on_device(data.x);
+  const auto g = on_device(data.g);
+  const auto y = on_device(data.y);
+  const auto places = on_device(data.places);
+  const auto dx = on_device(data.dx);
+  const OnDevice<float> gradients(std::vector<float>(2 * channels));
+  const auto plan = cuda::NormPlan::make({shape.pooled_rows(), channels});
+  const OnDevice<float> partials(std::vector<float>(plan.partials()));
+  const auto line = [&](std::size_t number) { return lines.get() + number * channels; };
+  const cuda::PoolLayer layer{
+      shape,
+      {weight.get(), bias.get(), gradients.get(), gradients.get() + channels},
+      {line(0), line(1), line(2), line(3), line(4), line(5), line(6), line(7)},
+      partials.get()};
+
+  launched(cuda::launch_pool_apply(layer, x.get(), y.get(), places.get(), nullptr));
+  cuda::PoolBackward<T> backward{{x.get(), g.get(), places.get()}, dx.get()};
+  launched(cuda::launch_pool_backward(layer, backward, nullptr));
+
+  cuda::pool_as_gpu(data);
+  cuda::pool_gradient_as_gpu(data, cuda::ItemOrder::rising);
+  CHECK(same_bytes(y.read(), data.y));
+  CHECK(same_bytes(places.read(), data.places));
+  // The order of sums of doubles differs: one step of a float in what is made of them, and of T.
+  constexpr double kStep = 1.0 / (1 << 23);
+  const auto found = gradients.read();
+  const std::vector<float> found_weight(found.begin(), found.begin() + static_cast<long>(channels));
+  const std::vector<float> found_bias(found.begin() + static_cast<long>(channels), found.end());
+  CHECK(cuda::apart(data.gradients[0], found_weight) < 2 * kStep);
+  CHECK(cuda::apart(data.gradients[1], found_bias) < 2 * kStep);
+  const auto found_dx = dx.read();
+  CHECK(cuda::apart(data.dx, found_dx) < (sizeof(T) == 2 ? 1.0 / 256 : 4 * kStep));
+  backward.dx = x.get();
+  launched(cuda::launch_pool_backward(layer, backward, nullptr));
+  CHECK(same_bytes(x.read(), found_dx));
+}
+
 // Sparse deltas leave a GPU's -0 alone where they name no value; the CPU adds zero there.
 std::vector<float> without_negative_zeros(std::vector<float> values) {
   for (float& value : values) value += 0.0F;
@@ -320,6 +373,15 @@ TEST_SUITE("training/cuda/gpu") {
       check_norm(100'000, 64, added);
       check_norm(777, 256, added);
       check_norm(49, 2'048, added);
+    }
+  }
+
+  TEST_CASE("a max pool along with its normalisation gives the bits of the same passes on a CPU") {
+    for (const cuda::PoolShape& shape :
+         {cuda::PoolShape{8, 112, 112, 64}, {3, 57, 54, 48}, {2, 4, 7, 2'048}, {1, 1, 1, 16}}) {
+      CAPTURE(shape.height);
+      check_pool<float>(shape);
+      check_pool<Bf16>(shape);
     }
   }
 
