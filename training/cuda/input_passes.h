@@ -80,32 +80,31 @@ struct SquarePlace {
   std::uint32_t columns[2];
 };
 
-// Sums over the columns of one source row, of which a target one has kMost at most. All loads of a
-// row are independent of each other, and the weights are loaded once for all rows: those behind a
-// span are zero, and what is added for them changes no bit.
+// Sums over the columns of one source row, of which a target one has kMost at most, and weights for
+// as many. All loads of a row are independent of each other, and the weights are loaded once for
+// all rows: those behind a span are zero, and what is added for them, whatever lies there, changes
+// no bit.
 template <std::uint32_t kStored, std::uint32_t kMost>
 class FewColumns {
  public:
-  STARLING_BOTH FewColumns(const FilterPair& across, std::uint32_t taps) {
+  STARLING_BOTH explicit FewColumns(const FilterPair& across) {
     for (std::uint32_t x = 0; x < 2; ++x) {
-      const PixelSpan span = across.spans[x];
-      for (std::uint32_t k = 0; k < kMost; ++k) {
-        const bool inside = k < span.count;
-        weights_[x][k] = inside && k < taps ? across.weights[x][k] : 0.0F;
-        offsets_[x][k] = (span.first + (inside ? k : 0)) * kStored;
-      }
+      first_[x] = across.spans[x].first * kStored;
+      for (std::uint32_t k = 0; k < kMost; ++k) weights_[x][k] = across.weights[x][k];
     }
   }
   STARLING_BOTH void sum(const std::uint8_t* row, PixelValues (&sums)[2]) const {
-    for (std::uint32_t x = 0; x < 2; ++x)
+    for (std::uint32_t x = 0; x < 2; ++x) {
+      const std::uint8_t* const p = row + first_[x];
       for (std::uint32_t k = 0; k < kMost; ++k)
         for (std::uint32_t c = 0; c < kStored; ++c)
-          sums[x].at[c] += weights_[x][k] * static_cast<float>(row[offsets_[x][k] + c]);
+          sums[x].at[c] += weights_[x][k] * static_cast<float>(p[k * kStored + c]);
+    }
   }
 
  private:
   float weights_[2][kMost];
-  std::uint32_t offsets_[2][kMost];
+  std::uint32_t first_[2];
 };
 
 // The same for any number of columns.
@@ -170,12 +169,10 @@ STARLING_BOTH Square filtered_square(const std::byte* batch, const PixelPlace& p
       across.spans[0].count > across.spans[1].count ? across.spans[0].count : across.spans[1].count;
   // An image that is not shrunk has three columns for one at most, one that is shrunk to half or
   // more five. By the taps, which are the image's, so that the threads of a warp go the same way.
-  if (place.across_taps <= 4 && most <= 3)
-    return filtered_rows<kStored>(pixels, place.width, down,
-                                  FewColumns<kStored, 3>(across, place.across_taps));
-  if (place.across_taps <= 6 && most <= 5)
-    return filtered_rows<kStored>(pixels, place.width, down,
-                                  FewColumns<kStored, 5>(across, place.across_taps));
+  if (place.across_taps == 4 && most <= 3)
+    return filtered_rows<kStored>(pixels, place.width, down, FewColumns<kStored, 3>(across));
+  if (place.across_taps >= 5 && place.across_taps <= 6 && most <= 5)
+    return filtered_rows<kStored>(pixels, place.width, down, FewColumns<kStored, 5>(across));
   return filtered_rows<kStored>(pixels, place.width, down, ManyColumns<kStored>(across));
 }
 

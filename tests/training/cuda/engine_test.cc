@@ -62,9 +62,9 @@ struct TwoForms {
   Batch pixels;
   Batch floats;
 };
-TwoForms random_batch(Rng& rng, std::size_t size, std::uint32_t side) {
-  const InputForm form{side, 1, default_normalisation(1)};
-  const std::size_t values = std::size_t{side} * side;
+TwoForms random_batch(Rng& rng, std::size_t size, std::uint32_t side, std::uint32_t channels = 1) {
+  const InputForm form{side, channels, default_normalisation(channels)};
+  const std::size_t values = std::size_t{side} * side * channels;
   TwoForms made;
   made.pixels.pixels = PixelBatch(size, 16 * values + 4'096, ordinary_memory());
   made.floats.images = AlignedFloats(size * values);
@@ -73,7 +73,8 @@ TwoForms random_batch(Rng& rng, std::size_t size, std::uint32_t side) {
   pixels.used = pixels.first_part();
   Resampler resampler;
   for (std::size_t n = 0; n < size; ++n) {
-    Image image{.pixels = std::vector<std::uint8_t>(values), .size = {side, side}, .channels = 1};
+    Image image{
+        .pixels = std::vector<std::uint8_t>(values), .size = {side, side}, .channels = channels};
     for (std::uint8_t& pixel : image.pixels) pixel = static_cast<std::uint8_t>(rng.below(256));
     const View view = choose_view({.crop = CropPolicy::padded, .flip = 0.5}, image.size, rng);
     const std::size_t bytes = resampler.plan_part(image, view, side);
@@ -217,6 +218,36 @@ TEST_SUITE("training/cuda/engine") {
 
       check_close(from_floats, from_bytes, precision);
     }
+  }
+
+  TEST_CASE(
+      "a stem on blocks of pixels trains what the stem itself trains, from bytes and floats") {
+    const auto model = make_model({"resnet18", kClasses, 3, 64});
+    REQUIRE(model.has_value());
+    const ResolvedDevice device = device_of("cuda", Precision::fp32);
+    Stepper cpu(*model, device_of("cpu", Precision::fp32), tiny_options(), start_of(*model));
+    Stepper bytes(*model, device, tiny_options(), start_of(*model));
+    Stepper floats(*model, device, tiny_options(), start_of(*model));
+    Rng rng(9);
+    std::vector<double> expected;
+    std::vector<double> from_bytes;
+    std::vector<double> from_floats;
+    // An odd side has no blocks, and the last step takes them up again.
+    for (const std::uint32_t side : {64U, 64U, 64U, 63U, 64U}) {
+      const TwoForms batch = random_batch(rng, 8, side, 3);
+      const auto a = cpu.step(batch.floats, 0.01);
+      const auto b = bytes.step(batch.pixels, 0.01);
+      const auto c = floats.step(batch.floats, 0.01);
+      REQUIRE(a.has_value());
+      REQUIRE(b.has_value());
+      REQUIRE(c.has_value());
+      expected.push_back(a->loss);
+      from_bytes.push_back(b->loss);
+      from_floats.push_back(c->loss);
+    }
+
+    check_close(expected, from_bytes, Precision::fp32);
+    check_close(expected, from_floats, Precision::fp32);
   }
 
   TEST_CASE("a batch that is not finite changes nothing on a GPU either") {
