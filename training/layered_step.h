@@ -284,24 +284,28 @@ struct ResidualBlock {
 template <class T, class Norm>
 class LayeredStep {
  public:
-  // `gradients` are views in the order of Layout::tensors(), of the weights' types and strides; all
-  // must outlive the step. make_norm(const UnitWiring&) makes a layer's Norm.
+  // `gradients` are views in the order of Layout::tensors(), of the weights' types and strides; the
+  // wiring is that of their model, or one whose layers compute the same otherwise. The memory of
+  // all must outlive the step. make_norm(const UnitWiring&) makes a layer's Norm.
   template <class MakeNorm>
-  LayeredStep(const Model& model, const Weights& weights, const std::vector<at::Tensor>& gradients,
+  LayeredStep(Wiring wiring, const Weights& weights, const std::vector<at::Tensor>& gradients,
               MakeNorm make_norm)
-      : wiring_(wiring_of(model)),
+      : wiring_(std::move(wiring)),
         stem_(wiring_.stem, weights, gradients, make_norm),
         fc_weight_(weights.parameters[wiring_.fc_weight]),
         fc_bias_(weights.parameters[wiring_.fc_bias]),
         fc_weight_gradient_(gradients[wiring_.fc_weight]),
-        fc_bias_gradient_(gradients[wiring_.fc_bias]),
-        norms_(model.norms.size()) {
+        fc_bias_gradient_(gradients[wiring_.fc_bias]) {
+    const auto number_norm = [this](const Layer<T, Norm>& layer) {
+      if (norms_.size() <= layer.number) norms_.resize(layer.number + 1);
+      norms_[layer.number] = &layer.norm;
+    };
     blocks_.reserve(wiring_.blocks.size());
-    norms_[stem_.number] = &stem_.norm;
+    number_norm(stem_);
     for (const BlockWiring& wires : wiring_.blocks) {
       ResidualBlock<T, Norm>& block = blocks_.emplace_back(wires, weights, gradients, make_norm);
-      for (const Layer<T, Norm>& layer : block.layers) norms_[layer.number] = &layer.norm;
-      if (block.projection) norms_[block.projection->number] = &block.projection->norm;
+      for (const Layer<T, Norm>& layer : block.layers) number_norm(layer);
+      if (block.projection) number_norm(*block.projection);
     }
   }
   LayeredStep(const LayeredStep&) = delete;

@@ -42,7 +42,7 @@ template <class T>
 class SliceOf final : public Slice {
  public:
   SliceOf(const Model& model, const Weights& weights, const std::vector<at::Tensor>& gradients)
-      : step_(model, weights, gradients, [&](const UnitWiring& wires) {
+      : step_(wiring_of(model), weights, gradients, [&](const UnitWiring& wires) {
           const auto& learned = weights.parameters;
           return LearnedNorm<T>(
               static_cast<std::size_t>(learned[wires.conv].size(0)),

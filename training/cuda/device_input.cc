@@ -45,28 +45,27 @@ void DeviceInput::stage(const Batch& batch) {
   to.of = batch.pixels.data();
 }
 
-void DeviceInput::load(const Batch& batch, std::int64_t first, const at::Tensor& images,
-                       const at::Tensor& labels) {
+void DeviceInput::load(const Batch& batch, std::int64_t first, const InputTensors& to) {
   if (place_of(batch.pixels.data()) == nullptr) stage(batch);
   Place& from = *place_of(batch.pixels.data());
   from.of = nullptr;
   from.copied.block(computing_);
   const auto* const bytes = static_cast<const std::byte*>(from.bytes.const_data_ptr());
   const auto launch = [&](auto* out) {
-    launched(
-        launch_input(input_args(bytes, batch.pixels.form, out, static_cast<std::uint32_t>(first)),
-                     static_cast<std::size_t>(images.size(0)), computing_.stream()));
+    const auto args =
+        input_args(bytes, batch.pixels.form, out, static_cast<std::uint32_t>(first), to.layout);
+    launched(launch_input(args, static_cast<std::size_t>(to.images.size(0)), computing_.stream()));
   };
-  if (images.scalar_type() == at::kBFloat16) {
-    launch(static_cast<Bf16*>(images.data_ptr()));
+  if (to.images.scalar_type() == at::kBFloat16) {
+    launch(static_cast<Bf16*>(to.images.data_ptr()));
   } else {
-    launch(images.data_ptr<float>());
+    launch(to.images.data_ptr<float>());
   }
   constexpr auto kLabel = static_cast<std::int64_t>(sizeof(std::int64_t));
   const std::int64_t offset =
       static_cast<std::int64_t>(batch.pixels.labels_offset()) + first * kLabel;
-  const std::int64_t label_bytes = labels.numel() * kLabel;
-  labels.copy_(from.bytes.narrow(0, offset, label_bytes).view(at::kLong));
+  const std::int64_t label_bytes = to.labels.numel() * kLabel;
+  to.labels.copy_(from.bytes.narrow(0, offset, label_bytes).view(at::kLong));
 }
 
 }  // namespace starling::training::cuda

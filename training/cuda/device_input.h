@@ -4,6 +4,7 @@
 // STARLING_CUDA.
 #pragma once
 
+#include "training/cuda/input_passes.h"
 #include "training/data/loader.h"
 #include "training/device.h"
 
@@ -16,6 +17,14 @@
 #include <cstdint>
 
 namespace starling::training::cuda {
+
+// What a step reads.
+struct InputTensors {
+  // N x C x H x W, channels_last, fp32 or bf16; as blocks they are SpaceToDepth::make_images().
+  at::Tensor images;
+  at::Tensor labels;  // N, int64
+  ImageLayout layout = ImageLayout::pixels;
+};
 
 // Two places on the device for the bytes of batches, filled by turns on a stream of its own: while
 // one batch is computed, the next one's bytes arrive. The crop, the mirror, the resize and the
@@ -37,11 +46,9 @@ class DeviceInput {
   // Begins to copy. At most one batch may be staged beyond the one that is loaded next, and what
   // was loaded before must have been waited for.
   void stage(const Batch& batch);
-  // Fills images (N x C x H x W, channels_last, fp32 or bf16) and labels with those of the batch
-  // from the first on, on the current stream, which must be the one that computes. Stages the batch
-  // where nobody did.
-  void load(const Batch& batch, std::int64_t first, const at::Tensor& images,
-            const at::Tensor& labels);
+  // Fills the tensors with the images of the batch from the first on, on the current stream, which
+  // must be the one that computes. Stages the batch where nobody did.
+  void load(const Batch& batch, std::int64_t first, const InputTensors& to);
 
  private:
   struct Place {

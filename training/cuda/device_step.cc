@@ -24,8 +24,9 @@ class DeviceStep::Layers {
 template <class T>
 class DeviceStep::LayersOf final : public Layers {
  public:
-  LayersOf(const Model& model, const WorkingSet& set)
-      : step_(model, set.weights(), set.gradients(),
+  LayersOf(const Wiring& wiring, const Weights& weights, const std::vector<at::Tensor>& gradients,
+           const WorkingSet& set)
+      : step_(wiring, weights, gradients,
               [&set](const UnitWiring& wires) { return DeviceNorm<T>(set.norm_places(wires)); }) {}
   at::Tensor forward_backward(const StepJob& job) override { return step_.forward_backward(job); }
 
@@ -41,54 +42,81 @@ DeviceStep::DeviceStep(const Model& model, at::Device device, const WorkingSet& 
   at::globalContext().setBenchmarkCuDNN(true);
   // As cuDNN does by itself: operands of the head's products, fp32, are rounded to 11 bits.
   at::globalContext().setAllowTF32CuBLAS(true);
-  if (set_.is_bf16()) {
-    layers_ = std::make_unique<LayersOf<Bf16>>(model_, set_);
-  } else {
-    layers_ = std::make_unique<LayersOf<float>>(model_, set_);
-  }
 }
 
 DeviceStep::~DeviceStep() = default;
 
+void DeviceStep::make_layers(std::int64_t side) {
+  Wiring wiring = wiring_of(model_);
+  Weights weights = set_.weights();
+  std::vector<at::Tensor> gradients = set_.gradients();
+  stem_.reset();
+  if (SpaceToDepth::fits(model_.plan, side))
+    stem_.emplace(wiring.stem, weights.parameters, gradients);
+  if (set_.is_bf16()) {
+    layers_ = std::make_unique<LayersOf<Bf16>>(wiring, weights, gradients, set_);
+  } else {
+    layers_ = std::make_unique<LayersOf<float>>(wiring, weights, gradients, set_);
+  }
+}
+
 void DeviceStep::make_room(const Batch& batch, const SlicePlace& place, double label_smoothing) {
   const ModelSpec& spec = model_.plan.spec;
   const std::int64_t side = side_of(batch, spec);
-  const std::int64_t sizes[] = {place.size, spec.channels, side, side};
-  if (images_.defined() && images_.sizes() == at::IntArrayRef(sizes) && batch_ == batch.size &&
-      label_smoothing_ == label_smoothing) {
+  if (in_.images.defined() && in_.images.size(0) == place.size && side_ == side &&
+      batch_ == batch.size && label_smoothing_ == label_smoothing) {
     return;
   }
   graph_.reset();
+  layers_.reset();
+  in_ = {};
   c10::cuda::CUDACachingAllocator::emptyCache();
+  make_layers(side);
   const auto device = at::TensorOptions().device(stream_.device());
-  images_ = at::empty(sizes, device.dtype(set_.is_bf16() ? at::kBFloat16 : at::kFloat),
-                      at::MemoryFormat::ChannelsLast);
-  labels_ = at::empty({place.size}, device.dtype(at::kLong));
+  const auto images = device.dtype(set_.is_bf16() ? at::kBFloat16 : at::kFloat);
+  side_ = side;
   batch_ = batch.size;
   label_smoothing_ = label_smoothing;
+  in_.layout = stem_ ? ImageLayout::blocks : ImageLayout::pixels;
+  in_.labels = at::empty({place.size}, device.dtype(at::kLong));
+  // Last: where there is no room for them, the next batch begins anew.
+  in_.images = stem_ ? SpaceToDepth::make_images(place.size, side, images)
+                     : at::empty({place.size, spec.channels, side, side}, images,
+                                 at::MemoryFormat::ChannelsLast);
 }
 
 Result<void> DeviceStep::load(const Batch& batch, const SlicePlace& place) {
   if (!batch.pixels.empty()) {
-    input_.load(batch, place.begin, images_, labels_);
+    input_.load(batch, place.begin, in_);
     return {};
   }
   TRY(const BatchTensors tensors, tensors_of(batch, model_.plan.spec, at::kCPU, Doing::training));
-  images_.copy_(tensors.images.narrow(0, place.begin, place.size), /*non_blocking=*/true);
-  labels_.copy_(tensors.labels.narrow(0, place.begin, place.size), /*non_blocking=*/true);
+  const at::Tensor images = tensors.images.narrow(0, place.begin, place.size);
+  if (stem_) {
+    SpaceToDepth::write_images(images, in_.images);
+  } else {
+    in_.images.copy_(images, /*non_blocking=*/true);
+  }
+  in_.labels.copy_(tensors.labels.narrow(0, place.begin, place.size), /*non_blocking=*/true);
   return {};
 }
 
+void DeviceStep::compute(const StepJob& job) {
+  if (stem_) stem_->write_weight();
+  set_.loss().copy_(layers_->forward_backward(job));
+  if (stem_) stem_->read_gradient();
+}
+
 void DeviceStep::capture(std::int64_t batch) {
-  const StepJob job{images_, labels_, batch, label_smoothing_};
-  for (int i = 0; i < kWarmUp; ++i) set_.loss().copy_(layers_->forward_backward(job));
+  const StepJob job{in_.images, in_.labels, batch, label_smoothing_};
+  for (int i = 0; i < kWarmUp; ++i) compute(job);
   stream_.synchronize();
   // The graph keeps memory of its own: what the steps before it took would lie idle beside it.
   c10::cuda::CUDACachingAllocator::emptyCache();
   auto graph = std::make_unique<at::cuda::CUDAGraph>();
   // Codec jobs on other threads go on meanwhile.
   graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-  set_.loss().copy_(layers_->forward_backward(job));
+  compute(job);
   graph->capture_end();
   graph_ = std::move(graph);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "training/cuda/device_input.h"
+#include "training/cuda/space_to_depth.h"
 #include "training/cuda/working_set.h"
 #include "training/slice_place.h"
 
@@ -12,11 +13,17 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <memory>
+#include <optional>
+
+namespace starling::training {
+struct StepJob;
+}  // namespace starling::training
 
 namespace starling::training::cuda {
 
 // Captured once for each shape of a slice and replayed, on a stream of its own. Reads the working
-// copy, never the master, so a codec job and a graph may run at the same time.
+// copy, never the master, so a codec job and a graph may run at the same time. The stem computes on
+// blocks of pixels where SpaceToDepth fits.
 //
 // Owned by the engine; train thread. Throws what LibTorch throws.
 // Cost:    DeviceInput, and the activations of a slice in the graph's own pool. Capturing takes
@@ -48,16 +55,20 @@ class DeviceStep {
 
   // Memory for a slice of this shape, without a graph, if the last one had another.
   void make_room(const Batch& batch, const SlicePlace& place, double label_smoothing);
+  void make_layers(std::int64_t side);
   [[nodiscard]] Result<void> load(const Batch& batch, const SlicePlace& place);
+  // All of a step, its loss included.
+  void compute(const StepJob& job);
   void capture(std::int64_t batch);
 
   const Model& model_;
   const WorkingSet& set_;
   c10::cuda::CUDAStream stream_;
   DeviceInput input_;
+  std::optional<SpaceToDepth> stem_;  // none: images are pixels
   std::unique_ptr<Layers> layers_;
-  at::Tensor images_;  // what the graph reads, in the type of the working copy
-  at::Tensor labels_;
+  InputTensors in_;        // what the graph reads, in the type of the working copy
+  std::int64_t side_ = 0;  // of an image, in pixels
   std::size_t batch_ = 0;  // images of the whole batch
   double label_smoothing_ = 0;
   std::unique_ptr<at::cuda::CUDAGraph> graph_;

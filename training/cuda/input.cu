@@ -4,17 +4,24 @@
 namespace starling::training::cuda {
 namespace {
 
+// A row of thread blocks for each image, so that no thread divides to find its own.
 template <class T>
-__global__ void input_kernel(InputArgs<T> args, std::size_t pixels) {
-  const std::size_t threads = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < pixels; i += threads) input_pixel(args, i);
+__global__ void __launch_bounds__(kWalkThreads)
+    input_kernel(InputArgs<T> args, std::uint32_t images, std::uint32_t squares) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= squares) return;
+  for (std::uint32_t image = blockIdx.y; image < images; image += gridDim.y)
+    input_square(args, image, i);
 }
 
 template <class T>
 const char* input(const InputArgs<T>& args, std::size_t images, Stream stream) {
-  const std::size_t pixels = images * args.side * args.side;
-  input_kernel<<<walk_blocks(pixels), kWalkThreads, 0, stream>>>(args, pixels);
+  constexpr std::size_t kMostRows = 65'535;
+  const std::uint32_t squares = squares_a_side(args.side) * squares_a_side(args.side);
+  const dim3 grid((squares + kWalkThreads - 1) / kWalkThreads,
+                  static_cast<unsigned>(images < kMostRows ? images : kMostRows));
+  input_kernel<<<grid, kWalkThreads, 0, stream>>>(args, static_cast<std::uint32_t>(images),
+                                                  squares);
   return launch_result();
 }
 

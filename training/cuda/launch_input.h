@@ -11,9 +11,10 @@
 namespace starling::training::cuda {
 
 // Shapes:  args.batch is a copy of a PixelBatch with at least `images` images from args.first on;
-//          args.out takes images x side x side x channels values (NHWC).
-// Cost:    reads the parts and their filters, every byte once for each row and column that it is
-//          part of (about four times, out of the caches), writes out once.
+//          args.out takes images x side x side x channels values (NHWC), or as many blocks as
+//          ImageLayout::blocks has, of which those inside the images are written.
+// Cost:    reads the parts and their filters, every byte once for each column that it is part of
+//          and once for two rows (about three times, out of the caches), writes out once.
 // Tested:  tests/training/cuda/input_test.cc; CPU twin Resampler::render(), equal to the bit.
 [[nodiscard]] const char* launch_input(const InputArgs<float>& args, std::size_t images,
                                        Stream stream);

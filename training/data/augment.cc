@@ -256,17 +256,18 @@ PixelPlace Resampler::write_part(const Image& image, const View& view, std::uint
   const Range columns = needed(across_, image.size.width);
   const Range rows = needed(down_, image.size.height);
   PixelPlace place;
-  place.across = offset;
+  const std::size_t row_bytes = std::size_t{columns.end - columns.begin} * image.channels;
+  place.pixels = offset;
+  place.across = offset + pixel_aligned(row_bytes * (rows.end - rows.begin));
   place.down = place.across + filter_bytes(across_);
-  place.pixels = place.down + filter_bytes(down_);
   place.width = columns.end - columns.begin;
   place.stored = image.channels;
   place.across_taps = across_.taps;
   place.down_taps = down_.taps;
-  write_filter(across_, columns.begin, view.flip ? Order::mirrored : Order::forward, out.data());
+  write_filter(across_, columns.begin, view.flip ? Order::mirrored : Order::forward,
+               out.data() + (place.across - offset));
   write_filter(down_, rows.begin, Order::forward, out.data() + (place.down - offset));
-  std::byte* to = out.data() + (place.pixels - offset);
-  const std::size_t row_bytes = std::size_t{place.width} * image.channels;
+  std::byte* to = out.data();
   if (row_bytes == 0) return place;
   for (std::uint32_t y = rows.begin; y < rows.end; ++y, to += row_bytes) {
     const std::size_t from = (std::size_t{y} * image.size.width + columns.begin) * image.channels;

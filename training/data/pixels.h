@@ -20,7 +20,9 @@ namespace starling::training {
 
 // Where one image's part lies and what it is. Offsets are in bytes from the batch's first.
 struct PixelPlace {
-  std::uint64_t pixels = 0;  // height x width x stored bytes
+  // height x width x stored bytes. The filters lie behind them, so that where a span is shorter
+  // than there are taps a thread may read as if it were not.
+  std::uint64_t pixels = 0;
   std::uint64_t across = 0;  // for each column that the model sees a PixelSpan; then its weights
   std::uint64_t down = 0;    // for each row the same
   std::uint32_t width = 0;   // of the part

@@ -159,16 +159,25 @@ PixelBatch random_pixels(std::size_t images, std::uint32_t side) {
 }
 
 template <class T>
-void check_input() {
+void check_input(std::uint32_t side, cuda::ImageLayout layout) {
   constexpr std::size_t kImages = 20;
-  constexpr std::uint32_t kSide = 64;
-  const PixelBatch batch = random_pixels(kImages, kSide);
+  constexpr std::uint32_t kFirst = 3;  // a slice of a batch
+  const PixelBatch batch = random_pixels(kFirst + kImages, side);
   const OnDevice<std::byte> bytes({batch.data(), batch.data() + batch.used});
-  const OnDevice<T> out(std::vector<T>(kImages * kSide * kSide * 3));
-  launched(
-      cuda::launch_input(cuda::input_args(bytes.get(), batch.form, out.get()), kImages, nullptr));
-  std::vector<T> expected(kImages * kSide * kSide * 3);
-  cuda::input_on_cpu(cuda::input_args(batch.data(), batch.form, expected.data()), kImages);
+  const std::size_t positions = side / 2 + cuda::kBlockBorder;
+  const std::size_t values = layout == cuda::ImageLayout::pixels
+                                 ? kImages * side * side * 3
+                                 : kImages * positions * positions * cuda::kBlockChannels;
+  // The border of blocks stays as it was.
+  T stale;
+  cuda::narrow(77.0F, stale);
+  const std::vector<T> before(values, stale);
+  const OnDevice<T> out(before);
+  launched(cuda::launch_input(cuda::input_args(bytes.get(), batch.form, out.get(), kFirst, layout),
+                              kImages, nullptr));
+  cuda::AlignedVector<T> expected(before.begin(), before.end());
+  cuda::input_on_cpu(cuda::input_args(batch.data(), batch.form, expected.data(), kFirst, layout),
+                     kImages);
   CHECK(same_bytes(out.read(), expected));
 }
 
@@ -363,8 +372,13 @@ TEST_SUITE("training/cuda/gpu") {
   }
 
   TEST_CASE("crop, mirror, resize and normalisation give the CPU's bits") {
-    check_input<float>();
-    check_input<Bf16>();
+    for (const std::uint32_t side : {64U, 63U}) {
+      CAPTURE(side);
+      check_input<float>(side, cuda::ImageLayout::pixels);
+      check_input<Bf16>(side, cuda::ImageLayout::pixels);
+    }
+    check_input<float>(64, cuda::ImageLayout::blocks);
+    check_input<Bf16>(64, cuda::ImageLayout::blocks);
   }
 
   TEST_CASE("normalisation differs from the CPU's by the rounding of sums") {

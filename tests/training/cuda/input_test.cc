@@ -28,9 +28,10 @@ Image random_image(ImageSize size, std::uint32_t channels, Rng& rng) {
   return image;
 }
 
-// What the device makes of one view.
+// What the device makes of one view, out of what was in its memory.
 template <class T>
-std::vector<T> on_device(const Image& image, const View& view, const InputForm& form) {
+void on_device(const Image& image, const View& view, const InputForm& form,
+               cuda::ImageLayout layout, cuda::AlignedVector<T>& out) {
   Resampler resampler;
   const std::size_t bytes = resampler.plan_part(image, view, form.target);
   PixelBatch batch(1, bytes, ordinary_memory());
@@ -38,18 +39,51 @@ std::vector<T> on_device(const Image& image, const View& view, const InputForm& 
   REQUIRE(offset + bytes <= batch.capacity());
   batch.places()[0] =
       resampler.write_part(image, view, offset, std::span(batch.data() + offset, bytes));
-  std::vector<T> out(std::size_t{form.target} * form.target * form.channels);
-  cuda::input_on_cpu(cuda::input_args(batch.data(), pixel_form(form), out.data()), 1);
-  return out;
+  cuda::input_on_cpu(cuda::input_args(batch.data(), pixel_form(form), out.data(), 0, layout), 1);
+}
+
+// Blocks of an image, value by value: `border` is what lies around them.
+template <class T>
+cuda::AlignedVector<T> blocks_of(const cuda::AlignedVector<T>& pixels, const InputForm& form,
+                                 T border) {
+  const std::size_t side = form.target / 2 + 3;
+  cuda::AlignedVector<T> blocks(side * side * 16, border);
+  for (std::size_t row = 0; row < form.target; ++row) {
+    for (std::size_t column = 0; column < form.target; ++column) {
+      T* const block = blocks.data() + ((row / 2 + 2) * side + column / 2 + 2) * 16;
+      if (row % 2 == 0 && column % 2 == 0) std::fill_n(block, 16, T{});
+      const std::size_t pixel = row % 2 * 2 + column % 2;
+      std::copy_n(pixels.data() + (row * form.target + column) * form.channels, form.channels,
+                  block + pixel * form.channels);
+    }
+  }
+  return blocks;
+}
+
+template <class T>
+void check_view_in(const Image& image, const View& view, const InputForm& form) {
+  const std::size_t values = std::size_t{form.target} * form.target * form.channels;
+  std::vector<float> rendered(values);
+  Resampler().render(image, view, form, rendered);
+  cuda::AlignedVector<T> expected(values);
+  for (std::size_t i = 0; i < values; ++i) cuda::narrow(rendered[i], expected[i]);
+  T stale;
+  cuda::narrow(77.0F, stale);
+
+  cuda::AlignedVector<T> pixels(values, stale);
+  on_device(image, view, form, cuda::ImageLayout::pixels, pixels);
+
+  CHECK(same_bytes(pixels, expected));
+  if (form.target % 2 != 0) return;
+  const cuda::AlignedVector<T> expected_blocks = blocks_of(expected, form, stale);
+  cuda::AlignedVector<T> blocks(expected_blocks.size(), stale);
+  on_device(image, view, form, cuda::ImageLayout::blocks, blocks);
+  CHECK(same_bytes(blocks, expected_blocks));
 }
 
 void check_view(const Image& image, const View& view, const InputForm& form) {
-  std::vector<float> expected(std::size_t{form.target} * form.target * form.channels);
-  Resampler().render(image, view, form, expected);
-  CHECK(same_bytes(on_device<float>(image, view, form), expected));
-  std::vector<Bf16> rounded(expected.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) cuda::narrow(expected[i], rounded[i]);
-  CHECK(same_bytes(on_device<Bf16>(image, view, form), rounded));
+  check_view_in<float>(image, view, form);
+  check_view_in<Bf16>(image, view, form);
 }
 
 // Images of many sizes, some far larger than what a model sees; those in a row of seven are bad.
@@ -164,7 +198,8 @@ LoaderOptions small_batches(Pass pass, const Dataset& data, std::uint32_t channe
 }  // namespace
 
 TEST_SUITE("training/cuda/input") {
-  TEST_CASE("a view rendered by a GPU has the bits of the CPU's, whatever the crop") {
+  TEST_CASE(
+      "a view rendered by a GPU has the bits of the CPU's, whatever the crop, in both layouts") {
     Rng rng(11);
     for (const CropPolicy crop :
          {CropPolicy::centre, CropPolicy::whole, CropPolicy::random_resized, CropPolicy::padded}) {
