@@ -65,6 +65,7 @@ class BlockCoder {
     using Four = Pack<float, 4>;
     const auto* const x_packs = reinterpret_cast<const Four*>(x);
     const auto* const r_packs = reinterpret_cast<const Four*>(r);
+    std::uint32_t largest = 0;  // of this thread's
     facts_.energy = crew_.template sum<double>(shape_.width / 4, [&](std::uint32_t i) {
       Four d = x_packs[i];
       const Four beside = r == nullptr ? Four{} : r_packs[i];
@@ -72,11 +73,13 @@ class BlockCoder {
       for (std::uint32_t k = 0; k < 4; ++k) {
         d.at[k] = shape_.is_real(4 * i + k) ? d.at[k] - beside.at[k] : 0.0F;
         energy += gossip::square(d.at[k]);
+        const std::uint32_t size = std::bit_cast<std::uint32_t>(d.at[k]) & 0x7fff'ffffU;
+        largest = size > largest ? size : largest;
       }
       reinterpret_cast<Four*>(m_.d)[i] = d;
       return energy;
     });
-    facts_.largest = crew_.largest(shape_.width, [&](std::uint32_t i) { return magnitude(i); });
+    facts_.largest = crew_.largest_of(largest);
     return facts_;
   }
 
@@ -234,11 +237,10 @@ class BlockCoder {
     };
     if (threshold > 0) {
       const auto least = std::bit_cast<std::uint32_t>(threshold);
-      const std::uint32_t count = crew_.template sum<std::uint32_t>(
-          shape_.width, [&](std::uint32_t i) { return magnitude(i) >= least ? 1U : 0U; });
+      const std::uint32_t count = keep([&](std::uint32_t i) { return magnitude(i) >= least; });
       if (count >= bounded(nominal / 2) && count <= bounded(2 * nominal)) {
         threshold = gossip::next_threshold(threshold, count, nominal);
-        return keep([&](std::uint32_t i) { return magnitude(i) >= least; });
+        return count;
       }
     }
     return select_exactly(bounded(nominal), threshold);
@@ -258,11 +260,9 @@ class BlockCoder {
     const auto is_equal = [&](std::uint32_t i) {
       return magnitude(i) == least && (least != 0 || shape_.is_real(i));
     };
-    crew_.running_sum(
-        shape_.width, [&](std::uint32_t i) { return is_equal(i) ? 1U : 0U; },
-        [&](std::uint32_t i, std::uint32_t before, std::uint32_t own) {
-          if (own != 0 && before + 1 == equal) m_.cut = i;
-        });
+    crew_.running_count(shape_.width, is_equal, [&](std::uint32_t i, std::uint32_t before) {
+      if (before + 1 == equal) m_.cut = i;
+    });
     return keep(
         [&](std::uint32_t i) { return magnitude(i) > least || (is_equal(i) && i <= m_.cut); });
   }
@@ -288,13 +288,12 @@ class BlockCoder {
     return m_.digit;
   }
 
+  // Indices of those that pass the test, as many as there is room for; returns how many do.
   template <class Test>
   STARLING_DEVICE std::uint32_t keep(Test test) {
-    return crew_.running_sum(
-        shape_.width, [&](std::uint32_t i) { return test(i) ? 1U : 0U; },
-        [&](std::uint32_t i, std::uint32_t before, std::uint32_t own) {
-          if (own != 0) m_.indices[before] = static_cast<std::uint16_t>(i);
-        });
+    return crew_.running_count(shape_.width, test, [&](std::uint32_t i, std::uint32_t before) {
+      if (before < gossip::kMaxSelected) m_.indices[before] = static_cast<std::uint16_t>(i);
+    });
   }
 
   STARLING_DEVICE CoderBytes encode_groups(const GroupForm& form, std::uint8_t* out) {
@@ -322,11 +321,16 @@ class BlockCoder {
         [&](std::uint32_t g) { return m_.scales[g] == 0 ? 0U : form.bytes(shape_.width, g); },
         [&](std::uint32_t g, std::uint32_t before, std::uint32_t) { m_.places[g] = before; });
     const std::uint32_t in_byte = 8 / form.bits;
-    crew_.each(shape_.width / in_byte, [&](std::uint32_t byte) {
-      const std::uint32_t first = byte * in_byte;
+    crew_.each(shape_.width / 4, [&](std::uint32_t four) {
+      const std::uint32_t first = 4 * four;
       const std::uint32_t g = first / form.size;
       if (m_.scales[g] == 0) return;
-      out[2 * groups + m_.places[g] + (first - g * form.size) / in_byte] = codes_of(form, g, first);
+      std::uint8_t* const to = out + 2 * groups + m_.places[g] + (first - g * form.size) / in_byte;
+      const Codes codes =
+          codes_of(form, m_.scales[g], reinterpret_cast<const Pack<float, 4>*>(m_.d)[four]);
+      for (std::uint32_t byte = 0; byte < 4 / in_byte; ++byte)
+        to[byte] = static_cast<std::uint8_t>(codes.bytes >> (8 * byte));
+      crew_.add(m_.squares[g], codes.squares);
     });
     // In the order of the CPU, so that the sum of doubles is the same.
     double sent = 0;
@@ -336,20 +340,25 @@ class BlockCoder {
     return {2 * groups + bytes, sent};
   }
 
-  // One code of 8 bits, or two of 4, and their squares added to the group's.
-  STARLING_DEVICE std::uint8_t codes_of(const GroupForm& form, std::uint32_t group,
-                                        std::uint32_t first) {
-    const float scale = gossip::from_bf16(m_.scales[group]);
+  // Four codes, the first one lowest, and the sum of their squares.
+  struct Codes {
+    std::uint32_t bytes;
+    std::uint32_t squares;
+  };
+  STARLING_DEVICE static Codes codes_of(const GroupForm& form, std::uint16_t stored_scale,
+                                        const Pack<float, 4>& d) {
+    const float scale = gossip::from_bf16(stored_scale);
     const int largest = form.bits == 8 ? gossip::kMaxCode8 : gossip::kMaxCode4;
-    const auto code = [&](std::uint32_t i) {
+    Codes codes{0, 0};
+    for (std::uint32_t k = 0; k < 4; ++k) {
       // rintf rounds half to even, as lrint does on the CPU.
-      const int rounded = static_cast<int>(rintf(m_.d[i] / scale));
-      return rounded > largest ? largest : rounded < -largest ? -largest : rounded;
-    };
-    const int low = code(first);
-    const int high = form.bits == 8 ? 0 : code(first + 1);
-    crew_.add(m_.squares[group], static_cast<std::uint32_t>(low * low + high * high));
-    return static_cast<std::uint8_t>(form.bits == 8 ? low : (low & 0xf) | (high & 0xf) << 4);
+      const int rounded = static_cast<int>(rintf(d.at[k] / scale));
+      const int code = rounded > largest ? largest : rounded < -largest ? -largest : rounded;
+      codes.bytes |= (static_cast<std::uint32_t>(code) & ((1U << form.bits) - 1))
+                     << (form.bits * k);
+      codes.squares += static_cast<std::uint32_t>(code * code);
+    }
+    return codes;
   }
 
   Crew& crew_;

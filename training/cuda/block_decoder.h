@@ -69,11 +69,10 @@ STARLING_DEVICE std::uint32_t list_sparse(Crew& crew, gossip::Level level,
   const std::uint32_t k = bits_at(stream, 0, first) + 1;
   const std::uint32_t b = gossip::rice_bits(k);
   const std::uint32_t quotients = first + k * b;
-  crew.running_sum(
-      k + most_quotient_zeros(k),
-      [&](std::uint32_t i) { return bit_at(stream, quotients + i) ? 1U : 0U; },
-      [&](std::uint32_t i, std::uint32_t before, std::uint32_t own) {
-        if (own != 0 && before < k) ones[before] = static_cast<std::uint16_t>(i);
+  crew.running_count(
+      k + most_quotient_zeros(k), [&](std::uint32_t i) { return bit_at(stream, quotients + i); },
+      [&](std::uint32_t i, std::uint32_t before) {
+        if (before < k) ones[before] = static_cast<std::uint16_t>(i);
       });
   const std::uint32_t signs = quotients + ones[k - 1] + 1;
   const float high = gossip::from_bf16(u16_at(bytes, 0));

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kFoldThreads)
   __shared__ CrewMemory crew_memory;
   GpuThreads threads;
   GpuCrew crew(threads, crew_memory);
-  close_up(crew, args, figures);
+  close_up(crew, args, blockIdx.x, figures);
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
@@ -102,7 +102,7 @@ const char* launch_encode(const EncodeArgs& args, std::uint8_t* delta, DeltaFigu
   }
   encode_kernel<<<trials(args.sampled) + args.shapes.blocks, kBlockThreads, 0, stream>>>(args);
   if (const char* wrong = launch_result()) return wrong;
-  close_up_kernel<<<1, kFoldThreads, 0, stream>>>(args, figures);
+  close_up_kernel<<<kCloseParts, kFoldThreads, 0, stream>>>(args, figures);
   if (const char* wrong = launch_result()) return wrong;
   gather_kernel<<<args.shapes.blocks, kBlockThreads, 0, stream>>>(args, delta);
   return launch_result();

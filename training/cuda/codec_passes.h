@@ -158,33 +158,44 @@ struct DeltaFigures {
   double sampled_sent[kLevels]{};
 };
 
-// Where each block's bytes go, and the figures of all: one crew.
+// Where each block's bytes go, and the figures of all: kCloseParts crews, each with its part.
+inline constexpr std::uint32_t kCloseParts = 2 + kLevels;
 template <class Crew>
-STARLING_DEVICE void close_up(Crew& crew, const EncodeArgs& args, DeltaFigures* out) {
+STARLING_DEVICE void close_up(Crew& crew, const EncodeArgs& args, std::uint32_t part,
+                              DeltaFigures* out) {
   const std::uint32_t blocks = args.shapes.blocks;
   BlockFigures* const figures = args.figures;
-  DeltaFigures all;
-  all.bytes = crew.running_sum(
-      blocks, [&](std::uint32_t b) { return figures[b].bytes; },
-      [&](std::uint32_t b, std::uint32_t before, std::uint32_t) { figures[b].offset = before; });
-  const std::uint32_t bad_from_end =
-      crew.largest(blocks, [&](std::uint32_t b) { return figures[b].bytes == 0 ? blocks - b : 0; });
-  all.first_bad = blocks - bad_from_end;
-  if (bad_from_end != 0) all.x_is_finite = figures[all.first_bad].x_is_finite;
-  all.energy =
-      crew.template sum<double>(blocks, [&](std::uint32_t b) { return figures[b].energy; });
-  all.sent = crew.template sum<double>(blocks, [&](std::uint32_t b) { return figures[b].sent; });
   const SampledBlocks& sampled = args.sampled;
-  all.sampled_energy = crew.template sum<double>(sampled.count(), [&](std::uint32_t s) {
-    return figures[sampled.phase + s * sampled.stride].energy;
-  });
-  crew.once([&] { *out = all; });
-  crew.each(kLevels, [&](std::uint32_t level) {
-    double sent = 0;
-    for (std::uint32_t s = 0; s < sampled.count(); ++s)
-      sent += args.sampled_sent[s * kLevels + level];
-    out->sampled_sent[level] = sent;
-  });
+  if (part == 0) {
+    const std::uint32_t bytes = crew.running_sum(
+        blocks, [&](std::uint32_t b) { return figures[b].bytes; },
+        [&](std::uint32_t b, std::uint32_t before, std::uint32_t) { figures[b].offset = before; });
+    const std::uint32_t bad_from_end = crew.largest(
+        blocks, [&](std::uint32_t b) { return figures[b].bytes == 0 ? blocks - b : 0; });
+    crew.once([&] {
+      out->bytes = bytes;
+      out->first_bad = blocks - bad_from_end;
+      out->x_is_finite = bad_from_end == 0 ? 1 : figures[blocks - bad_from_end].x_is_finite;
+    });
+  } else if (part == 1) {
+    const auto energy =
+        crew.template sum<double>(blocks, [&](std::uint32_t b) { return figures[b].energy; });
+    const auto sent =
+        crew.template sum<double>(blocks, [&](std::uint32_t b) { return figures[b].sent; });
+    const auto of_samples = crew.template sum<double>(sampled.count(), [&](std::uint32_t s) {
+      return figures[sampled.phase + s * sampled.stride].energy;
+    });
+    crew.once([&] {
+      out->energy = energy;
+      out->sent = sent;
+      out->sampled_energy = of_samples;
+    });
+  } else {
+    const std::uint32_t level = part - 2;
+    const auto sent = crew.template sum<double>(
+        sampled.count(), [&](std::uint32_t s) { return args.sampled_sent[s * kLevels + level]; });
+    crew.once([&] { out->sampled_sent[level] = sent; });
+  }
 }
 
 // Copies one block's bytes to their place.

@@ -9,6 +9,7 @@
 // Headers of this folder that a .cu file includes are C++20, without Result and without torch.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -40,8 +41,8 @@ struct CrewMemory {
 //
 // Threads offers: index(), count() (whole warps), barrier(), and within a warp value_from_above(v,
 // n) and value_from_below(v, n): v of the lane n further up or down (any value where there is
-// none), value_of(v, lane); add(where, n), set_bits(where, bits): atomic, on memory that the crew
-// shares.
+// none), value_of(v, lane), votes(b): a bit for each lane whose b is true; add(where, n),
+// set_bits(where, bits): atomic, on memory that the crew shares.
 //
 // Rule:    sums are summed in an order that n and the number of threads decide, so even doubles
 //          give the same bits every time.
@@ -84,6 +85,10 @@ class ThreadCrew {
     std::uint32_t own = 0;
     for (std::uint32_t i = threads_.index(); i < n; i += threads_.count())
       own = more(own, value(i));
+    return largest_of(own);
+  }
+  // The largest of what each thread has, known to all.
+  STARLING_DEVICE std::uint32_t largest_of(std::uint32_t own) {
     for (unsigned far = kWarp / 2; far > 0; far /= 2)
       own = more(own, threads_.value_from_above(own, far));
     std::uint32_t* const parts = parts_of<std::uint32_t>(own);
@@ -123,6 +128,36 @@ class ThreadCrew {
       }
       if (i < n) visit(i, before + upto - value_here, value_here);
       before += threads_.value_of(upto, kWarp - 1);
+    }
+    threads_.barrier();
+    return all;
+  }
+
+  // The same where values are 0 or 1: visit(i, before) for those i in [0, n) that pass the test.
+  template <class Test, class Visit>
+  STARLING_DEVICE std::uint32_t running_count(std::uint32_t n, Test test, Visit visit) {
+    const std::uint32_t warps = threads_.count() / kWarp;
+    const std::uint32_t stretch = (n + threads_.count() - 1) / threads_.count() * kWarp;
+    const std::uint32_t warp = threads_.index() / kWarp;
+    const std::uint32_t begin = warp * stretch;
+    std::uint32_t own = 0;  // of this warp
+    for (std::uint32_t row = begin; row < begin + stretch && row < n; row += kWarp)
+      own += static_cast<std::uint32_t>(
+          std::popcount(threads_.votes(row + lane() < n && test(row + lane()))));
+    const std::uint32_t* const parts = parts_of<std::uint32_t>(own);
+    std::uint32_t before = 0;
+    std::uint32_t all = 0;
+    for (unsigned other = 0; other < warps; ++other) {
+      if (other < warp) before += parts[other];
+      all += parts[other];
+    }
+    for (std::uint32_t row = begin; row < begin + stretch && row < n; row += kWarp) {
+      const std::uint32_t i = row + lane();
+      const bool passes = i < n && test(i);
+      const std::uint32_t votes = threads_.votes(passes);
+      const std::uint32_t below = votes & ((1U << lane()) - 1);
+      if (passes) visit(i, before + static_cast<std::uint32_t>(std::popcount(below)));
+      before += static_cast<std::uint32_t>(std::popcount(votes));
     }
     threads_.barrier();
     return all;

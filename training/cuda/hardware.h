@@ -24,6 +24,7 @@ struct GpuThreads {
   __device__ static T value_of(T value, unsigned lane) {
     return __shfl_sync(kAll, value, lane);
   }
+  __device__ static std::uint32_t votes(bool vote) { return __ballot_sync(kAll, vote); }
   __device__ static void add(std::uint32_t& where, std::uint32_t n) { atomicAdd(&where, n); }
   __device__ static void set_bits(std::uint32_t& where, std::uint32_t bits) {
     atomicOr(&where, bits);

@@ -94,7 +94,8 @@ TwinDelta twin_encode(const gossip::Layout& layout, const gossip::Difference& di
     run([&](auto& crew) { encode_block(crew, memory, args, block); });
   for (std::uint32_t trial = 0; trial < trials(sampled); ++trial)
     run([&](auto& crew) { try_level(crew, memory, args, trial); });
-  run([&](auto& crew) { close_up(crew, args, &result.figures); });
+  for (std::uint32_t part = 0; part < kCloseParts; ++part)
+    run([&](auto& crew) { close_up(crew, args, part, &result.figures); });
   result.bytes.resize(result.figures.bytes);
   for (std::uint32_t block = 0; block < blocks; ++block)
     run([&](auto& crew) { gather_block(crew, args, block, result.bytes.data()); });

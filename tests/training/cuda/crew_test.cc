@@ -25,6 +25,8 @@ struct Found {
   double doubles = 0;
   std::uint32_t largest = 0;
   std::uint32_t total = 0;
+  std::vector<std::uint32_t> odd = std::vector<std::uint32_t>(kItems);
+  std::uint32_t odd_count = 0;
   friend bool operator==(const Found&, const Found&) = default;
 };
 
@@ -38,6 +40,9 @@ void find(Crew& crew, Found& found) {
   const auto total = crew.running_sum(
       kItems, [](std::uint32_t i) { return value_of(i); },
       [&](std::uint32_t i, std::uint32_t before, std::uint32_t) { found.before[i] = before; });
+  const auto odd_count = crew.running_count(
+      kItems, [](std::uint32_t i) { return value_of(i) % 2 == 1; },
+      [&](std::uint32_t i, std::uint32_t before) { found.odd[before] = i; });
   crew.each(kItems, [&](std::uint32_t i) {
     crew.add(found.counts[value_of(i)], 1);
     crew.set_bits(found.bits, 1U << value_of(i));
@@ -47,6 +52,7 @@ void find(Crew& crew, Found& found) {
     found.doubles = doubles;
     found.largest = largest;
     found.total = total;
+    found.odd_count = odd_count;
   });
 }
 
@@ -56,6 +62,7 @@ Found expected() {
     found.visited[i] = 1;
     found.before[i] = found.total;
     found.total += value_of(i);
+    if (value_of(i) % 2 == 1) found.odd[found.odd_count++] = i;
     found.sum += std::uint64_t{value_of(i)} << 40;
     found.doubles += i * 0.5;
     found.largest = std::max(found.largest, value_of(i));

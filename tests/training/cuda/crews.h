@@ -50,6 +50,15 @@ class SerialCrew {
     each(n, [&](std::uint32_t i) { visit(i, before[i], before[i + 1] - before[i]); });
     return before[n];
   }
+  static std::uint32_t largest_of(std::uint32_t own) { return own; }
+  template <class Test, class Visit>
+  std::uint32_t running_count(std::uint32_t n, Test test, Visit visit) {
+    return running_sum(
+        n, [&](std::uint32_t i) { return test(i) ? 1U : 0U; },
+        [&](std::uint32_t i, std::uint32_t before, std::uint32_t own) {
+          if (own != 0) visit(i, before);
+        });
+  }
   void add(std::uint32_t& where, std::uint32_t n) { where += n; }
   void set_bits(std::uint32_t& where, std::uint32_t bits) { where |= bits; }
 
@@ -87,6 +96,16 @@ class EmulatedThreads {
   template <class T>
   T value_of(T value, unsigned lane) {
     return exchange(value, index_ / kWarp * kWarp + lane);
+  }
+  std::uint32_t votes(bool vote) {
+    std::barrier<>& warp = *block_.warps[index_ / kWarp];
+    block_.exchanged[index_] = vote ? 1 : 0;
+    warp.arrive_and_wait();
+    std::uint32_t all = 0;
+    for (unsigned lane = 0; lane < kWarp; ++lane)
+      all |= static_cast<std::uint32_t>(block_.exchanged[index_ / kWarp * kWarp + lane]) << lane;
+    warp.arrive_and_wait();
+    return all;
   }
   void add(std::uint32_t& where, std::uint32_t n) { std::atomic_ref(where).fetch_add(n); }
   void set_bits(std::uint32_t& where, std::uint32_t bits) { std::atomic_ref(where).fetch_or(bits); }
