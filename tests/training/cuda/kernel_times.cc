@@ -2,6 +2,8 @@
 // of every kernel of the last step, by CUPTI, which sees those of a replayed graph, too. A step
 // ends with the kernel whose name holds KERNEL_TIMES_END (default: sgd_kernel); a second such
 // kernel close behind belongs to it.
+#include "node/base/mutex.h"
+
 #include <cupti.h>
 #include <cxxabi.h>
 
@@ -11,9 +13,10 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
+
+using namespace starling;
 
 namespace {
 
@@ -26,8 +29,8 @@ struct Activity {
   std::uint64_t end;
   std::string name;
 };
-std::mutex mutex;
-std::vector<Activity> activities;  // under mutex
+Mutex mutex;
+std::vector<Activity> activities STARLING_GUARDED_BY(mutex);
 
 void CUPTIAPI request_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
   *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, kBufferBytes));
@@ -36,7 +39,7 @@ void CUPTIAPI request_buffer(std::uint8_t** buffer, std::size_t* size, std::size
 }
 
 template <class Record>
-void keep(const CUpti_Activity* record, const char* name) {
+void keep(const CUpti_Activity* record, const char* name) STARLING_REQUIRES(mutex) {
   const auto* const found = reinterpret_cast<const Record*>(record);
   activities.push_back({found->start, found->end, name});
 }
@@ -44,7 +47,7 @@ void keep(const CUpti_Activity* record, const char* name) {
 void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
                           std::size_t used) {
   const std::unique_ptr<std::uint8_t, decltype(&std::free)> owned(buffer, &std::free);
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   CUpti_Activity* record = nullptr;
   while (cuptiActivityGetNextRecord(buffer, used, &record) == CUPTI_SUCCESS) {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
@@ -66,7 +69,7 @@ std::string demangled(const std::string& name) {
 }
 
 // The last step: [first, last) of the activities in order of time.
-std::pair<std::size_t, std::size_t> last_step() {
+std::pair<std::size_t, std::size_t> last_step() STARLING_REQUIRES(mutex) {
   const char* const chosen = std::getenv("KERNEL_TIMES_END");
   const std::string end = chosen == nullptr ? "sgd_kernel" : chosen;
   std::size_t last = 0;
@@ -80,7 +83,7 @@ std::pair<std::size_t, std::size_t> last_step() {
 
 void print() {
   (void)cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   std::ranges::sort(activities, {}, &Activity::begin);
   const auto [first, last] = last_step();
   if (first == last) return;
