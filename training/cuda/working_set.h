@@ -19,7 +19,7 @@ namespace starling::training::cuda {
 //
 // The train thread uses it, on the stream of the GPU.
 // Cost:    8 bytes a parameter in fp32, 4 in bf16; 8 floats for each channel of a normalisation; up
-//          to 17 MB of partial sums.
+//          to 7 MB of partial sums.
 class WorkingSet {
  public:
   // Something to be cut from the same allocation.
