@@ -103,22 +103,12 @@ class ThreadCrew {
   // it. Each warp has a stretch of its own, so that the crew meets three times, however many items.
   template <class Value, class Visit>
   STARLING_DEVICE std::uint32_t running_sum(std::uint32_t n, Value value, Visit visit) {
-    const std::uint32_t warps = threads_.count() / kWarp;
-    const std::uint32_t stretch = (n + threads_.count() - 1) / threads_.count() * kWarp;
-    const std::uint32_t warp = threads_.index() / kWarp;
-    const std::uint32_t begin = warp * stretch;
+    const Stretch stretch = stretch_of(n);
     std::uint32_t own = 0;  // of this lane's items
-    for (std::uint32_t i = begin + lane(); i < begin + stretch && i < n; i += kWarp)
-      own += value(i);
+    for (std::uint32_t i = stretch.begin + lane(); i < stretch.end; i += kWarp) own += value(i);
     for (unsigned far = kWarp / 2; far > 0; far /= 2) own += threads_.value_from_above(own, far);
-    const std::uint32_t* const parts = parts_of<std::uint32_t>(own);
-    std::uint32_t before = 0;  // this row of items
-    std::uint32_t all = 0;
-    for (unsigned other = 0; other < warps; ++other) {
-      if (other < warp) before += parts[other];
-      all += parts[other];
-    }
-    for (std::uint32_t row = begin; row < begin + stretch && row < n; row += kWarp) {
+    auto [before, all] = sums_of_warps(own);
+    for (std::uint32_t row = stretch.begin; row < stretch.end; row += kWarp) {
       const std::uint32_t i = row + lane();
       const std::uint32_t value_here = i < n ? value(i) : 0;
       std::uint32_t upto = value_here;  // in this row
@@ -136,28 +126,17 @@ class ThreadCrew {
   // The same where values are 0 or 1: visit(i, before) for those i in [0, n) that pass the test.
   template <class Test, class Visit>
   STARLING_DEVICE std::uint32_t running_count(std::uint32_t n, Test test, Visit visit) {
-    const std::uint32_t warps = threads_.count() / kWarp;
-    const std::uint32_t stretch = (n + threads_.count() - 1) / threads_.count() * kWarp;
-    const std::uint32_t warp = threads_.index() / kWarp;
-    const std::uint32_t begin = warp * stretch;
+    const Stretch stretch = stretch_of(n);
     std::uint32_t own = 0;  // of this warp
-    for (std::uint32_t row = begin; row < begin + stretch && row < n; row += kWarp)
-      own += static_cast<std::uint32_t>(
-          std::popcount(threads_.votes(row + lane() < n && test(row + lane()))));
-    const std::uint32_t* const parts = parts_of<std::uint32_t>(own);
-    std::uint32_t before = 0;
-    std::uint32_t all = 0;
-    for (unsigned other = 0; other < warps; ++other) {
-      if (other < warp) before += parts[other];
-      all += parts[other];
-    }
-    for (std::uint32_t row = begin; row < begin + stretch && row < n; row += kWarp) {
+    for (std::uint32_t row = stretch.begin; row < stretch.end; row += kWarp)
+      own += count_ones(threads_.votes(row + lane() < n && test(row + lane())));
+    auto [before, all] = sums_of_warps(own);
+    for (std::uint32_t row = stretch.begin; row < stretch.end; row += kWarp) {
       const std::uint32_t i = row + lane();
       const bool passes = i < n && test(i);
       const std::uint32_t votes = threads_.votes(passes);
-      const std::uint32_t below = votes & ((1U << lane()) - 1);
-      if (passes) visit(i, before + static_cast<std::uint32_t>(std::popcount(below)));
-      before += static_cast<std::uint32_t>(std::popcount(votes));
+      if (passes) visit(i, before + count_ones(votes & ((1U << lane()) - 1)));
+      before += count_ones(votes);
     }
     threads_.barrier();
     return all;
@@ -173,7 +152,35 @@ class ThreadCrew {
   STARLING_DEVICE static std::uint32_t more(std::uint32_t a, std::uint32_t b) {
     return a > b ? a : b;
   }
+  STARLING_DEVICE static std::uint32_t count_ones(std::uint32_t bits) {
+    return static_cast<std::uint32_t>(std::popcount(bits));
+  }
   STARLING_DEVICE unsigned lane() const { return threads_.index() % kWarp; }
+
+  // This warp's share of n items: all lanes take part in each row of kWarp from `begin` on.
+  struct Stretch {
+    std::uint32_t begin;
+    std::uint32_t end;
+  };
+  STARLING_DEVICE Stretch stretch_of(std::uint32_t n) const {
+    const std::uint32_t length = (n + threads_.count() - 1) / threads_.count() * kWarp;
+    const std::uint32_t begin = threads_.index() / kWarp * length;
+    return {begin, begin + length < n ? begin + length : n};
+  }
+  // What the first lanes of all warps have, added up: of the warps before this one, and of all.
+  struct Sums {
+    std::uint32_t before;
+    std::uint32_t all;
+  };
+  STARLING_DEVICE Sums sums_of_warps(std::uint32_t own) {
+    const std::uint32_t* const parts = parts_of<std::uint32_t>(own);
+    Sums sums{0, 0};
+    for (unsigned warp = 0; warp < threads_.count() / kWarp; ++warp) {
+      if (warp == threads_.index() / kWarp) sums.before = sums.all;
+      sums.all += parts[warp];
+    }
+    return sums;
+  }
 
   // What the first lane of each warp has, for all to read until the next barrier.
   template <class T>
