@@ -62,9 +62,9 @@ bool adds_input_gradient(const Conv& conv, const at::Tensor& x) {
 }
 
 void conv_backward_onto(const Conv& conv, const at::Tensor& x, const at::Tensor& g,
-                        at::Tensor onto) {
+                        const at::Tensor& onto) {
   conv.weight_gradient.copy_(std::get<1>(library_backward(conv, x, g, {false, true, false})));
-  at::Tensor sum = rows_view(onto);
+  const at::Tensor sum = rows_view(onto);
   sum.addmm_(rows_view(g), rows_view(conv.weight));
 }
 

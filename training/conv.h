@@ -37,7 +37,7 @@ at::Tensor conv_backward(const Conv& conv, const at::Tensor& x, const at::Tensor
 // Then, without tasks: writes the weight's gradient and adds that of x to `onto`, which has the
 // shape and strides of x. One rounding a value.
 void conv_backward_onto(const Conv& conv, const at::Tensor& x, const at::Tensor& g,
-                        at::Tensor onto);
+                        const at::Tensor& onto);
 
 // Runs a task for all rows at once: of a matrix, or of what lies in channels_last.
 void run_for_all(const RowTask& task, const at::Tensor& rows);

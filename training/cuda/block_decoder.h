@@ -196,12 +196,17 @@ struct SparseMemory {
   SparseList higher;
   std::uint16_t ones[gossip::kMaxSelected];
 };
-struct Found {
-  bool found;
+struct ListSizes {
+  std::uint32_t lower;
+  std::uint32_t higher;
+};
+// What a list says of an index: 0 where it does not name it.
+struct Listed {
+  bool named;
   float value;
 };
-STARLING_DEVICE inline Found value_at(const SparseList& list, std::uint32_t k,
-                                      std::uint32_t index) {
+STARLING_DEVICE inline Listed value_at(const SparseList& list, std::uint32_t k,
+                                       std::uint32_t index) {
   std::uint32_t begin = 0;
   for (std::uint32_t end = k; begin < end;) {
     const std::uint32_t middle = (begin + end) / 2;
@@ -211,24 +216,24 @@ STARLING_DEVICE inline Found value_at(const SparseList& list, std::uint32_t k,
       end = middle;
     }
   }
-  const bool found = begin < k && list.indices[begin] == index;
-  return {found, found ? list.values[begin] : 0.0F};
+  const bool named = begin < k && list.indices[begin] == index;
+  return {named, named ? list.values[begin] : 0.0F};
 }
 // The same for two lists, touching only what either names. Where neither does, zeros would be
 // added, which changes -0 alone, to +0. No reference holds -0: what it begins with is made of
 // integers (genesis, codes of L6), and a sum is -0 only where both parts are. x may keep one.
 template <class Crew>
-STARLING_DEVICE double apply_lists(Crew& crew, const SparseMemory& memory, std::uint32_t lower_k,
-                                   std::uint32_t higher_k, float factor, const ReplicaBlock& to) {
-  return crew.template sum<double>(lower_k + higher_k, [&](std::uint32_t i) {
-    if (i < lower_k) {
+STARLING_DEVICE double apply_lists(Crew& crew, const SparseMemory& memory, const ListSizes& sizes,
+                                   float factor, const ReplicaBlock& to) {
+  return crew.template sum<double>(sizes.lower + sizes.higher, [&](std::uint32_t i) {
+    if (i < sizes.lower) {
       const std::uint32_t index = memory.lower.indices[i];
-      const Found higher = value_at(memory.higher, higher_k, index);
+      const Listed higher = value_at(memory.higher, sizes.higher, index);
       return apply_value(to, index, factor, memory.lower.values[i], higher.value);
     }
-    const std::uint32_t index = memory.higher.indices[i - lower_k];
-    if (value_at(memory.lower, lower_k, index).found) return 0.0;
-    return apply_value(to, index, factor, 0.0F, memory.higher.values[i - lower_k]);
+    const std::uint32_t index = memory.higher.indices[i - sizes.lower];
+    if (value_at(memory.lower, sizes.lower, index).named) return 0.0;
+    return apply_value(to, index, factor, 0.0F, memory.higher.values[i - sizes.lower]);
   });
 }
 

@@ -248,10 +248,11 @@ STARLING_DEVICE void exchange_sparse_block(Crew& crew, SparseMemory& memory,
   const auto list = [&](const CheckedDelta& delta, SparseList& to) {
     return list_sparse(crew, delta.level, delta.bytes + delta.offsets[block], memory.ones, to);
   };
-  const std::uint32_t lower = list(args.lower, memory.lower);
-  const std::uint32_t higher = list(args.higher, memory.higher);
+  ListSizes sizes{};
+  sizes.lower = list(args.lower, memory.lower);
+  sizes.higher = list(args.higher, memory.higher);
   const double distance =
-      apply_lists(crew, memory, lower, higher, args.to_higher, {args.x + first, args.r + first});
+      apply_lists(crew, memory, sizes, args.to_higher, {args.x + first, args.r + first});
   crew.once([&] { args.distances[block] = distance; });
 }
 

@@ -1,8 +1,11 @@
 // Memory aligned as a GPU's is: kernels load whole packs of values. And whether two such hold the
-// same.
+// same, or about the same.
 #pragma once
 
+#include "training/cuda/sgd.h"
+
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <new>
 #include <span>
@@ -29,6 +32,19 @@ using AlignedVector = std::vector<T, AlignedAllocator<T>>;
 template <class A, class B>
 bool same_bytes(const A& a, const B& b) {
   return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
+}
+
+// Largest difference, as a share of the largest value.
+template <class A, class B>
+double apart(const A& a, const B& b) {
+  double most = 0;
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const auto x = static_cast<double>(widened(a[i]));
+    most = std::max(most, std::abs(x - static_cast<double>(widened(b[i]))));
+    largest = std::max(largest, std::abs(x));
+  }
+  return largest == 0 ? most : most / largest;
 }
 
 }  // namespace starling::training::cuda

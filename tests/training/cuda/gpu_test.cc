@@ -25,6 +25,7 @@
 
 using namespace starling;
 using namespace starling::training;
+using cuda::apart;
 using cuda::same_bytes;
 using gossip::kBlock;
 using gossip::Layout;
@@ -181,16 +182,6 @@ void check_input(std::uint32_t side, cuda::ImageLayout layout) {
   CHECK(same_bytes(out.read(), expected));
 }
 
-double apart(const std::vector<float>& a, const std::vector<float>& b) {
-  double most = 0;
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
-    largest = std::max(largest, std::abs(static_cast<double>(a[i])));
-  }
-  return most / largest;
-}
-
 // fp32, where nearly all differences are those of sums; the passes themselves are compared with the
 // CPU's in norm_test.cc.
 void check_norm(std::size_t rows, std::size_t channels, bool added) {
@@ -259,9 +250,8 @@ void check_norm(std::size_t rows, std::size_t channels, bool added) {
   CHECK(apart(g, device_g.read()) == 0);
   CHECK(apart(dx, device_dx.read()) < kBound);
   const auto found = gradients.read();
-  CHECK(apart(weight_gradient, {found.begin(), found.begin() + static_cast<long>(channels)}) <
-        kBound);
-  CHECK(apart(bias_gradient, {found.begin() + static_cast<long>(channels), found.end()}) < kBound);
+  CHECK(apart(weight_gradient, std::span(found).first(channels)) < kBound);
+  CHECK(apart(bias_gradient, std::span(found).subspan(channels)) < kBound);
 }
 
 // Against the same passes on a CPU, which pool_test.cc compares with the CPU's code.
@@ -306,10 +296,10 @@ void check_pool(const cuda::PoolShape& shape) {
   const auto found = gradients.read();
   const std::vector<float> found_weight(found.begin(), found.begin() + static_cast<long>(channels));
   const std::vector<float> found_bias(found.begin() + static_cast<long>(channels), found.end());
-  CHECK(cuda::apart(data.gradients[0], found_weight) < 2 * kStep);
-  CHECK(cuda::apart(data.gradients[1], found_bias) < 2 * kStep);
+  CHECK(apart(data.gradients[0], found_weight) < 2 * kStep);
+  CHECK(apart(data.gradients[1], found_bias) < 2 * kStep);
   const auto found_dx = dx.read();
-  CHECK(cuda::apart(data.dx, found_dx) < (sizeof(T) == 2 ? 1.0 / 256 : 4 * kStep));
+  CHECK(apart(data.dx, found_dx) < (sizeof(T) == 2 ? 1.0 / 256 : 4 * kStep));
   backward.dx = x.get();
   launched(cuda::launch_pool_backward(layer, backward, nullptr));
   CHECK(same_bytes(x.read(), found_dx));

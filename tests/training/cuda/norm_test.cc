@@ -16,6 +16,7 @@
 
 using namespace starling;
 using namespace starling::training;
+using cuda::apart;
 
 namespace {
 
@@ -76,19 +77,6 @@ NormState run_cpu(Layer<T>& layer, Kind kind) {
   norm.end_gradient_sums(layer.rows, weights);
   norm.gradient(backward, all);
   return norm.state();
-}
-
-// Largest difference, as a share of the largest value.
-template <class A, class B>
-double apart(const A& a, const B& b) {
-  double most = 0;
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const auto x = static_cast<double>(cuda::widened(a[i]));
-    most = std::max(most, std::abs(x - static_cast<double>(cuda::widened(b[i]))));
-    largest = std::max(largest, std::abs(x));
-  }
-  return most / largest;
 }
 
 // The same by the passes of a GPU, one crew after the other. It goes on with the CPU's statistics:

@@ -19,8 +19,8 @@ using cuda::widened;
 
 namespace {
 
-constexpr PoolShape kShapes[] = {{2, 8, 6, 16},  {1, 7, 5, 48}, {3, 1, 1, 16},  {2, 2, 3, 32},
-                                 {1, 1, 10, 16}, {2, 9, 1, 64}, {1, 30, 33, 64}};
+constexpr PoolShape kPoolShapes[] = {{2, 8, 6, 16},  {1, 7, 5, 48}, {3, 1, 1, 16},  {2, 2, 3, 32},
+                                     {1, 1, 10, 16}, {2, 9, 1, 64}, {1, 30, 33, 64}};
 
 // visit(pooled, taken, tap) for each pooled value: where it lies, where in the activation y the
 // first of the largest values of its window does, and which tap that is.
@@ -142,7 +142,7 @@ void check_nan() {
 
 TEST_SUITE("training/cuda/pool") {
   TEST_CASE("pooled values and where they came from are those of normalisation, relu, max pool") {
-    for (const PoolShape& shape : kShapes) {
+    for (const PoolShape& shape : kPoolShapes) {
       CAPTURE(shape.height);
       CAPTURE(shape.width);
       check_forward<float>(shape);
@@ -151,7 +151,7 @@ TEST_SUITE("training/cuda/pool") {
   }
 
   TEST_CASE("the gradient before the normalisation differs from the CPU's by rounding") {
-    for (const PoolShape& shape : kShapes) {
+    for (const PoolShape& shape : kPoolShapes) {
       CAPTURE(shape.height);
       CAPTURE(shape.width);
       for (const auto order : {cuda::ItemOrder::rising, cuda::ItemOrder::falling}) {

@@ -94,17 +94,4 @@ void pool_gradient_as_gpu(PoolLayerData<T>& data, ItemOrder order) {
   for (std::uint32_t i = 0; i < packs; ++i) pool_gradient_pack(gradient, data.shape, i);
 }
 
-// Largest difference, as a share of the largest value.
-template <class A, class B>
-double apart(const A& a, const B& b) {
-  double most = 0;
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const auto x = static_cast<double>(widened(a[i]));
-    most = std::max(most, std::abs(x - static_cast<double>(widened(b[i]))));
-    largest = std::max(largest, std::abs(x));
-  }
-  return largest == 0 ? most : most / largest;
-}
-
 }  // namespace starling::training::cuda
