@@ -4,8 +4,6 @@
 namespace starling::training::cuda {
 namespace {
 
-using GpuCrew = ThreadCrew<GpuThreads>;
-
 // Threads of a block of 4,096 values, and of a pass over all blocks.
 constexpr unsigned kBlockThreads = 256;
 constexpr unsigned kFoldThreads = 1'024;
@@ -15,78 +13,53 @@ constexpr unsigned kListThreads = 64;
 constexpr unsigned kLookThreads = 1'024;
 
 __global__ void __launch_bounds__(kLookThreads) look_kernel(EncodeArgs args) {
-  __shared__ CrewMemory crew_memory;
   __shared__ CoderMemory memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  look_at_drift(crew, memory, args, blockIdx.x);
+  with_crew([&](GpuCrew& crew) { look_at_drift(crew, memory, args, blockIdx.x); });
 }
 
 __global__ void __launch_bounds__(kFoldThreads) drift_kernel(EncodeArgs args) {
-  __shared__ CrewMemory crew_memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  find_drift(crew, args);
+  with_crew([&](GpuCrew& crew) { find_drift(crew, args); });
 }
 
 __global__ void __launch_bounds__(kBlockThreads, 5) encode_kernel(EncodeArgs args) {
-  __shared__ CrewMemory crew_memory;
   __shared__ CoderMemory memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  // Trials first: they take longest.
-  const std::uint32_t tried = trials(args.sampled);
-  if (blockIdx.x < tried) return try_level(crew, memory, args, blockIdx.x);
-  encode_block(crew, memory, args, blockIdx.x - tried);
+  with_crew([&](GpuCrew& crew) {
+    // Trials first: they take longest.
+    const std::uint32_t tried = trials(args.sampled);
+    if (blockIdx.x < tried) return try_level(crew, memory, args, blockIdx.x);
+    encode_block(crew, memory, args, blockIdx.x - tried);
+  });
 }
 
 __global__ void __launch_bounds__(kFoldThreads)
     close_up_kernel(EncodeArgs args, DeltaFigures* figures) {
-  __shared__ CrewMemory crew_memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  close_up(crew, args, blockIdx.x, figures);
+  with_crew([&](GpuCrew& crew) { close_up(crew, args, blockIdx.x, figures); });
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
     gather_kernel(EncodeArgs args, std::uint8_t* delta) {
-  __shared__ CrewMemory crew_memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  gather_block(crew, args, blockIdx.x, delta);
+  with_crew([&](GpuCrew& crew) { gather_block(crew, args, blockIdx.x, delta); });
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
     exchange_kernel(ExchangeArgs args, std::uint32_t first) {
-  __shared__ CrewMemory crew_memory;
   __shared__ ExchangeMemory memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  exchange_block(crew, memory, args, first + blockIdx.x);
+  with_crew([&](GpuCrew& crew) { exchange_block(crew, memory, args, first + blockIdx.x); });
 }
 
 __global__ void __launch_bounds__(kListThreads) exchange_sparse_kernel(ExchangeArgs args) {
-  __shared__ CrewMemory crew_memory;
   __shared__ SparseMemory memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  exchange_sparse_block(crew, memory, args, blockIdx.x);
+  with_crew([&](GpuCrew& crew) { exchange_sparse_block(crew, memory, args, blockIdx.x); });
 }
 
 __global__ void __launch_bounds__(kFoldThreads)
     distances_kernel(const double* distances, std::uint32_t blocks, double* out) {
-  __shared__ CrewMemory crew_memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  sum_distances(crew, distances, blocks, out);
+  with_crew([&](GpuCrew& crew) { sum_distances(crew, distances, blocks, out); });
 }
 
 __global__ void __launch_bounds__(kBlockThreads) install_kernel(InstallArgs args) {
-  __shared__ CrewMemory crew_memory;
   __shared__ ExchangeMemory memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  install_block(crew, memory, args, blockIdx.x);
+  with_crew([&](GpuCrew& crew) { install_block(crew, memory, args, blockIdx.x); });
 }
 
 }  // namespace

@@ -58,19 +58,25 @@ struct EncodeArgs {
   std::uint8_t* sampled_bytes;  // kMostBlockBytes for each sampled block and level
 };
 
+// Takes the difference of one block.
+template <class Crew>
+STARLING_DEVICE CoderFacts load_block(BlockCoder<Crew>& coder, const EncodeArgs& args,
+                                      std::uint32_t block) {
+  const std::size_t first = std::size_t{block} * gossip::kBlock;
+  return coder.load(args.x + first, args.r == nullptr ? nullptr : args.r + first);
+}
+
 // By how much the threshold of a sampled block has drifted; 0: unknown. For sparse levels.
 template <class Crew>
 STARLING_DEVICE void look_at_drift(Crew& crew, CoderMemory& memory, const EncodeArgs& args,
                                    std::uint32_t sample) {
   const std::uint32_t block = args.sampled.phase + sample * args.sampled.stride;
   const BlockShape shape = args.shapes.at(block);
-  const std::size_t first = std::size_t{block} * gossip::kBlock;
   const float carried = shape.is_small ? 0.0F : args.thresholds[block];
   float drift = 0;
   if (carried > 0) {
     BlockCoder<Crew> coder(crew, memory, shape);
-    const CoderFacts facts =
-        coder.load(args.x + first, args.r == nullptr ? nullptr : args.r + first);
+    const CoderFacts facts = load_block(coder, args, block);
     if (facts.largest < kInfinity) drift = coder.exact_threshold(args.level) / carried;
   }
   crew.once([&] { args.drifts[sample] = drift; });
@@ -103,11 +109,10 @@ template <class Crew>
 STARLING_DEVICE void encode_block(Crew& crew, CoderMemory& memory, const EncodeArgs& args,
                                   std::uint32_t block) {
   const BlockShape shape = args.shapes.at(block);
-  const std::size_t first = std::size_t{block} * gossip::kBlock;
-  const float* x = args.x + first;
   BlockCoder<Crew> coder(crew, memory, shape);
-  const CoderFacts facts = coder.load(x, args.r == nullptr ? nullptr : args.r + first);
+  const CoderFacts facts = load_block(coder, args, block);
   if (facts.largest >= kInfinity) {
+    const float* const x = args.x + std::size_t{block} * gossip::kBlock;
     const std::uint32_t bad =
         crew.largest(shape.width, [&](std::uint32_t i) { return is_finite(x[i]) ? 0U : 1U; });
     crew.once([&] { args.figures[block] = {facts.energy, 0, 0, 0, 1 - bad}; });
@@ -134,9 +139,8 @@ template <class Crew>
 STARLING_DEVICE void try_level(Crew& crew, CoderMemory& memory, const EncodeArgs& args,
                                std::uint32_t trial) {
   const std::uint32_t block = args.sampled.phase + trial / kLevels * args.sampled.stride;
-  const std::size_t first = std::size_t{block} * gossip::kBlock;
   BlockCoder<Crew> coder(crew, memory, args.shapes.at(block));
-  const CoderFacts facts = coder.load(args.x + first, args.r == nullptr ? nullptr : args.r + first);
+  const CoderFacts facts = load_block(coder, args, block);
   double sent = 0;
   if (facts.largest < kInfinity) {
     float exact = 0;

@@ -34,6 +34,26 @@ struct GpuThreads {
   static constexpr unsigned kAll = 0xffff'ffffU;
 };
 
+using GpuCrew = ThreadCrew<GpuThreads>;
+
+// body(crew) with this thread block's crew: once in a kernel.
+template <class Body>
+__device__ __forceinline__ void with_crew(Body body) {
+  __shared__ CrewMemory memory;
+  GpuThreads threads;
+  GpuCrew crew(threads, memory);
+  body(crew);
+}
+
+// visit(i) for i in [0, n), shared by all threads of all thread blocks.
+template <class Visit>
+__device__ __forceinline__ void walk(std::size_t n, Visit visit) {
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += step)
+    visit(i);
+}
+
 // What the last launch said: null, or the runtime's words.
 inline const char* launch_result() {
   const cudaError_t error = cudaGetLastError();

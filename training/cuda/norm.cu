@@ -4,67 +4,55 @@
 namespace starling::training::cuda {
 namespace {
 
-using GpuCrew = ThreadCrew<GpuThreads>;
-
 // Crews on a unit: what NormPlan counts on.
 constexpr unsigned kCrews = 3;
 
 template <class T>
 __global__ void __launch_bounds__(kNormThreads, kCrews)
     measure_kernel(NormPlan plan, const T* x, float* partials) {
-  __shared__ CrewMemory crew_memory;
   __shared__ NormMemory memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  measure_chunk(crew, memory, NormChunk{plan, blockIdx.x, partials}, x);
+  with_crew([&](GpuCrew& crew) {
+    measure_chunk(crew, memory, NormChunk{plan, blockIdx.x, partials}, x);
+  });
 }
 
 template <class T>
 __global__ void __launch_bounds__(kFoldThreads)
     settle_kernel(NormPlan plan, float* partials, NormChannels<T> norm) {
-  __shared__ CrewMemory crew_memory;
   __shared__ FoldMemory memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  settle_channels(crew, memory, NormChunk{plan, 0, partials}, norm, blockIdx.x * kFoldChannels);
+  with_crew([&](GpuCrew& crew) {
+    settle_channels(crew, memory, NormFold{plan, partials, blockIdx.x * kFoldChannels}, norm);
+  });
 }
 
 template <class T>
 __global__ void __launch_bounds__(kWalkThreads)
     apply_kernel(NormApply<T> args, std::uint8_t* open, std::uint32_t channels, std::size_t packs) {
-  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs;
-       i += step)
-    apply_pack(args, open, channels, i);
+  walk(packs, [&](std::size_t i) { apply_pack(args, open, channels, i); });
 }
 
 template <bool kOpen, class T>
 __global__ void __launch_bounds__(kNormThreads, kCrews)
     gradient_sums_kernel(NormPlan plan, float* partials, GradientSums<T> args) {
-  __shared__ CrewMemory crew_memory;
   __shared__ NormMemory memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  gradient_chunk<kOpen>(crew, memory, NormChunk{plan, blockIdx.x, partials}, args);
+  with_crew([&](GpuCrew& crew) {
+    gradient_chunk<kOpen>(crew, memory, NormChunk{plan, blockIdx.x, partials}, args);
+  });
 }
 
 __global__ void __launch_bounds__(kFoldThreads)
     settle_gradient_kernel(NormPlan plan, float* partials, NormLearned learned, NormLines lines) {
-  __shared__ CrewMemory crew_memory;
   __shared__ FoldMemory memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  settle_gradients(crew, memory, NormChunk{plan, 0, partials}, learned, lines,
-                   blockIdx.x * kFoldChannels);
+  with_crew([&](GpuCrew& crew) {
+    settle_gradients(crew, memory, NormFold{plan, partials, blockIdx.x * kFoldChannels}, learned,
+                     lines);
+  });
 }
 
 template <class T>
 __global__ void __launch_bounds__(kWalkThreads)
     gradient_kernel(NormGradient<T> args, std::uint32_t channels, std::size_t packs) {
-  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs;
-       i += step)
-    gradient_pack(args, channels, i);
+  walk(packs, [&](std::size_t i) { gradient_pack(args, channels, i); });
 }
 
 template <class T>

@@ -67,11 +67,12 @@ class DeviceNorm {
                             own.shift,
                             beside == nullptr ? nullptr : beside->places_.lines.scale,
                             beside == nullptr ? nullptr : beside->places_.lines.shift};
+    std::uint8_t* open = nullptr;
     if (args.residual != nullptr) {
       const auto packs = static_cast<std::int64_t>(rows.end * places_.channels / kNormPack);
       open_ = at::empty({packs}, at::TensorOptions(at::kByte).device(at::kCUDA));
+      open = open_.data_ptr<std::uint8_t>();
     }
-    std::uint8_t* const open = args.residual == nullptr ? nullptr : open_.data_ptr<std::uint8_t>();
     launched(launch_norm_apply(layer(args.x, rows), what, open, stream()));
   }
   void sum_gradient(const Backward& /*args*/, Rows /*rows*/) const {}

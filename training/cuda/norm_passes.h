@@ -193,6 +193,12 @@ struct NormLines {
   float* a;  // dx = a g + b x + c
   float* b;
   float* c;
+
+  // Lines that lie behind each other in this order, `apart` floats from one to the next.
+  static NormLines at(float* first, std::size_t apart) {
+    const auto line = [&](std::size_t number) { return first + number * apart; };
+    return {line(0), line(1), line(2), line(3), line(4), line(5), line(6), line(7)};
+  }
 };
 // The learned values, and where their gradients go.
 struct NormLearned {
@@ -213,12 +219,18 @@ struct FoldMemory {
   double second[kFoldWays][kFoldChannels];
 };
 
-// settle(c, first, second) for up to kFoldChannels channels from `from` on, with their sums over
-// all chunks. Neighbouring threads read neighbouring channels.
+// What a crew folds: the sums of all chunks, of up to kFoldChannels channels from `from` on.
+struct NormFold {
+  NormPlan plan;
+  const float* partials;
+  std::uint32_t from;
+};
+
+// settle(c, first, second) for each channel, with its sums over all chunks. Neighbouring threads
+// read neighbouring channels.
 template <class Crew, class Settle>
-STARLING_DEVICE void fold(Crew& crew, FoldMemory& memory, const NormChunk& job, std::uint32_t from,
-                          Settle settle) {
-  const NormPlan& plan = job.plan;
+STARLING_DEVICE void fold(Crew& crew, FoldMemory& memory, const NormFold& job, Settle settle) {
+  const auto& [plan, all_partials, from] = job;
   const std::uint32_t channels =
       plan.channels - from < kFoldChannels ? plan.channels - from : kFoldChannels;
   crew.each(kFoldThreads, [&](std::uint32_t i) {
@@ -227,7 +239,7 @@ STARLING_DEVICE void fold(Crew& crew, FoldMemory& memory, const NormChunk& job, 
     double first = 0;
     double second = 0;
     for (std::uint32_t chunk = i / kFoldChannels; chunk < plan.chunks; chunk += kFoldWays) {
-      const float* const partials = job.partials + std::size_t{2} * plan.channels * chunk;
+      const float* const partials = all_partials + std::size_t{2} * plan.channels * chunk;
       first += static_cast<double>(partials[from + lane]);
       second += static_cast<double>(partials[plan.channels + from + lane]);
     }
@@ -254,12 +266,12 @@ struct NormChannels {
   double epsilon;
 };
 
-// The statistics of up to kFoldChannels channels from `from` on, from the sums of measure_chunk().
+// The statistics of the channels, from the sums of measure_chunk().
 template <class T, class Crew>
-STARLING_DEVICE void settle_channels(Crew& crew, FoldMemory& memory, const NormChunk& job,
-                                     const NormChannels<T>& norm, std::uint32_t from) {
+STARLING_DEVICE void settle_channels(Crew& crew, FoldMemory& memory, const NormFold& job,
+                                     const NormChannels<T>& norm) {
   const auto& [x, learned, lines, epsilon] = norm;
-  fold(crew, memory, job, from, [&](std::uint32_t c, double sum, double squares) {
+  fold(crew, memory, job, [&](std::uint32_t c, double sum, double squares) {
     const ChannelFound found = found_in(
         {static_cast<double>(job.plan.rows), static_cast<double>(widened(x[c])), sum, squares},
         {static_cast<double>(learned.weight[c]), static_cast<double>(learned.bias[c])}, epsilon);
@@ -413,13 +425,12 @@ STARLING_DEVICE void gradient_chunk(Crew& crew, NormMemory& memory, const NormCh
   });
 }
 
-// The gradients of the learned values of up to kFoldChannels channels from `from` on, and their
-// lines, from the sums of gradient_chunk().
+// The gradients of the channels' learned values, and their lines, from the sums of
+// gradient_chunk().
 template <class Crew>
-STARLING_DEVICE void settle_gradients(Crew& crew, FoldMemory& memory, const NormChunk& job,
-                                      const NormLearned& learned, const NormLines& lines,
-                                      std::uint32_t from) {
-  fold(crew, memory, job, from, [&](std::uint32_t c, double sum, double with_x) {
+STARLING_DEVICE void settle_gradients(Crew& crew, FoldMemory& memory, const NormFold& job,
+                                      const NormLearned& learned, const NormLines& lines) {
+  fold(crew, memory, job, [&](std::uint32_t c, double sum, double with_x) {
     const ChannelGradient found = gradient_of(
         {static_cast<double>(job.plan.rows), sum, with_x}, static_cast<double>(learned.weight[c]),
         static_cast<double>(lines.mean[c]), static_cast<double>(lines.inverse[c]));

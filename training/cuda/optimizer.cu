@@ -4,33 +4,27 @@
 namespace starling::training::cuda {
 namespace {
 
-__device__ std::size_t first_item() {
-  return static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ std::size_t all_threads() { return static_cast<std::size_t>(gridDim.x) * blockDim.x; }
-
 template <class T>
 __global__ void sgd_kernel(SgdArgs<T> args) {
   if (*args.refused != 0) return;
-  for (std::size_t i = first_item(); i < args.n / kSgdPack; i += all_threads()) sgd_pack(args, i);
+  walk(args.n / kSgdPack, [&](std::size_t i) { sgd_pack(args, i); });
 }
 
 template <class T>
 __global__ void finite_kernel(const T* values, std::size_t packs, std::uint32_t* refused) {
   bool bad = false;
-  for (std::size_t i = first_item(); i < packs; i += all_threads())
-    bad = bad || has_bad_value(values, i);
+  walk(packs, [&](std::size_t i) { bad = bad || has_bad_value(values, i); });
   if (bad) atomicOr(refused, 1U);
 }
 
 template <class T>
 __global__ void working_copy_kernel(const float* x, std::size_t packs, T* w) {
-  for (std::size_t i = first_item(); i < packs; i += all_threads()) {
+  walk(packs, [&](std::size_t i) {
     const auto from = reinterpret_cast<const Pack<float, kSgdPack>*>(x)[i];
     Pack<T, kSgdPack> to;
     for (std::size_t k = 0; k < kSgdPack; ++k) narrow(from.at[k], to.at[k]);
     reinterpret_cast<Pack<T, kSgdPack>*>(w)[i] = to;
-  }
+  });
 }
 
 template <class T>

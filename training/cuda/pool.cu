@@ -4,8 +4,6 @@
 namespace starling::training::cuda {
 namespace {
 
-using GpuCrew = ThreadCrew<GpuThreads>;
-
 // Thread blocks that a multiprocessor is to hold: as many as find registers for all loads of a
 // thread at once. Memory is what bounds these kernels, and loads under way are what keeps it busy.
 template <class T>
@@ -17,31 +15,25 @@ template <class T>
 __global__ void __launch_bounds__(kWalkThreads, kApplyBlocks<T>)
     apply_kernel(PoolApply<T> args, PoolShape shape) {
   const std::size_t packs = shape.pooled_packs();
-  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs;
-       i += step)
-    pool_pack(args, shape, static_cast<std::uint32_t>(i));
+  walk(packs, [&](std::size_t i) { pool_pack(args, shape, static_cast<std::uint32_t>(i)); });
 }
 
 template <class T>
 __global__ void __launch_bounds__(kNormThreads, kGradientBlocks<T>)
     gradient_sums_kernel(NormPlan plan, float* partials, PoolShape shape,
                          PoolGradientSums<T> args) {
-  __shared__ CrewMemory crew_memory;
   __shared__ NormMemory memory;
-  GpuThreads threads;
-  GpuCrew crew(threads, crew_memory);
-  pool_gradient_chunk(crew, memory, NormChunk{plan, blockIdx.x, partials}, shape, args);
+  with_crew([&](GpuCrew& crew) {
+    pool_gradient_chunk(crew, memory, NormChunk{plan, blockIdx.x, partials}, shape, args);
+  });
 }
 
 template <class T>
 __global__ void __launch_bounds__(kWalkThreads, kGradientBlocks<T>)
     gradient_kernel(PoolGradient<T> args, PoolShape shape) {
   const std::size_t packs = shape.pooled_packs();
-  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs;
-       i += step)
-    pool_gradient_pack(args, shape, static_cast<std::uint32_t>(i));
+  walk(packs,
+       [&](std::size_t i) { pool_gradient_pack(args, shape, static_cast<std::uint32_t>(i)); });
 }
 
 }  // namespace

@@ -77,8 +77,6 @@ void WorkingSet::make_views() {
 
 NormPlaces WorkingSet::norm_places(const UnitWiring& wires) const {
   const NormSpec& norm = model_.norms[wires.norm];
-  float* const first = lines_.data_ptr<float>() + norm.offset;
-  const auto line = [&](std::int64_t number) { return first + number * channels_; };
   const auto learned = [&](const std::vector<at::Tensor>& tensors, std::size_t number) {
     return tensors[number].data_ptr<float>();
   };
@@ -87,7 +85,8 @@ NormPlaces WorkingSet::norm_places(const UnitWiring& wires) const {
   places.learned = {learned(weights_.parameters, wires.norm_weight),
                     learned(weights_.parameters, wires.norm_bias),
                     learned(gradients_, wires.norm_weight), learned(gradients_, wires.norm_bias)};
-  places.lines = {line(0), line(1), line(2), line(3), line(4), line(5), line(6), line(7)};
+  places.lines =
+      NormLines::at(lines_.data_ptr<float>() + norm.offset, static_cast<std::size_t>(channels_));
   places.partials = partials_.data_ptr<float>();
   return places;
 }

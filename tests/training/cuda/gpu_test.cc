@@ -206,18 +206,20 @@ void check_norm(std::size_t rows, std::size_t channels, bool added) {
   const OnDevice<float> lines(std::vector<float>(8 * channels));
   const auto plan = cuda::NormPlan::make({rows, channels});
   const OnDevice<float> partials(std::vector<float>(plan.partials()));
-  const auto line = [&](std::size_t number) { return lines.get() + number * channels; };
   const cuda::NormLayer<float> layer{
       {rows, channels},
       {device_x.get(),
        {device_weight.get(), device_bias.get(), gradients.get(), gradients.get() + channels},
-       {line(0), line(1), line(2), line(3), line(4), line(5), line(6), line(7)},
+       cuda::NormLines::at(lines.get(), channels),
        kNormEpsilon},
       partials.get()};
   launched(cuda::launch_norm_measure(layer, nullptr));
-  const NormApply<float> apply{device_x.get(), added ? device_residual.get() : nullptr,
-                               device_y.get(), line(3),
-                               line(4),        nullptr,
+  const NormApply<float> apply{device_x.get(),
+                               added ? device_residual.get() : nullptr,
+                               device_y.get(),
+                               layer.channels.lines.scale,
+                               layer.channels.lines.shift,
+                               nullptr,
                                nullptr};
   launched(cuda::launch_norm_apply(layer, apply, added ? open.get() : nullptr, nullptr));
   const OnDevice<float> device_dx(std::vector<float>(x.size()));
@@ -276,11 +278,10 @@ void check_pool(const cuda::PoolShape& shape) {
   const OnDevice<float> gradients(std::vector<float>(2 * channels));
   const auto plan = cuda::NormPlan::make({shape.pooled_rows(), channels});
   const OnDevice<float> partials(std::vector<float>(plan.partials()));
-  const auto line = [&](std::size_t number) { return lines.get() + number * channels; };
   const cuda::PoolLayer layer{
       shape,
       {weight.get(), bias.get(), gradients.get(), gradients.get() + channels},
-      {line(0), line(1), line(2), line(3), line(4), line(5), line(6), line(7)},
+      cuda::NormLines::at(lines.get(), channels),
       partials.get()};
 
   launched(cuda::launch_pool_apply(layer, x.get(), y.get(), places.get(), nullptr));
@@ -294,10 +295,8 @@ void check_pool(const cuda::PoolShape& shape) {
   // The order of sums of doubles differs: one step of a float in what is made of them, and of T.
   constexpr double kStep = 1.0 / (1 << 23);
   const auto found = gradients.read();
-  const std::vector<float> found_weight(found.begin(), found.begin() + static_cast<long>(channels));
-  const std::vector<float> found_bias(found.begin() + static_cast<long>(channels), found.end());
-  CHECK(apart(data.gradients[0], found_weight) < 2 * kStep);
-  CHECK(apart(data.gradients[1], found_bias) < 2 * kStep);
+  CHECK(apart(data.gradients[0], std::span(found).first(channels)) < 2 * kStep);
+  CHECK(apart(data.gradients[1], std::span(found).subspan(channels)) < 2 * kStep);
   const auto found_dx = dx.read();
   CHECK(apart(data.dx, found_dx) < (sizeof(T) == 2 ? 1.0 / 256 : 4 * kStep));
   backward.dx = x.get();

@@ -104,12 +104,12 @@ void run_gpu(Layer<T>& layer, Kind kind, cuda::ItemOrder order, const NormState&
 
   chunks(
       [&](const cuda::NormChunk& job) { cuda::measure_chunk(crew, memory, job, layer.x.data()); });
-  const cuda::NormChunk all{plan, 0, partials.data()};
   cuda::FoldMemory fold;
   const auto folds = [&](auto body) {
-    for (std::uint32_t c = 0; c < channels; c += cuda::kFoldChannels) body(c);
+    for (std::uint32_t c = 0; c < channels; c += cuda::kFoldChannels)
+      body(cuda::NormFold{plan, partials.data(), c});
   };
-  folds([&](std::uint32_t c) { cuda::settle_channels(crew, fold, all, norm, c); });
+  folds([&](const cuda::NormFold& job) { cuda::settle_channels(crew, fold, job, norm); });
   const std::vector<float>* const found[] = {&cpu.mean, &cpu.variance, &cpu.inverse, &cpu.scale,
                                              &cpu.shift};
   for (std::size_t i = 0; i < std::size(found); ++i) {
@@ -143,8 +143,8 @@ void run_gpu(Layer<T>& layer, Kind kind, cuda::ItemOrder order, const NormState&
       cuda::gradient_chunk<false>(crew, memory, job, sums);
     }
   });
-  folds([&](std::uint32_t c) {
-    cuda::settle_gradients(crew, fold, all, norm.learned, norm.lines, c);
+  folds([&](const cuda::NormFold& job) {
+    cuda::settle_gradients(crew, fold, job, norm.learned, norm.lines);
   });
   const NormGradient<T> gradient{
       layer.x.data(), layer.g.data(), layer.dx.data(), l.a, l.b, l.c, gate};

@@ -88,7 +88,7 @@ void pool_gradient_as_gpu(PoolLayerData<T>& data, ItemOrder order) {
   plan.rows = data.shape.rows();
   FoldMemory fold_memory;
   for (std::uint32_t c = 0; c < data.shape.channels; c += kFoldChannels)
-    settle_gradients(crew, fold_memory, {plan, 0, partials.data()}, learned, lines, c);
+    settle_gradients(crew, fold_memory, {plan, partials.data(), c}, learned, lines);
   const PoolGradient<T> gradient{of, data.dx.data(), lines.a, lines.b, lines.c};
   const auto packs = static_cast<std::uint32_t>(data.shape.pooled_packs());
   for (std::uint32_t i = 0; i < packs; ++i) pool_gradient_pack(gradient, data.shape, i);
