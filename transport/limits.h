@@ -102,7 +102,10 @@ inline constexpr std::size_t kMaxQueuedControl = 3_MiB;
 inline constexpr std::size_t kMaxQueuedReplies = 256_KiB;
 // Bulk records shrink on slow links, so that a control record waits this long for one at most.
 inline constexpr std::size_t kMinBulkRecord = 8_KiB;
-inline constexpr std::size_t kMaxBulkRecord = kMaxRecordBody;
+// With its head, its tag and TCP's heads it is one segment where 64 KiB are the most that there can
+// be, on loopback and in what a network card is given at once, and one write of Asio's, which cuts
+// at 64 KiB (node/decisions/0036).
+inline constexpr std::size_t kMaxBulkRecord = 64_KiB - 128;
 inline constexpr Duration kBulkRecordTime = std::chrono::milliseconds(15);
 inline constexpr std::size_t kMinNotSentLowat = 16_KiB;
 inline constexpr std::size_t kMaxNotSentLowat = 128_KiB;
@@ -150,6 +153,7 @@ static_assert(kMaxAttachment <= kTransferBudget && kMaxAttachment <= 0xffff'ffff
 static_assert(kMaxQueuedControl + 2 * kMaxTransfers * kMaxControlBody + kMaxQueuedReplies +
                   4 * kMaxControlBody <=
               kMaxPerPeer);
+static_assert(kLengthPrefix + kMinCiphertext + kMaxBulkRecord + 40 + 32 <= 64_KiB);  // IPv6, TCP
 static_assert(kMinBulkRecord < kMaxBulkRecord && kTransferId < kMinBulkRecord);
 static_assert(kRenewAfter + kRenewPatience < kMaxSessionAge);
 
