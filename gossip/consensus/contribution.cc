@@ -27,28 +27,35 @@ struct Energies {
   double away = 0;
   double own = 0;
 };
-constexpr std::size_t kSums = 8;
+// Sums side by side: one would wait for itself.
+constexpr std::size_t kSums = 16;
+struct EnergySums {
+  std::array<double, kSums> away{};
+  std::array<double, kSums> own{};
+};
 
-// Adds the energies of n values to eight sums side by side: one would wait for itself.
-STARLING_WIDE void add_energies(const float* __restrict own, const float* __restrict result,
-                                std::size_t n, Energies* __restrict sums) {
-  for (std::size_t at = 0; at + kSums <= n; at += kSums)
+// Adds those of n values, a multiple of kSums. A copy, so that compilers keep it in registers.
+STARLING_WIDE void add_energies(const float* own, const float* result, std::size_t n,
+                                EnergySums* sums) {
+  EnergySums all = *sums;
+  for (std::size_t at = 0; at < n; at += kSums)
     for (std::size_t k = 0; k < kSums; ++k) {
       const double y = static_cast<double>(own[at + k]);
       const double away = static_cast<double>(result[at + k]) - y;
-      sums[k].away += away * away;
-      sums[k].own += y * y;
+      all.away[k] += away * away;
+      all.own[k] += y * y;
     }
+  *sums = all;
 }
 
 Energies energies_of(std::span<const float> own, std::span<const float> result) {
-  std::array<Energies, kSums> sums{};
   const std::size_t whole = own.size() / kSums * kSums;
-  add_energies(own.data(), result.data(), whole, sums.data());
+  EnergySums sums;
+  add_energies(own.data(), result.data(), whole, &sums);
   Energies all;
-  for (const Energies& sum : sums) {
-    all.away += sum.away;
-    all.own += sum.own;
+  for (std::size_t k = 0; k < kSums; ++k) {
+    all.away += sums.away[k];
+    all.own += sums.own[k];
   }
   for (std::size_t k = whole; k < own.size(); ++k) {
     const double y = static_cast<double>(own[k]);
@@ -94,25 +101,23 @@ class Runner {
 
   Result<JobDone> run(const SumJob& job) {
     const unsigned bits = sum_bits(kind_, job.weight());
-    const std::size_t size = packed_bytes(plan_.values(chunk_), bits);
-    Bytes packed(size + kPackingRoom);
-    const auto put = [&](std::size_t first, std::span<std::int64_t> sum) {
-      pack_into(sum, bits, packed.data() + first * bits / 8);
+    Bytes packed;
+    packed.reserve(packed_bytes(plan_.values(chunk_), bits));
+    const auto put = [&](std::size_t, std::span<std::int64_t> sum) {
+      append_packed(sum, bits, packed);
     };
     TRY_VOID(add_up(job, put));
-    packed.resize(size);
     return SumPacked{share(std::move(packed))};
   }
 
   Result<JobDone> run(const DivideJob& job) {
     const bool divided =
         kind_ != ChunkKind::counters || fault::planted("consensus.batches_averaged");
-    const auto to = result();
     const std::uint64_t weight = job.sum.weight();
     const auto put = [&](std::size_t first, std::span<std::int64_t> sum) {
       if (divided)
         for (auto& value : sum) value = divide_rounded(value, weight);
-      write_fixed(first, sum, *job.sum.exponents, to);
+      write_fixed(first, sum, *job.sum.exponents);
     };
     TRY_VOID(add_up(job.sum, put));
     return divided_as(ResultForm::packed);
@@ -150,7 +155,7 @@ class Runner {
   Result<JobDone> run(const StoreJob& job) {
     const auto to = result();
     if (is_packed(job.form)) {
-      if (auto unpacked = unpack_result(*job.bytes, to); !unpacked)
+      if (auto unpacked = unpack_result(*job.bytes); !unpacked)
         return blame(job.from, unpacked.error().detail);
     } else {
       if (job.bytes->size() != to.size())
@@ -275,41 +280,46 @@ class Runner {
     return {static_cast<std::uint8_t>(exponents[value / block()]), fraction_bits(kind_)};
   }
 
-  // Bytes of this chunk in the result buffer.
-  [[nodiscard]] std::span<std::byte> result() const {
+  // This chunk in the result buffer, unless it is of counters.
+  [[nodiscard]] std::span<float> result_values() const {
     const auto count = plan_.values(chunk_);
     switch (kind_) {
       case ChunkKind::parameters:
         STARLING_CHECK_OP(memory_.result_parameters.size(), ==, plan_.shape().parameters);
-        return std::as_writable_bytes(
-            memory_.result_parameters.subspan(plan_.first(chunk_), count));
+        return memory_.result_parameters.subspan(plan_.first(chunk_), count);
       case ChunkKind::mean:
         STARLING_CHECK_OP(memory_.result_mean.size(), ==, count);
-        return std::as_writable_bytes(memory_.result_mean);
+        return memory_.result_mean;
       case ChunkKind::variance:
         STARLING_CHECK_OP(memory_.result_variance.size(), ==, count);
-        return std::as_writable_bytes(memory_.result_variance);
+        return memory_.result_variance;
       case ChunkKind::counters:
-        STARLING_CHECK_OP(memory_.result_counters.size(), ==, count);
-        return std::as_writable_bytes(memory_.result_counters);
+        break;
     }
     return {};
   }
+  [[nodiscard]] std::span<std::int64_t> result_counters() const {
+    STARLING_CHECK_OP(memory_.result_counters.size(), ==, plan_.values(chunk_));
+    return memory_.result_counters;
+  }
+  // Bytes of this chunk in the result buffer.
+  [[nodiscard]] std::span<std::byte> result() const {
+    return kind_ == ChunkKind::counters ? std::as_writable_bytes(result_counters())
+                                        : std::as_writable_bytes(result_values());
+  }
 
-  // Results of the values from `first` on, into the bytes of the whole chunk.
-  void write_fixed(std::size_t first, std::span<const std::int64_t> fixed, ByteView exponents,
-                   std::span<std::byte> to) const {
+  // Results of the values from `first` on, into their place.
+  void write_fixed(std::size_t first, std::span<const std::int64_t> fixed,
+                   ByteView exponents) const {
     if (kind_ == ChunkKind::counters) {
-      std::memcpy(to.data() + first * sizeof(std::int64_t), fixed.data(), fixed.size_bytes());
+      std::ranges::copy(fixed, result_counters().subspan(first).begin());
       return;
     }
-    std::array<float, kSlice> room;
-    const auto values = std::span(room).first(fixed.size());
+    const auto values = result_values().subspan(first, fixed.size());
     for (std::size_t at = 0; at < fixed.size(); at += block()) {
       const auto count = std::min(block(), fixed.size() - at);
       dequantize(fixed.subspan(at, count), point(exponents, first + at), values.subspan(at, count));
     }
-    std::memcpy(to.data() + first * sizeof(float), values.data(), values.size_bytes());
   }
 
   // Of the result that stands in its place.
@@ -326,12 +336,11 @@ class Runner {
   // This chunk of the result buffer as it travels. Every x* is a multiple of 2^(e - 24), and the
   // largest exponent of a block of them is no larger than e: nothing is lost.
   [[nodiscard]] Bytes packed_result() const {
-    const auto values =
-        memory_.result_parameters.subspan(plan_.first(chunk_), plan_.values(chunk_));
+    const auto values = result_values();
     const unsigned bits = sum_bits(kind_, 1);
-    const std::size_t size = plan_.packed_result_bytes(chunk_);
-    Bytes bytes(size + kPackingRoom);
-    std::byte* const packed = bytes.data() + plan_.exponents(chunk_);
+    Bytes bytes;
+    bytes.reserve(plan_.packed_result_bytes(chunk_));
+    bytes.resize(plan_.exponents(chunk_));
     std::vector<std::int64_t> room(std::min(kSlice, values.size()));
     for (std::size_t first = 0; first < values.size(); first += kSlice) {
       const auto part = values.subspan(first, std::min(kSlice, values.size() - first));
@@ -339,14 +348,13 @@ class Runner {
       std::ranges::fill(fixed, 0);
       bytes[first / kSlice] = static_cast<std::byte>(block_exponent(part));
       add_quantized(part, point(bytes, first), 1, fixed);
-      pack_into(fixed, bits, packed + first * bits / 8);
+      append_packed(fixed, bits, bytes);
     }
-    bytes.resize(size);
     return bytes;
   }
 
   // The fp32 values of a chunk that travelled, into their place.
-  [[nodiscard]] Result<void> unpack_result(ByteView bytes, std::span<std::byte> to) const {
+  [[nodiscard]] Result<void> unpack_result(ByteView bytes) const {
     if (bytes.size() != plan_.packed_result_bytes(chunk_))
       return fail(Errc::bad_message, Doing::reducing,
                   std::to_string(bytes.size()) + " bytes of a packed chunk of " +
@@ -362,7 +370,7 @@ class Runner {
       std::ranges::fill(fixed, 0);
       TRY_VOID(add_packed(packed.subspan(first * bits / 8, packed_bytes(fixed.size(), bits)), bits,
                           largest_fixed(), fixed));
-      write_fixed(first, fixed, bytes, to);
+      write_fixed(first, fixed, bytes);
     }
     return {};
   }

@@ -16,6 +16,12 @@
 namespace starling::gossip::consensus {
 namespace {
 
+// What put_eights() may write behind the packed integers.
+constexpr std::size_t kRegister = 64;  // bytes
+// Integers that are packed at a time, in memory that stays in the nearest cache. However many bits
+// they have, they end with a whole byte.
+constexpr std::size_t kTogether = 2048;
+
 // Values of more than kPutBits bits are written and read as a lower half and the rest.
 constexpr unsigned kHalf = 32;
 
@@ -98,8 +104,6 @@ void put_all(std::span<const std::int64_t> values, unsigned bits, std::byte* out
 constexpr std::size_t kEight = 8;
 // Below, two integers that are not neighbours could share a byte.
 constexpr unsigned kFewestBits = 8;
-constexpr std::size_t kRegister = 64;  // bytes
-static_assert(kPackingRoom >= kRegister);
 
 #define STARLING_PERMUTES_BYTES [[gnu::target("avx512f,avx512bw,avx512vbmi")]]
 
@@ -164,19 +168,9 @@ STARLING_PERMUTES_BYTES void put_eights(const std::int64_t* values, unsigned bit
 
 #endif
 
-}  // namespace
-
-bool has_wide_packing() {
-#ifdef __x86_64__
-  return __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
-#else
-  return false;
-#endif
-}
-
+// Packs into memory with room for kRegister bytes more.
 void pack_into(std::span<const std::int64_t> values, unsigned bits, std::byte* out,
                [[maybe_unused]] bool wide) {
-  STARLING_CHECK(bits >= 1 && bits <= 64);
 #ifdef __x86_64__
   if (wide && bits >= kFewestBits && bits <= kPutBits) {
     const std::size_t eights = values.size() / kEight;
@@ -188,14 +182,36 @@ void pack_into(std::span<const std::int64_t> values, unsigned bits, std::byte* o
   put_all(values, bits, out);
 }
 
+}  // namespace
+
+bool has_wide_packing() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
+#else
+  return false;
+#endif
+}
+
 std::size_t packed_bytes(std::size_t values, unsigned bits) { return (values * bits + 7) / 8; }
 
 Bytes pack(std::span<const std::int64_t> values, unsigned bits) {
-  const std::size_t size = packed_bytes(values.size(), bits);
-  Bytes bytes(size + kPackingRoom);
-  pack_into(values, bits, bytes.data());
-  bytes.resize(size);
+  Bytes bytes;
+  bytes.reserve(packed_bytes(values.size(), bits));
+  append_packed(values, bits, bytes);
   return bytes;
+}
+
+void append_packed(std::span<const std::int64_t> values, unsigned bits, Bytes& out, bool wide) {
+  STARLING_CHECK(bits >= 1 && bits <= 64);
+  // Zeros that a longer vector would begin with are not written first.
+  std::array<std::byte, kTogether * sizeof(std::int64_t) + kRegister> room;
+  while (!values.empty()) {
+    const auto part = values.first(std::min(kTogether, values.size()));
+    values = values.subspan(part.size());
+    pack_into(part, bits, room.data(), wide);
+    const ByteView packed = ByteView(room).first(packed_bytes(part.size(), bits));
+    out.insert(out.end(), packed.begin(), packed.end());
+  }
 }
 
 Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,

@@ -22,11 +22,9 @@ namespace starling::gossip::consensus {
 //
 // Rule:    every value fits in `bits` bits.
 [[nodiscard]] Bytes pack(std::span<const std::int64_t> values, unsigned bits);
-// The same into memory that is kPackingRoom bytes longer than the packed values, which may be
-// written to.
-void pack_into(std::span<const std::int64_t> values, unsigned bits, std::byte* out,
-               bool wide = has_wide_packing());
-inline constexpr std::size_t kPackingRoom = 64;
+// The same behind what `out` holds already. Without reserved room it may be moved.
+void append_packed(std::span<const std::int64_t> values, unsigned bits, Bytes& out,
+                   bool wide = has_wide_packing());
 
 // Adds each packed integer to out[k].
 //
