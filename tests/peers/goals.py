@@ -122,6 +122,16 @@ def slowed(name, what, command, needs, bars):
     return swarms(name, what, f"{command} --fault slow", command, (("", "a step of the slowest other one", "ms", "step_ms", False, bar, goal),), needs)
 
 
+def photographs(name, what, ours, *more):
+    """Batches of a training pass over 500 photographs of 500 x 375 pixels."""
+    flags = "--img 224 --batch 64"
+    return Comparison(
+        f"{{starling}} bench data --data {ours} {flags} --set data.threads=2 --json",
+        f"{{python}} {{peers}}/torch_data.py --data {{folder}}/photographs {flags} --threads 2",
+        (Figure(name, f"photographs as JPEG, 224 px: {what}", "img/s", "images_per_s", "images_per_s", more_is_better=True),),
+        (*TORCH, "PIL"), KEEPS_PAGES, prepare=("{python} {peers}/photographs.py {folder}/photographs", *more))
+
+
 TORCH = ("torch", "torchvision")
 NODES18 = "--model resnet18 --img 32 --batch 32 --precision fp32 --threads 1 --steps 50 --repeats 1"
 # Steps until the period between two offers has settled.
@@ -230,6 +240,10 @@ COMPARISONS = (
              f"{{starling}} bench swarm --nodes 2 {NODES18} --fault {fault} --json", f"{{python}} {{peers}}/torch_ddp.py --nodes 2 {NODES18} --fault {fault}",
              (("", "the other one's longest pause within 10 s (ours: its training thread does not run)", "ms", "longest_pause_ms", False, None, None),), TORCH)
       for fault, done in (("stop", "stopped for 10 s"), ("kill", "killed"))),
+    photographs("data", "decoded, cropped, mirrored and normalised by two threads, against torchvision and a DataLoader of two workers",
+                "{folder}/photographs"),
+    photographs("data.packed", "the same, packed once (`starling data pack`), against the peer's without", "packed:{folder}/packed",
+                "{starling} data pack --data {folder}/photographs --out {folder}/packed --json"),
     gpu_step("G1", 256, "tuned", 1.25, 1.8,
              (Figure("G14", "the same, most memory that was held", "B", "gpu.peak_bytes", "peak_bytes", bar=1 / 1.05, goal=1 / 0.9),)),
     gpu_step("G1.compiled", 256, "compiled", 1.0, 1.25),

@@ -30,7 +30,8 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Two commands and the figures that they have in common. Commands name places in braces: {starling}, {python}, {peers} and those of a line."""
+    """Two commands and the figures that they have in common. Commands name places in braces: {starling}, {python}, {peers}, those of a line and
+    {folder}, a new one that `prepare` fills."""
 
     ours: str
     peer: str
@@ -39,6 +40,7 @@ class Comparison:
     environment: tuple[tuple[str, str], ...] = ()  # of the peer
     megabits: int | None = None  # both run on a line of this rate
     gpu: bool = False  # both run on a GPU
+    prepare: tuple[str, ...] = ()  # commands that run once before all pairs
 
 
 def busy_seconds():

@@ -1,6 +1,8 @@
 """Checks how pairs of runs are read, ordered and said, with commands whose figures are known. Nothing is timed, no peer is needed."""
 
 import dataclasses
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
@@ -120,12 +122,12 @@ class Goals(unittest.TestCase):
             self.assertLess(figure.bar, figure.goal, figure.id)
 
     def test_commands_name_programs_that_are_there(self):
-        places = dict.fromkeys(("starling", "python", "namespace", "namespaces", "address", "interface"), "place")
+        places = dict.fromkeys(("starling", "python", "namespace", "namespaces", "address", "interface", "folder"), "place")
         for comparison in goals.COMPARISONS:
-            for command in (comparison.ours, comparison.peer):
+            for command in (comparison.ours, comparison.peer, *comparison.prepare):
                 words = command.format(peers=RUN.parent, **places).split()
                 programs = [word for word in words if word.endswith(".py")]
-                self.assertTrue(programs or "place bench " in " ".join(words), command)
+                self.assertTrue(programs or words[0] == "place" or "place bench " in " ".join(words), command)
                 for program in programs:
                     self.assertTrue(pathlib.Path(program).is_file(), program)
 
@@ -165,6 +167,20 @@ class Run(unittest.TestCase):
     def run_it(self, *words, **environment):
         return subprocess.run([sys.executable, str(RUN), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
                               env={**os.environ, **environment})
+
+    def test_what_both_sides_read_is_made_once_in_a_folder_that_goes_afterwards(self):
+        loader = importlib.machinery.SourceFileLoader("peers_run", str(RUN))
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+        loader.exec_module(module)
+        with tempfile.TemporaryDirectory() as own:
+            script = pathlib.Path(own) / "make"
+            script.write_text(f'''echo "$1" >> {own}/folders; echo '{{"ms": 1, "pass": {{"ms": 4}}}}' | tee "$1"/made''', encoding="utf-8")
+            reads = "cat {folder}/made"
+            comparison = pairs.Comparison(reads, reads, (TIME,), needs=(), prepare=(f"sh {script} {{folder}}",))
+            (line,) = module.carry_out(comparison, 2, no_limit)
+            (folder,) = (pathlib.Path(own) / "folders").read_text(encoding="utf-8").split()
+        self.assertEqual((line["ratio"], line["pairs"], line["ours_command"]), (4, 2, reads))
+        self.assertFalse(pathlib.Path(folder).exists())
 
     def test_a_peer_that_is_not_installed_is_a_line_with_the_reason_and_no_error(self):
         done = self.run_it("C3", STARLING_PEERS_VENV="/nowhere", STARLING_BINARY=sys.executable)
