@@ -98,6 +98,7 @@ NeighbourStatus neighbour_status(TimePoint now, const gossip::NeighbourView& vie
   }
   one.edge = gossip::name_of(view.state);
   one.level = gossip::name_of(view.level);
+  one.level_reason = gossip::name_of(view.level_reason);
   one.exchanges = view.exchanges;
   one.bytes_sent = view.bytes_sent;
   one.bytes_received = view.bytes_received;

@@ -4,7 +4,7 @@
 // quarters of the energy unsent, if the line carries it, otherwise a longer period. A fast line
 // alone is no reason for a higher level. The period is also long enough for the codec to leave
 // training its processors (node/decisions/0021). Both functions are pure and give their reason,
-// which the status page shows.
+// which `starling status --json` shows.
 #pragma once
 
 #include "gossip/delta/jobs.h"

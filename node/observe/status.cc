@@ -37,6 +37,7 @@ Json neighbour_json(const NeighbourStatus& neighbour) {
           {"edge", neighbour.edge},
           {"rtt_ms", or_null(neighbour.rtt_ms)},
           {"level", neighbour.level},
+          {"level_reason", neighbour.level_reason},
           {"exchanges", neighbour.exchanges},
           {"bytes_sent", neighbour.bytes_sent},
           {"bytes_received", neighbour.bytes_received},

@@ -52,7 +52,8 @@ struct NeighbourStatus {
   MemberState state = MemberState::alive;
   std::string edge;  // "open"; "lost" while its session is away, for a while before it is forgotten
   std::optional<double> rtt_ms;
-  std::string level;  // "L2"
+  std::string level;         // "L2"
+  std::string level_reason;  // why: "enough", "line_too_slow" (gossip/exchange/level_control.h)
   std::uint64_t exchanges = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;

@@ -30,6 +30,7 @@ StatusSnapshot busy_snapshot() {
   first.edge = "open";
   first.rtt_ms = 4.2;
   first.level = "L2";
+  first.level_reason = "enough";
   first.exchanges = 400;
   first.bytes_sent = 1'250'000;
   first.bytes_received = 1'200'000;

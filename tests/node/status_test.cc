@@ -30,9 +30,9 @@ TEST_SUITE("node/status") {
       CAPTURE(field);
       for (const auto& member : json.at("members")) CHECK(member.contains(field));
     }
-    for (const auto* field :
-         {"id", "name", "state", "edge", "rtt_ms", "level", "exchanges", "bytes_sent",
-          "bytes_received", "queued_bytes", "disagreement_ratio", "last_exchange_s"}) {
+    for (const auto* field : {"id", "name", "state", "edge", "rtt_ms", "level", "level_reason",
+                              "exchanges", "bytes_sent", "bytes_received", "queued_bytes",
+                              "disagreement_ratio", "last_exchange_s"}) {
       CAPTURE(field);
       for (const auto& neighbour : json.at("neighbours")) CHECK(neighbour.contains(field));
     }
