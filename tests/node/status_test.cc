@@ -36,6 +36,7 @@ TEST_SUITE("node/status") {
       CAPTURE(field);
       for (const auto& neighbour : json.at("neighbours")) CHECK(neighbour.contains(field));
     }
+    CHECK(json.at("neighbours")[0].at("level_reason") == "enough");
     for (const auto* field : {"state", "epoch", "hash", "participants"}) {
       CAPTURE(field);
       CHECK(json.at("consensus").contains(field));
