@@ -110,7 +110,7 @@ Result<ExitCode> examine(const DataSets& sets, Depth depth, const Arguments& arg
       print(*set, counts, terminal.out);
   }
   if (arguments.has("--json"))
-    terminal.out << Json{{"schema", 1}, {"parts", std::move(parts)}}.dump() << '\n';
+    terminal.out << json_text({{"schema", 1}, {"parts", std::move(parts)}}) << '\n';
   return bad && depth == Depth::decode ? ExitCode::data : ExitCode::good;
 }
 
@@ -148,10 +148,12 @@ Result<ExitCode> pack(const DataSets& sets, const Arguments& arguments, const Te
   for (const std::string& what : report.left_out)
     terminal.err << "left out: " << printable(what) << '\n';
   if (arguments.has("--json"))
-    terminal.out << Json{{"schema", 1},           {"file", file->second},
-                         {"train", report.train}, {"val", report.val},
-                         {"bytes", report.bytes}, {"left_out", report.left_out}}
-                        .dump()
+    terminal.out << json_text({{"schema", 1},
+                               {"file", file->second},
+                               {"train", report.train},
+                               {"val", report.val},
+                               {"bytes", report.bytes},
+                               {"left_out", report.left_out}})
                  << '\n';
   else
     terminal.out << fmt::format(

@@ -3,6 +3,7 @@
 #include "node/cli/verbs.h"
 #include "node/log_backend.h"
 #include "node/options.h"
+#include "node/printable.h"
 #include "training/data/dataset.h"
 #include "training/data/spec.h"
 #include "training/evaluate.h"
@@ -71,7 +72,7 @@ int eval_verb(const Config& config, const EvalArguments& arguments, const Termin
                               {"accuracy_top5_ratio", report.top5},
                               {"loss", report.loss},
                               {"seconds", report.seconds}};
-    terminal.out << json.dump() << '\n';
+    terminal.out << json_text(json) << '\n';
   } else {
     terminal.out << measured->model.name << " on " << measured->data << ": top-1 "
                  << 100 * report.top1 << " %  top-5 " << 100 * report.top5 << " %  loss "

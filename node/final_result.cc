@@ -1,6 +1,7 @@
 #include "node/final_result.h"
 
 #include "node/base/fault.h"
+#include "node/printable.h"
 #include "node/state_dir.h"
 #include "training/file_io.h"
 #include "training/model_file.h"
@@ -158,7 +159,7 @@ std::string format_certificate(const consensus::CertificateMessage& held) {
                   {"set", to_hex(certificate.set.view())},
                   {"manifest", to_hex(held.manifest.view())},
                   {"chunks", hex_list(held.chunks)}};
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 Result<consensus::CertificateMessage> parse_certificate(std::string_view text) {

@@ -279,7 +279,7 @@ void Node::end(ExitCode code, const std::string& why) {
 transport::Task<> Node::stop_everything() {
   assert_io_thread();
   publish_status();
-  if (const auto text = to_text(to_json(*snapshots_.get()));
+  if (const auto text = json_text(to_json(*snapshots_.get()));
       !write_whole(parts_.dir.last_status(), text + "\n"))
     log_.warn("status.not_written", {{"file", parts_.dir.last_status().string()}});
   second_.cancel();

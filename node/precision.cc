@@ -1,6 +1,7 @@
 #include "node/precision.h"
 
 #include "node/base/cores.h"
+#include "node/printable.h"
 #include "node/state_dir.h"
 
 #include <fmt/format.h>
@@ -60,7 +61,7 @@ PrecisionChoice measure(const PrecisionQuestion& question, const std::filesystem
                   {"subject", subject_of(question)},
                   {"fp32_cpu_ms", cost->fp32 * 1e3},
                   {"bf16_cpu_ms", cost->bf16 * 1e3}};
-  if (const auto kept = write_whole(file, json.dump(2) + "\n"); !kept)
+  if (const auto kept = write_whole(file, json_text(json, 2) + "\n"); !kept)
     log.warn("precision.not_kept",
              {{"why", to_string(kept.error())}, {"did", "measures again at the next start"}});
   return chosen(*cost);

@@ -1,6 +1,7 @@
 #include "node/printable.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -84,6 +85,10 @@ std::string valid_utf8(std::string_view text) {
     text.remove_prefix(character.bytes);
   }
   return out;
+}
+
+std::string json_text(const nlohmann::json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace starling::node

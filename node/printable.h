@@ -1,6 +1,8 @@
 // Texts that come from elsewhere (names of peers, paths, messages), made safe to show.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <string>
 #include <string_view>
 
@@ -17,5 +19,9 @@ namespace starling::node {
 
 // The text with its bytes that are not UTF-8 replaced by U+FFFD: for JSON.
 [[nodiscard]] std::string valid_utf8(std::string_view text);
+
+// A JSON text, of one line unless it is indented by 0 or more; bytes that are not UTF-8 become
+// U+FFFD, in place of an exception.
+[[nodiscard]] std::string json_text(const nlohmann::json& json, int indent = -1);
 
 }  // namespace starling::node

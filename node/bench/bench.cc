@@ -55,9 +55,9 @@ bool is_spread(const Json& value) { return value.is_object() && value.contains("
 // A scalar or a spread as a person reads it: "9.81 (9.7 to 10.2)" with the quartiles in brackets.
 std::string cell(const Json& value) {
   if (is_spread(value))
-    return fmt::format("{} ({} to {})", value["median"].dump(), value["q1"].dump(),
-                       value["q3"].dump());
-  return value.is_string() ? value.get<std::string>() : value.dump();
+    return fmt::format("{} ({} to {})", json_text(value["median"]), json_text(value["q1"]),
+                       json_text(value["q3"]));
+  return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
 void print_rows(const Json& rows, std::ostream& out) {
@@ -108,7 +108,7 @@ int carry_out(std::span<const Bench> table, const Arguments& arguments, const Te
   const auto measured = report_of(table, arguments, terminal);
   if (!measured) return report("bench", measured.error(), terminal);
   if (arguments.has("--json"))
-    terminal.out << measured->dump() << '\n';
+    terminal.out << json_text(*measured) << '\n';
   else
     print(*measured, "", terminal.out);
   return number_of(ExitCode::good);

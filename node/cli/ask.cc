@@ -26,7 +26,7 @@ std::string sentence_of(const std::string& body) {
   std::string text;
   for (const auto& [key, value] : json.items())
     text += fmt::format("{}{}={}", text.empty() ? "" : "  ", printable(key),
-                        printable(value.is_string() ? value.get<std::string>() : value.dump()));
+                        printable(value.is_string() ? value.get<std::string>() : json_text(value)));
   return text;
 }
 
@@ -46,7 +46,7 @@ int ask(const Arguments& arguments, const Surroundings& surroundings,
 // right.
 int ask_checked(const Arguments& arguments, const Surroundings& surroundings,
                 const nlohmann::json& request) {
-  const auto parsed = parse_request(request.dump());
+  const auto parsed = parse_request(json_text(request));
   if (!parsed)
     return report(request.at("verb").get<std::string>(), parsed.error(), surroundings.terminal);
   return ask(arguments, surroundings, *parsed);
@@ -81,7 +81,7 @@ int invite(const Arguments& arguments, const Surroundings& surroundings) {
   if (const auto given = arguments.given.find("--ttl"); given != arguments.given.end())
     args["ttl"] = given->second;
   const nlohmann::json line{{"verb", "invite"}, {"args", args}};
-  const auto request = parse_request(line.dump());
+  const auto request = parse_request(json_text(line));
   if (!request) return report("invite", request.error(), terminal);
   const auto answer = ask_node(arguments.config.node.dir, *request, kActionPatience);
   if (!answer) return report("invite", answer.error(), terminal);

@@ -137,7 +137,7 @@ Result<int> Chaos::finish(const std::vector<FaultOutcome>& outcomes) {
   for (const auto& outcome : outcomes) faults.push_back(to_json(outcome));
   const auto identical = std::ranges::count_if(
       ends, [&](const auto& one) { return !one.hash.empty() && verdict.line.ends_with(one.hash); });
-  terminal_.out << to_text(
+  terminal_.out << json_text(
                        {{"schema", 1},
                         {"seed", options_.seed},
                         {"nodes", options_.nodes},

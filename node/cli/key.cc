@@ -136,7 +136,7 @@ Result<void> show_secrets(const Arguments& arguments, std::ostream& out) {
     return fail(Errc::not_found, Doing::reading_file,
                 files.current.string() + ": there is no secret; `starling key new` makes one");
   if (arguments.has("--json")) {
-    out << all.dump() << '\n';
+    out << json_text(all) << '\n';
     return {};
   }
   for (const auto* which : {"current", "next", "previous"}) {
@@ -205,7 +205,7 @@ Result<void> show_id(const Arguments& arguments, const Terminal& terminal) {
   const auto id = to_hex(identity.id().view());
   const auto name = default_name(identity.id());
   if (arguments.has("--json"))
-    terminal.out << nlohmann::json{{"schema", 1}, {"id", id}, {"name", name}}.dump() << '\n';
+    terminal.out << json_text({{"schema", 1}, {"id", id}, {"name", name}}) << '\n';
   else
     terminal.out << id << ' ' << name << '\n';
   return {};

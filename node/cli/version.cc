@@ -1,6 +1,7 @@
 // `starling version`.
 #include "node/cli/exit_code.h"
 #include "node/cli/verb_list.h"
+#include "node/printable.h"
 
 #include <CLI/Version.hpp>
 #include <asio/version.hpp>
@@ -39,7 +40,7 @@ int version(const Arguments& arguments, const Surroundings& surroundings) {
                                       {"version", STARLING_VERSION},
                                       {"compiler", STARLING_COMPILER},
                                       {"libraries", libraries}};
-    surroundings.terminal.out << json.dump() << '\n';
+    surroundings.terminal.out << json_text(json) << '\n';
     return number_of(ExitCode::good);
   }
   surroundings.terminal.out << "starling " << STARLING_VERSION << "  (" << STARLING_COMPILER

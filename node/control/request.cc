@@ -126,7 +126,7 @@ Errc code_of(std::string_view name) {
 }
 
 std::string line_of(const Json& object) {
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(object) + "\n";
 }
 
 }  // namespace
@@ -186,7 +186,7 @@ Result<ControlAnswer> parse_answer(std::string_view line) {
   if ((kind != "progress" && kind != "result") || !object.contains("body")) return broken;
   return ControlAnswer{
       kind == "result" ? ControlAnswer::Kind::result : ControlAnswer::Kind::progress,
-      object["body"].dump(),
+      json_text(object["body"]),
       {}};
 }
 

@@ -2,6 +2,7 @@
 
 #include "node/base/fault.h"
 #include "node/control/socket_path.h"
+#include "node/printable.h"
 
 #include <asio/buffer.hpp>
 #include <asio/local/stream_protocol.hpp>
@@ -186,10 +187,10 @@ class ControlReply::Question {
 ControlReply::ControlReply(std::shared_ptr<Question> question) : question_(std::move(question)) {}
 
 void ControlReply::progress(const nlohmann::json& body) {
-  question_->send({ControlAnswer::Kind::progress, to_text(body), {}});
+  question_->send({ControlAnswer::Kind::progress, json_text(body), {}});
 }
 void ControlReply::done(const nlohmann::json& body) {
-  question_->send({ControlAnswer::Kind::result, to_text(body), {}});
+  question_->send({ControlAnswer::Kind::result, json_text(body), {}});
 }
 void ControlReply::fail(const Error& error) {
   question_->send({ControlAnswer::Kind::error, "", error});

@@ -1,6 +1,7 @@
 #include "node/observe/http.h"
 
 #include "node/config/values.h"
+#include "node/printable.h"
 
 #include <fmt/format.h>
 #include <microhttpd.h>
@@ -48,7 +49,7 @@ bool same_secret(std::string_view a, std::string_view b) {
 }
 
 HttpReply problem(int status, std::string_view text) {
-  return {status, "application/json", nlohmann::json{{"schema", 1}, {"error", text}}.dump() + "\n"};
+  return {status, "application/json", json_text({{"schema", 1}, {"error", text}}) + "\n"};
 }
 
 HttpReply plain(int status, std::string_view text) {
@@ -89,7 +90,7 @@ HttpReply api(const HttpRequest& request, const HttpSources& sources, const Http
     body = neighbours_json(*status);
   else
     return problem(404, "no such path; there are /api/v1/status, members and neighbours");
-  auto text = to_text(body) + "\n";
+  auto text = json_text(body) + "\n";
   if (text.size() > kMaxReply)
     return problem(507, "larger than 1 MiB; `starling members --json` shows it");
   return {200, "application/json", std::move(text)};

@@ -68,7 +68,7 @@ std::string progress_json(const StatusSnapshot& status, WallTime time) {
   line["members_alive"] = status.members_in(MemberState::alive);
   if (status.disagreement_ratio) line["disagreement_ratio"] = *status.disagreement_ratio;
   line["gossip_wait_ratio"] = train.gossip_wait_ratio;
-  return line.dump();
+  return json_text(line);
 }
 
 std::optional<std::string> ProgressLines::on_tick(TimePoint now, const StatusSnapshot& status,

@@ -204,10 +204,6 @@ Json neighbours_json(const StatusSnapshot& status) {
   return {{"schema", 1}, {"neighbours", list_json(status.neighbours, neighbour_json)}};
 }
 
-std::string to_text(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 void SnapshotBox::put(StatusSnapshot snapshot) {
   // Owners: see Pointer.
   auto fresh = std::make_shared<const StatusSnapshot>(std::move(snapshot));

@@ -180,8 +180,6 @@ struct StatusSnapshot {
 [[nodiscard]] nlohmann::json to_json(const StatusSnapshot& status);
 [[nodiscard]] nlohmann::json members_json(const StatusSnapshot& status);
 [[nodiscard]] nlohmann::json neighbours_json(const StatusSnapshot& status);
-// One JSON text without spaces; bytes that are not UTF-8 become replacement characters.
-[[nodiscard]] std::string to_text(const nlohmann::json& json);
 
 // The forms for people, made from the JSON, because the verbs that print them get it from a socket.
 // A field that is missing prints as "-"; texts are escaped.

@@ -33,7 +33,7 @@ std::string show(const Json& value) {
                ? "-"
                : printable(value.get_ref<const std::string&>());
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-  if (value.is_number_integer()) return value.dump();
+  if (value.is_number_integer()) return json_text(value);
   if (value.is_number()) return fmt::format("{:.4g}", value.get<double>());
   return "-";
 }

@@ -71,6 +71,20 @@ TEST_SUITE("node/cli") {
     CHECK(nlohmann::json::parse(other.out).at("batch") == 1);
   }
 
+  TEST_CASE("words that are not UTF-8 are answered, and end no verb") {
+    const starling::TempFolder folder;
+    const auto dir = folder.path().string();
+    const std::string foreign = "caf\xe9";
+    CHECK(say({"join", foreign, "--dir", dir}).code == 3);  // no node runs there
+    CHECK(say({"log-level", foreign, "--dir", dir}).code == 2);
+    CHECK(say({"invite", "--ttl", foreign, "--dir", dir}).code == 2);
+    const auto secret = (folder.path() / foreign).string();
+    CHECK(say({"key", "new", "--secret-file", secret}).code == 0);
+    const auto shown = say({"key", "show", "--json", "--secret-file", secret});
+    CHECK(shown.code == 0);
+    CHECK(nlohmann::json::parse(shown.out).at("current").is_object());
+  }
+
   TEST_CASE("an unknown flag is exit 2 with the nearest one") {
     const auto said = say({"run", "--bacth", "32"});
     CHECK(said.code == 2);

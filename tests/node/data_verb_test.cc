@@ -49,6 +49,15 @@ TEST_SUITE("node/data_verb") {
     CHECK(nlohmann::json::parse(verified.out).at("parts")[0].at("bad").empty());
   }
 
+  TEST_CASE("classes whose names are not UTF-8 are counted in JSON, too") {
+    const starling::TempFolder folder;
+    folder.write("caf\xe9/a.jpg", "no image");
+    folder.write("dog/b.jpg", "no image either");
+    const auto said = data({"scan", "--data", folder.path().string(), "--json"});
+    CHECK(said.code == 0);
+    CHECK(nlohmann::json::parse(said.out).at("parts")[0].at("classes").size() == 2);
+  }
+
   TEST_CASE("verify names the unreadable images and says so with its exit code") {
     const starling::TempFolder folder;
     folder.write("cat/good.jpg", "no image");

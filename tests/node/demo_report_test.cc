@@ -1,6 +1,7 @@
 #include "node/cli/demo_report.h"
 
 #include "node/observe/status.h"
+#include "node/printable.h"
 #include "tests/node/snapshots.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +17,7 @@ namespace {
 DemoEnd ended(std::string name, int status, std::string hash) {
   auto snapshot = busy_snapshot();
   snapshot.eval = StatusSnapshot::Eval{0.871, 0.4, 2'000, 8'412};
-  return {std::move(name), status, to_text(to_json(snapshot)), std::move(hash), ""};
+  return {std::move(name), status, json_text(to_json(snapshot)), std::move(hash), ""};
 }
 
 }  // namespace
@@ -55,7 +56,7 @@ TEST_SUITE("node/demo_report") {
 
   TEST_CASE("a node that never answered leaves holes, not lies") {
     CHECK_FALSE(demo_progress_line({"", ""}));
-    const auto line = demo_progress_line({"", to_text(to_json(busy_snapshot())), "not json"});
+    const auto line = demo_progress_line({"", json_text(to_json(busy_snapshot())), "not json"});
     REQUIRE(line);
     CHECK(line->find("steps -/8412/-") != std::string::npos);
     CHECK(line->find("progress 35.0%") != std::string::npos);

@@ -1,5 +1,6 @@
 #include "node/observe/status.h"
 
+#include "node/printable.h"
 #include "tests/node/snapshots.h"
 
 #include <doctest/doctest.h>
@@ -80,7 +81,7 @@ TEST_SUITE("node/status") {
   TEST_CASE("bytes of a name that are not UTF-8 never break the JSON") {
     auto status = busy_snapshot();
     status.members[1].name = "\xff\xfe broken \xc3";
-    const auto text = to_text(to_json(status));
+    const auto text = json_text(to_json(status));
     CHECK(nlohmann::json::parse(text, nullptr, false).is_object());
   }
 

@@ -43,6 +43,8 @@ const std::vector<Ban>& bans() {
        "return a Result; main() decides how the process ends", {"node/main.cc", "node/lifecycle.cc", "node/base/check.cc", "node/cli/demo_nodes.cc", "tests/"}},
       {"io-context-stop", {"stop"}, R"(\bio(_context)?_?\.stop\s*\()",
        "stop the TaskGroups and let run() return by itself", {"node/lifecycle.cc", "tests/"}},
+      {"json-dump", {"dump"}, R"((\.|->)dump\s*\(\s*-?\d*\s*\))",
+       "json_text() of node/printable.h: without an error handler dump() throws on what is not UTF-8", {"tests/"}},
       {"skipped-test", {"doctest::"}, R"(\bdoctest::(skip|may_fail|should_fail)\b)", "mend the test or delete it", {}},
   };
   return kBans;

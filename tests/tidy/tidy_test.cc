@@ -163,6 +163,8 @@ TEST_SUITE("tidy") {
              {"exit", "std::exit(3);", "node/main.cc"},
              {"exit", "::abort();", "node/base/check.cc"},
              {"io-context-stop", "io_.stop();", "node/lifecycle.cc"},
+             {"json-dump", "out << json.dump();", "tests/node/a_test.cc"},
+             {"json-dump", "out << found->dump(2);", ""},
              {"skipped-test", "TEST_CASE(\"x\" * doctest::skip())", ""},
          }) {
       CAPTURE(b.code);
@@ -183,6 +185,7 @@ TEST_SUITE("tidy") {
              "int n = 1'000; char c = '\"'; // sleep(1)",
              "timer.sleep_deadline();",
              "auto plain = tensor.detach();",
+             "out << json.dump(-1, ' ', false, replace);",
              "void Merge::abort() {}",
              "int main() {\n  std::cout << 1;\n}",
          }) {
