@@ -100,11 +100,17 @@ void remove_leftovers(const fs::path& folder) {
   for (const fs::path& path : left) fs::remove_all(path, ignored);
 }
 
-void remove_beyond(const fs::path& folder, std::size_t keep) {
-  const auto all = list(folder);
+// All but the newest `keep` up to the one that was just written. Those beyond it are of a replica
+// that this one did not come from: of another run, or from before a rollback. Counted among the
+// newest they would push out every checkpoint of this one, and be loaded in its place.
+void remove_others(const fs::path& folder, std::int64_t written, std::size_t keep) {
+  std::size_t kept = 0;
   std::error_code ignored;  // what cannot be removed now is tried again after the next checkpoint
-  for (std::size_t i = std::max<std::size_t>(keep, 1); i < all.size(); ++i) {
-    fs::remove_all(all[i].second, ignored);
+  for (const auto& [step, path] : list(folder)) {
+    if (step <= written && kept < std::max<std::size_t>(keep, 1))
+      ++kept;
+    else
+      fs::remove_all(path, ignored);
   }
 }
 
@@ -285,7 +291,7 @@ Result<fs::path> save_checkpoint(const CheckpointOptions& options, const Model& 
   fault::pass("checkpoint.before_latest");
   link_latest(options.folder, name);
   fault::pass("checkpoint.before_remove");
-  remove_beyond(options.folder, options.keep);
+  remove_others(options.folder, checkpoint.state.step, options.keep);
   return final_path;
 }
 

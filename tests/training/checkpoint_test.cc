@@ -79,6 +79,25 @@ TEST_SUITE("training/checkpoint") {
     CHECK_FALSE(fs::exists(folder.path() / "step-000000009"));
   }
 
+  TEST_CASE("a run that begins anew in the folder of a longer one keeps its own checkpoints") {
+    const TempFolder folder;
+    const Model model = small_model();
+    const CheckpointOptions options{folder.path(), 2};
+    NullLog log;
+    for (const std::int64_t step : {100, 1'400, 1'600})
+      REQUIRE(save_checkpoint(options, model, checkpoint_at(model, step)).has_value());
+
+    for (const std::int64_t step : {300, 600}) {
+      CAPTURE(step);
+      const auto saved = save_checkpoint(options, model, checkpoint_at(model, step));
+      REQUIRE(saved.has_value());
+      CHECK(fs::exists(*saved));
+      CHECK(load_checkpoint(options, model, log)->state.step == step);
+    }
+    CHECK(fs::exists(folder.path() / "step-000000300"));
+    CHECK_FALSE(fs::exists(folder.path() / "step-000001600"));
+  }
+
   TEST_CASE("any damaged file makes loading fall back to the checkpoint before") {
     const Model model = small_model();
     NullLog log;
