@@ -1,4 +1,5 @@
 // starling: reads the command line and carries out its verb.
+#include "node/cli/exit_code.h"
 #include "node/cli/verbs.h"
 #include "node/config/load.h"
 #include "training/device.h"
@@ -40,6 +41,10 @@ int main(int argc, char** argv) {
                STDOUT_FILENO, STDERR_FILENO},
       VerbHooks{&run_verb, &eval_verb, &bench_verb, &data_verb, torch_version}};
   const int code = run_command_line(words, surroundings);
-  std::cout << std::flush;
+  // A certificate or an invite that was redirected to a full disk is not there, whatever was done.
+  if (!std::cout.flush() && code == number_of(ExitCode::good)) {
+    std::cerr << "starling: standard output cannot be written: what was printed is lost\n";
+    return number_of(ExitCode::temporary);
+  }
   return code;
 }

@@ -214,7 +214,12 @@ Result<std::vector<bootstrap::Seed>> seeds_of(const Config& config,
 Result<std::string> read_http_token(const Config& config) {
   if (config.http.token_file.empty()) return std::string();
   TRY(std::string token, read_whole(config.http.token_file, 4096));
-  while (token.ends_with('\n')) token.pop_back();
+  while (token.ends_with('\n') || token.ends_with('\r')) token.pop_back();
+  if (token.empty())
+    return fail(Errc::bad_config, Doing::serving_http,
+                fmt::format("http.token_file {} is empty: no token would mean no guard; write one "
+                            "into it, or drop the key",
+                            config.http.token_file));
   return token;
 }
 

@@ -3,6 +3,7 @@
 #include "node/config/values.h"
 #include "node/printable.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <microhttpd.h>
 #include <netdb.h>
@@ -22,14 +23,21 @@ namespace starling::node {
 namespace {
 
 constexpr unsigned kMaxPageConnections = 8;
-constexpr unsigned kTimeoutSeconds = 2;
+// Half of them, so that nobody alone keeps probes out: the library's limit of time is one of
+// silence, and who sends a byte a second keeps a connection for as long as it likes.
+constexpr unsigned kMaxFromOneAddress = 4;
+constexpr unsigned kSilenceSeconds = 2;
 constexpr std::size_t kConnectionMemory = 16 * 1024;
 constexpr std::size_t kMaxReply = std::size_t{1} << 20;
 
 std::string_view host_of(std::string_view address) { return address.substr(0, address.rfind(':')); }
 
+// "127.0.0.1.example.org" is a name that somebody can point anywhere.
 bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+  in_addr address{};
+  return host == "localhost" || host == "[::1]" ||
+         (host.starts_with("127.") &&
+          ::inet_pton(AF_INET, std::string(host).c_str(), &address) == 1);
 }
 
 // The Host header without its port.
@@ -235,8 +243,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpOptions options, HttpS
   server->daemon_->daemon = MHD_start_daemon(
       MHD_USE_POLL_INTERNAL_THREAD, 0, nullptr, nullptr, &Daemon::on_request, server.get(),
       MHD_OPTION_LISTEN_SOCKET, listening->descriptor, MHD_OPTION_CONNECTION_LIMIT,
-      kMaxPageConnections, MHD_OPTION_CONNECTION_TIMEOUT, kTimeoutSeconds,
-      MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory, MHD_OPTION_END);
+      kMaxPageConnections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, kMaxFromOneAddress,
+      MHD_OPTION_CONNECTION_TIMEOUT, kSilenceSeconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+      kConnectionMemory, MHD_OPTION_END);
   if (server->daemon_->daemon == nullptr) {
     ::close(listening->descriptor);
     return cannot_listen(server->options_.listen, "libmicrohttpd could not start");

@@ -59,7 +59,7 @@ struct HttpReply {
                                     const HttpOptions& options);
 
 // libmicrohttpd with a thread of its own, so that probes are answered whatever the rest does: at
-// most 8 connections, 2 s each, 1 MiB a reply.
+// most 8 connections, 4 of one address and 2 s of silence each, 1 MiB a reply.
 //
 // Owned by the node; the destructor joins the thread.
 class HttpServer {

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -138,6 +139,27 @@ TEST_SUITE("e2e/refusals") {
     CHECK(finished.status == 2);
     CHECK(contains(finished.err, "--bacth"));
     CHECK(contains(finished.err, "--batch"));
+  }
+
+  TEST_CASE("what cannot be written to standard output is no success") {
+    const auto finished =
+        run_to_end({"/bin/sh", "-c", "exec " + starling_binary() + " version >/dev/full"});
+
+    CHECK(finished.status == 75);
+    CHECK(contains(finished.err, "standard output"));
+  }
+
+  TEST_CASE("an empty token file is refused, not taken for no guard") {
+    const TempDir dir;
+    std::ofstream(dir.path() / "token") << "\r\n";
+    const auto finished = run_to_end(
+        {starling_binary(), "run", "--dir", (dir.path() / "n").string(), "--listen", "127.0.0.1:0",
+         "--http", "127.0.0.1:0", "--set", "http.token_file=" + (dir.path() / "token").string(),
+         "--data", "synthetic:classes=3,size=8,train=30,val=6", "--model", "small"});
+
+    INFO(finished.err);
+    CHECK(finished.status == 2);
+    CHECK(contains(finished.err, "http.token_file"));
   }
 
   TEST_CASE("an unreadable data set names the file and is exit 7") {

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 using namespace starling;
 using namespace starling::node;
@@ -33,23 +35,34 @@ struct PageRig {
   }
 };
 
-// What a raw request to a local port gets, until the other side closes or 5 s passed.
-std::string ask_port(const std::string& address, std::string_view request) {
+constexpr std::uint32_t kOther = INADDR_LOOPBACK + 1;  // 127.0.0.2
+
+// A connection to a local port from an address of 127.0.0.0/8; receiving gives up after 5 s.
+int connected(const std::string& address, std::uint32_t from = INADDR_LOOPBACK) {
   const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in target{};
-  target.sin_family = AF_INET;
-  target.sin_port = htons(port);
-  target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const timeval limit{5, 0};
   ::setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(from);
+  sockaddr_in target = own;
+  target.sin_port = htons(port);
+  target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  (void)::bind(descriptor, reinterpret_cast<const sockaddr*>(&own), sizeof(own));
+  (void)::connect(descriptor, reinterpret_cast<const sockaddr*>(&target), sizeof(target));
+  return descriptor;
+}
+
+// What a raw request to a local port gets, until the other side closes or 5 s passed.
+std::string ask_port(const std::string& address, std::string_view request,
+                     std::uint32_t from = INADDR_LOOPBACK) {
+  const int descriptor = connected(address, from);
   std::string answer;
-  if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&target), sizeof(target)) == 0) {
-    (void)!::send(descriptor, request.data(), request.size(), MSG_NOSIGNAL);
-    std::array<char, 4'096> buffer;
-    for (ssize_t count = 0; (count = ::recv(descriptor, buffer.data(), buffer.size(), 0)) > 0;)
-      answer.append(buffer.data(), static_cast<std::size_t>(count));
-  }
+  (void)!::send(descriptor, request.data(), request.size(), MSG_NOSIGNAL);
+  std::array<char, 4'096> buffer;
+  for (ssize_t count = 0; (count = ::recv(descriptor, buffer.data(), buffer.size(), 0)) > 0;)
+    answer.append(buffer.data(), static_cast<std::size_t>(count));
   ::close(descriptor);
   return answer;
 }
@@ -98,7 +111,8 @@ TEST_SUITE("node/http") {
   TEST_CASE("a page of the web cannot read a node through a name that points to loopback") {
     PageRig rig;
     for (const auto* host :
-         {"evil.example", "evil.example:7780", "", "10.0.0.1", "localhost.evil", "[::2]:7780"}) {
+         {"evil.example", "evil.example:7780", "", "10.0.0.1", "localhost.evil", "[::2]:7780",
+          "127.evil.example", "127.0.0.1.evil.example:7780", "127."}) {
       CAPTURE(host);
       CHECK(rig.get("/api/v1/status", host).status == 403);
       CHECK(rig.get("/metrics", host).status == 403);
@@ -146,6 +160,20 @@ TEST_SUITE("node/http") {
     CHECK(post.starts_with("HTTP/1.1 405"));
     CHECK(ask_port((*server)->address(), "\x16\x03\x01 nonsense\r\n\r\n").find("200") ==
           std::string::npos);
+  }
+
+  TEST_CASE("who holds connections open takes no place from another address") {
+    PageRig rig;
+    auto server = HttpServer::start({.listen = "127.0.0.1:0"}, rig.sources, rig.log);
+    REQUIRE(server);
+    std::vector<int> held;
+    for (int i = 0; i < 12; ++i) held.push_back(connected((*server)->address()));
+
+    const auto answer =
+        ask_port((*server)->address(), "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n", kOther);
+
+    CHECK(answer.starts_with("HTTP/1.1 "));
+    for (const int descriptor : held) ::close(descriptor);
   }
 
   TEST_CASE("a default port that is taken moves, one that a person chose is an error") {
