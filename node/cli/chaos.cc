@@ -205,6 +205,7 @@ Result<ChaosOptions> read_options(const Arguments& arguments) {
 
 Result<int> run_chaos(const Arguments& arguments, const Terminal& terminal) {
   TRY(auto options, read_options(arguments));
+  TRY_VOID(refuse_decided(arguments.config, "chaos"));
   TRY(const auto dir, choose_swarm_folder(arguments.config, "chaos"));
   auto words = swarm_words(arguments.config, options.nodes, kEndless, terminal);
   // With an endless budget the rate would be warming up all the time.

@@ -73,8 +73,11 @@ Result<void> Demo::start(std::uint64_t number) {
                                  "127.0.0.1:0", "--ui",        "plain"};
   if (number > 1) {
     TRY(const auto address, wait_for_address());
-    words.insert(words.end(),
-                 {"--peer", address, "--secret-file", (nodes_.front()->dir() / "secret").string()});
+    words.insert(words.end(), {"--peer", address});
+    // An open swarm has none; any other wrote it before the address.
+    const auto secret = nodes_.front()->dir() / "secret";
+    std::error_code error;
+    if (fs::exists(secret, error)) words.insert(words.end(), {"--secret-file", secret.string()});
   }
   words.insert(words.end(), words_.begin(), words_.end());
   TRY(auto node, DemoNode::start(name, dir_ / name, words));
@@ -157,6 +160,7 @@ std::vector<DemoEnd> Demo::ends() const {
 }
 
 Result<int> Demo::run(std::uint64_t count) {
+  TRY_VOID(refuse_decided(arguments_.config, "demo"));
   TRY(dir_, choose_swarm_folder(arguments_.config, "demo"));
   words_ = swarm_words(arguments_.config, count, kDefaultUntil, terminal_);
   terminal_.err << fmt::format("{} nodes, folder {}\n", count, dir_.string());

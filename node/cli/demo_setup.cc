@@ -28,6 +28,17 @@ bool decided_here(std::string_view key) {
 
 }  // namespace
 
+Result<void> refuse_decided(const Config& config, std::string_view verb) {
+  for (const auto& key : all_keys())
+    if (key.name != "node.dir" && config.forced(key.name) && decided_here(key.name))
+      return fail(
+          Errc::bad_argument, Doing::parsing_arguments,
+          fmt::format("{} chooses {} for each of its nodes and was given it by {}: leave it "
+                      "out, or start the nodes with `starling run`",
+                      verb, key.name, config.origins.find(key.name)->second.where));
+  return {};
+}
+
 Result<fs::path> choose_swarm_folder(const Config& config, std::string_view verb) {
   if (config.forced("node.dir")) {
     fs::path dir = config.node.dir;

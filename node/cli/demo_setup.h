@@ -13,6 +13,10 @@
 
 namespace starling::node {
 
+// Errors:  bad_argument for what is another for each node (its name, addresses, secret, screen) and
+//          so is chosen here: it would be ignored. From wherever it was given.
+[[nodiscard]] Result<void> refuse_decided(const Config& config, std::string_view verb);
+
 // The folder of the nodes' folders: --dir, or a new one in the temporary folder.
 //
 // Errors:  bad_argument for a folder that holds such a swarm already; permission.

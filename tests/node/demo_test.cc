@@ -47,6 +47,23 @@ TEST_SUITE("node/demo") {
     CHECK(contains(said.err, "50.0 %"));
   }
 
+  TEST_CASE("the nodes of an open swarm are given no secret") {
+    const auto said = demo("--nodes 2 --open");
+    INFO(said.err);
+    CHECK(said.code == 0);
+    CHECK(contains(said.out, "2/2 replicas identical"));
+  }
+
+  TEST_CASE("what the demo chooses itself is refused, not ignored") {
+    for (const auto* flag : {"--listen 127.0.0.1:1", "--peer 10.0.0.1:1", "--http off", "--ui none",
+                             "--secret-file /nonexistent"}) {
+      CAPTURE(flag);
+      const auto said = demo(std::string("--nodes 2 ") + flag);
+      CHECK(said.code == 2);
+      CHECK(contains(said.err, "leave it out"));
+    }
+  }
+
   TEST_CASE("replicas that differ are exit 6") {
     const auto said = demo("--nodes 3 --batch 6");
     INFO(said.err);
