@@ -3,6 +3,7 @@
 #include "gossip/delta/parts.h"
 #include "node/base/check.h"
 #include "node/base/cpu_time.h"
+#include "training/schedule.h"
 
 #include <asio/post.hpp>
 
@@ -41,6 +42,8 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
 
   training::LoaderOptions loader = bridge->options_.loader;
   loader.start = begin->state.cursor;
+  loader.first_side = training::image_side(bridge->options_.trainer.resize,
+                                           begin->state.progress_share, loader.target);
   TRY_VOID(training::suit_loader(loader, bridge->options_.trainer.device));
   auto source = std::make_unique<training::LoaderSource>(
       std::make_unique<training::Loader>(*bridge->options_.train, loader, log));

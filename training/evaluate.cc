@@ -97,7 +97,12 @@ Result<Evaluation::Progress> Evaluation::advance() {
   const SteadyClock clock;
   const TimePoint begin = clock.now();
   TRY(std::optional<Batch> batch, impl_->source->next());
-  if (!batch) return Progress::finished;
+  if (!batch) {
+    // No share can be told of no images; 0 would look like a bad model.
+    if (impl_->sums.images == 0)
+      return fail(Errc::data_failed, Doing::evaluating, "no image came to evaluate on");
+    return Progress::finished;
+  }
   // A batch whose images were all unreadable is empty: nothing to count, but more may follow.
   if (batch->size > 0) {
     TRY_VOID(guarded(Doing::evaluating, [&] { return impl_->add(*batch); }));

@@ -40,7 +40,8 @@ class Evaluation {
   enum class Progress : std::uint8_t { more, finished };
   // Evaluates one batch.
   //
-  // Errors:  data_failed, cancelled, device_failed; final.
+  // Errors:  data_failed, also where the source ends and no image came; cancelled, device_failed;
+  //          final.
   [[nodiscard]] Result<Progress> advance();
 
   // Of the images seen so far.

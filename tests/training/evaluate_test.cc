@@ -58,15 +58,14 @@ TEST_SUITE("training/evaluate") {
     }
   }
 
-  TEST_CASE("an evaluation of no images reports zero and does not divide by it") {
+  TEST_CASE("an evaluation of no images is an error, not an accuracy of zero") {
     const Model model = tiny_model();
 
     const auto report =
         evaluate(model, make_genesis(model, 1).replica, cpu(), quarters({.size = 4, .batches = 0}));
 
-    REQUIRE(report.has_value());
-    CHECK(report->images == 0);
-    CHECK(report->top1 == 0);
+    REQUIRE_FALSE(report.has_value());
+    CHECK(report.error().code == Errc::data_failed);
   }
 
   TEST_CASE("a device that this build or machine lacks is refused with the reason") {

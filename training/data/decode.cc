@@ -5,6 +5,8 @@
 #include <webp/decode.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,6 +55,25 @@ SpngContext open_png(ByteView file, spng_ihdr& header, std::string& error) {
   return nullptr;
 }
 
+// Whether pixels came out although libjpeg said this: stray bytes between markers are common in
+// ImageNet and harmless. TurboJPEG's code tells nothing here: it calls an error behind a warning a
+// warning too, while the text is that of the error.
+bool is_warning(std::string_view said) {
+  constexpr std::array<std::string_view, 5> kWarnings{
+      "Corrupt JPEG data", "Inconsistent progression sequence", "Invalid SOS parameters",
+      "Unknown Adobe color transform", "Warning: "};
+  return std::ranges::any_of(kWarnings, [&](std::string_view w) { return said.starts_with(w); });
+}
+
+// Whether an end of image (EOI) follows the last start of scan (SOS). The lower part of a file that
+// ends early is gray, and libjpeg does not say so where it warned of something else before. Neither
+// marker can stand in the coded data.
+bool reaches_end(ByteView jpeg) {
+  const std::string_view bytes = as_text(jpeg);
+  const std::size_t scan = bytes.rfind("\xff\xda");
+  return scan != std::string_view::npos && bytes.find("\xff\xd9", scan) != std::string_view::npos;
+}
+
 // Adobe's CMYK JPEGs hold inverted inks, so a channel is ink times black.
 void cmyk_to_rgb(const std::vector<std::uint8_t>& cmyk, std::vector<std::uint8_t>& rgb) {
   const std::size_t pixels = cmyk.size() / 4;
@@ -92,9 +113,12 @@ Result<ImageHeader> Decoder::probe(ByteView file) {
     // file spoils the next, and one without tables would depend on which thread read what before.
     handles_->turbo.reset(tjInitDecompress());
     if (!handles_->turbo) return bad_image("JPEG: no decoder");
-    if (tjDecompressHeader3(handles_->turbo.get(), raw(file),
-                            static_cast<unsigned long>(file.size()), &width, &height, &subsampling,
-                            &colours) != 0) {
+    const int read = tjDecompressHeader3(handles_->turbo.get(), raw(file),
+                                         static_cast<unsigned long>(file.size()), &width, &height,
+                                         &subsampling, &colours);
+    // A warning leaves the sizes there; an error behind one looks like it and does not.
+    if (read != 0 &&
+        (tjGetErrorCode(handles_->turbo.get()) == TJERR_FATAL || width <= 0 || height <= 0)) {
       return bad_image(std::string("JPEG: ") + tjGetErrorStr2(handles_->turbo.get()));
     }
     handles_->is_cmyk = colours == TJCS_CMYK || colours == TJCS_YCCK;
@@ -144,13 +168,10 @@ Result<void> Decoder::decode(ByteView file, std::uint32_t reduce, Image& out) {
         cmyk ? handles_->cmyk.data() : out.pixels.data(), static_cast<int>(out.size.width), 0,
         static_cast<int>(out.size.height), cmyk ? TJPF_CMYK : TJPF_RGB, TJFLAG_LIMITSCANS);
     if (done != 0) {
-      // A warning means that pixels came out. Stray bytes between markers are common in ImageNet
-      // and harmless; a file that ends early is not: its lower part is gray.
       const std::string said = tjGetErrorStr2(handles_->turbo.get());
       const bool fatal = tjGetErrorCode(handles_->turbo.get()) == TJERR_FATAL;
-      if (fatal || said.find("Premature end") != std::string::npos) {
-        return bad_image("JPEG: " + said);
-      }
+      if (fatal || !is_warning(said)) return bad_image("JPEG: " + said);
+      if (!reaches_end(file)) return bad_image("JPEG: ends early; " + said);
     }
     if (cmyk) cmyk_to_rgb(handles_->cmyk, out.pixels);
     return {};

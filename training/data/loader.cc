@@ -55,11 +55,12 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options, Log& log)
   STARLING_CHECK(dataset_.size() > 0);
   STARLING_CHECK(options_.batch > 0 && options_.threads > 0 && options_.prefetch > 0);
   STARLING_CHECK(options_.target > 0 && (options_.channels == 1 || options_.channels == 3));
+  STARLING_CHECK(options_.first_side <= options_.target);
   {
     const MutexLock lock(mutex_);
     if (options_.pass == Pass::training) cursor_ = options_.start;
     members_ = options_.members;
-    side_ = options_.target;
+    side_ = options_.first_side > 0 ? options_.first_side : options_.target;
   }
   for (std::size_t number = 0; number < options_.threads; ++number) {
     threads_.emplace_back([this, number] { run(number); });
@@ -125,9 +126,18 @@ Result<std::optional<Batch>> Loader::next() {
     if (failed_) return fail(*failed_);
     if (stopping_) return fail(Errc::cancelled, Doing::loading_data, "the loader was stopped");
     if (auto batch = take_finished()) return batch;
-    if (slots_.empty() && exhausted_) return std::optional<Batch>();
+    if (slots_.empty() && exhausted_) {
+      if (bad_.size() == dataset_.size()) return nothing_readable();
+      return std::optional<Batch>();
+    }
     ready_.wait(mutex_);
   }
+}
+
+std::unexpected<Error> Loader::nothing_readable() const {
+  return fail(Errc::data_failed, Doing::loading_data,
+              dataset_.name() + ": no image of it can be read; the first: " +
+                  dataset_.sample_name(first_bad_.index) + ": " + first_bad_.reason);
 }
 
 std::optional<Batch> Loader::try_next() {
@@ -362,6 +372,7 @@ Result<void> Loader::note_bad(std::uint32_t index, const Error& error) {
     const MutexLock lock(mutex_);
     if (!bad_.insert(index).second) return {};
     count = bad_.size();
+    if (count == 1) first_bad_ = {index, error.detail};
   }
   const std::string name = dataset_.sample_name(index);
   log_.warn("data.bad_image", {{"image", name}, {"reason", error.detail}, {"count", count}});

@@ -79,6 +79,9 @@ struct LoaderOptions {
   HostMemory memory = ordinary_memory();  // of pixels
   std::size_t batch = 64;
   std::uint32_t target = 224;  // pixels a side of what the model sees
+  // Pixels a side until set_side() says another, up to target; 0 is target. The first batches are
+  // prepared before anybody can call that.
+  std::uint32_t first_side = 0;
   std::uint32_t channels = 3;  // channels of what the model sees: 1 or 3
   AugmentOptions augment;
   Normalisation normalisation;
@@ -119,8 +122,8 @@ class Loader {
 
   // The next batch; waits for it. Nothing at the end of an evaluation pass.
   //
-  // Errors:  data_failed when more than max_bad samples are bad, naming the last; cancelled after
-  //          stop(). An error is final.
+  // Errors:  data_failed when more than max_bad samples are bad, naming the last, and at the end of
+  //          an evaluation pass where all were; cancelled after stop(). An error is final.
   [[nodiscard]] Result<std::optional<Batch>> next();
 
   // The next batch if it is finished, and nothing otherwise: waits for nobody. Errors are left to
@@ -167,6 +170,10 @@ class Loader {
     Slot& slot;
     std::size_t at;
   };
+  struct BadSample {
+    std::uint32_t index = 0;
+    std::string reason;
+  };
   struct Scratch;
 
   void run(std::size_t number);
@@ -192,6 +199,7 @@ class Loader {
   void reserve(Batch& batch) const;
   [[nodiscard]] bool is_ours(const Batch& batch) const;
   [[nodiscard]] std::optional<Batch> take_finished() STARLING_REQUIRES(mutex_);
+  [[nodiscard]] std::unexpected<Error> nothing_readable() const STARLING_REQUIRES(mutex_);
   // Closes the gaps that missing samples left.
   void finish(Slot& slot) const;
 
@@ -210,6 +218,7 @@ class Loader {
   bool deal_anew_ STARLING_GUARDED_BY(mutex_) = false;  // the members changed in mid epoch
   DataCursor cursor_ STARLING_GUARDED_BY(mutex_);
   std::unordered_set<std::uint32_t> bad_ STARLING_GUARDED_BY(mutex_);
+  BadSample first_bad_ STARLING_GUARDED_BY(mutex_);
   std::optional<Error> failed_ STARLING_GUARDED_BY(mutex_);
   bool exhausted_ STARLING_GUARDED_BY(mutex_) = false;  // an evaluation has drawn its last sample
   bool stopping_ STARLING_GUARDED_BY(mutex_) = false;

@@ -12,8 +12,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace starling::training {
 
@@ -26,6 +28,10 @@ using Shards = std::shared_ptr<const std::vector<std::unique_ptr<ByteSource>>>;
 constexpr std::size_t kMaxPending = 64;
 // A class is a small number; more bytes are something else.
 constexpr std::uint64_t kMaxClsBytes = 32;
+// Folders of images, and their names in all; those in class folders are no classes, so there may be
+// more than these. Taken apart a name takes up to sixteen times its size for a moment.
+constexpr std::size_t kMaxFolders = 1U << 20;
+constexpr std::size_t kMaxFolderBytes = std::size_t{64} << 20;
 
 std::unexpected<Error> bad_shard(const std::string& name, const std::string& what) {
   return fail(Errc::data_failed, Doing::loading_data, name + ": " + what);
@@ -91,12 +97,24 @@ class TarDataset final : public Dataset {
 
 // A member's name taken apart.
 struct NameParts {
-  std::string_view folder;     // the last folder, "" at the top
-  std::string_view above;      // the folder above it
+  std::string folder;          // without `.` and doubled slashes; "" at the top
   std::string_view key;        // everything up to the first dot of the base name
   std::string_view extension;  // after that dot
   std::string_view base;
 };
+
+using Path = std::vector<std::string_view>;
+
+// Its components but for `.`, which tar writes in front where it packed a folder from inside.
+Path path_of(std::string_view folder) {
+  Path path;
+  while (!folder.empty()) {
+    const std::string_view name = folder.substr(0, folder.find('/'));
+    folder.remove_prefix(std::min(name.size() + 1, folder.size()));
+    if (!name.empty() && name != ".") path.push_back(name);
+  }
+  return path;
+}
 
 NameParts take_apart(std::string_view name) {
   NameParts parts;
@@ -107,17 +125,91 @@ NameParts take_apart(std::string_view name) {
   parts.key = name.substr(0, name.size() - parts.base.size() + stem);
   if (dot != std::string_view::npos) parts.extension = parts.base.substr(dot + 1);
   if (slash == std::string_view::npos) return parts;
-  const std::string_view path = name.substr(0, slash);
-  const std::size_t second = path.rfind('/');
-  parts.folder = second == std::string_view::npos ? path : path.substr(second + 1);
-  if (second == std::string_view::npos) return parts;
-  const std::string_view rest = path.substr(0, second);
-  const std::size_t third = rest.rfind('/');
-  parts.above = third == std::string_view::npos ? rest : rest.substr(third + 1);
+  for (const std::string_view component : path_of(name.substr(0, slash))) {
+    if (!parts.folder.empty()) parts.folder += '/';
+    parts.folder += component;
+  }
   return parts;
 }
 
 enum class Part : std::uint8_t { train, val };
+
+// What the images in a folder are.
+struct FolderPlace {
+  std::string_view class_name;  // "" where the folder lies above the classes
+  Part part = Part::train;
+};
+
+bool is_part_name(std::string_view name) { return name == "train" || is_validation_name(name); }
+
+// How many components all paths begin with.
+std::size_t shared_depth(const std::vector<Path>& paths) {
+  if (paths.empty()) return 0;
+  const Path& first = paths.front();
+  std::size_t depth = first.size();
+  for (const Path& path : paths) {
+    const auto differ = std::ranges::mismatch(first, path).in1;
+    depth = std::min(depth, static_cast<std::size_t>(differ - first.begin()));
+  }
+  return depth;
+}
+
+// Which component names the class: the first in which paths differ, or `of_one` where fewer than
+// two classes would lie there.
+std::size_t class_depth(const std::vector<Path>& paths, std::size_t of_one) {
+  const std::size_t depth = shared_depth(paths);
+  std::string_view one;
+  for (const Path& path : paths) {
+    if (path.size() <= depth) continue;
+    if (!one.empty() && path[depth] != one) return depth;
+    one = path[depth];
+  }
+  return of_one;
+}
+
+// Which component names the part: it has the class below. The folder around all may be called
+// `test` and hold `train`, so it counts only where no folder inside tells the part.
+std::optional<std::size_t> find_part(const Path& path, std::size_t shared) {
+  for (std::size_t at = shared; at + 1 < path.size(); ++at) {
+    if (is_part_name(path[at])) return at;
+  }
+  for (std::size_t at = std::min(shared, path.size() - 1); at-- > 0;) {
+    if (is_part_name(path[at])) return at;
+  }
+  return std::nullopt;
+}
+
+// What each folder is, known only once all are: class folders may have folders of their own, and
+// lie in others. As a folder on disk (image_folder.h), as far as a list of files tells.
+std::vector<FolderPlace> places_of(const std::vector<Path>& folders) {
+  const std::size_t shared = shared_depth(folders);
+  std::vector<std::optional<std::size_t>> part_at;
+  std::vector<Path> in_parts;  // from below the part
+  std::vector<Path> outside;
+  for (const Path& folder : folders) {
+    part_at.push_back(find_part(folder, shared));
+    if (!part_at.back()) {
+      outside.push_back(folder);
+    } else {
+      const auto below = static_cast<std::ptrdiff_t>(*part_at.back() + 1);
+      in_parts.emplace_back(folder.begin() + below, folder.end());
+    }
+  }
+  const std::size_t depth_in_part = class_depth(in_parts, 0);
+  const std::size_t top = shared_depth(outside);
+  const std::size_t depth_outside = class_depth(outside, top > 0 ? top - 1 : 0);
+  std::vector<FolderPlace> places(folders.size());
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    const Path& folder = folders[i];
+    const std::size_t at = part_at[i] ? *part_at[i] + 1 + depth_in_part : depth_outside;
+    if (at >= folder.size()) continue;
+    // A test set without labels, beside a training part, is no class of it.
+    if (!part_at[i] && !in_parts.empty() && is_part_name(folder[at])) continue;
+    places[i].class_name = folder[at];
+    if (part_at[i] && is_validation_name(folder[*part_at[i]])) places[i].part = Part::val;
+  }
+  return places;
+}
 
 // Collects samples while the shards are walked.
 class Indexer {
@@ -144,16 +236,12 @@ class Indexer {
                        "no sample found: neither WebDataset samples (KEY.jpg with KEY.cls) nor "
                        "images in class folders");
     }
-    return finish_folders(shards, name);
+    return finish_folders(shards, name, log);
   }
 
  private:
-  struct PlainImage {
-    Entry entry;  // its label is a number in order of appearance until finish()
-    Part part = Part::train;
-  };
   struct Pending {
-    PlainImage image;
+    Entry entry;
     bool in_folder = false;
     bool web_image = false;  // KEY.jpg, not KEY.mask.jpg
   };
@@ -174,27 +262,28 @@ class Indexer {
       return {};
     }
     Pending pending;
-    pending.image.entry = {.header_at = member.header_at,
-                           .data_at = member.data_at,
-                           .size = member.size,
-                           .shard = number,
-                           .label = 0};
+    pending.entry = {.header_at = member.header_at,
+                     .data_at = member.data_at,
+                     .size = member.size,
+                     .shard = number,
+                     .label = 0};
     pending.web_image = parts.extension.find('.') == std::string_view::npos;
     pending.in_folder = !parts.folder.empty();
     if (pending.in_folder) {
-      TRY(const std::uint32_t folder, class_number(shard, parts.folder));
-      pending.image.entry.label = folder;
-      if (is_validation_name(parts.above)) pending.image.part = Part::val;
+      TRY(const std::uint32_t folder, folder_number(shard, parts.folder));
+      pending.entry.label = folder;
     }
     pending_.push_back(pending);
     return {};
   }
 
-  Result<std::uint32_t> class_number(const ByteSource& shard, std::string_view folder) {
+  Result<std::uint32_t> folder_number(const ByteSource& shard, std::string_view folder) {
     const auto found = folders_.find(folder);
     if (found != folders_.end()) return found->second;
-    if (folders_.size() == kMaxClasses) {
-      return bad_shard(shard.name(), "more than " + std::to_string(kMaxClasses) + " folders");
+    folder_bytes_ += folder.size();
+    if (folders_.size() == kMaxFolders || folder_bytes_ > kMaxFolderBytes) {
+      return bad_shard(shard.name(), "more than " + std::to_string(kMaxFolders) + " folders, or " +
+                                         std::to_string(kMaxFolderBytes) + " bytes of their names");
     }
     const auto number = static_cast<std::uint32_t>(folders_.size());
     folders_.emplace(std::string(folder), number);
@@ -228,13 +317,13 @@ class Indexer {
       if (image == pending_.end()) {
         ++skipped_;
       } else {
-        image->image.entry.label = *cls_;
-        web_.push_back(image->image.entry);
+        image->entry.label = *cls_;
+        web_.push_back(image->entry);
       }
     } else {
       for (const Pending& pending : pending_) {
         if (pending.in_folder) {
-          plain_.push_back(pending.image);
+          plain_.push_back(pending.entry);
         } else {
           ++skipped_;
         }
@@ -257,21 +346,36 @@ class Indexer {
     return sets;
   }
 
-  Result<DataSets> finish_folders(const Shards& shards, const std::string& name) {
-    // A map is sorted: the new label of a folder is its place in it.
+  Result<DataSets> finish_folders(const Shards& shards, const std::string& name, Log& log) {
+    std::vector<Path> folders(folders_.size());
+    for (const auto& [folder, number] : folders_) folders[number] = path_of(folder);
+    const std::vector<FolderPlace> places = places_of(folders);
+    // A map is sorted: the label of a class is its place in it.
+    std::map<std::string_view, std::uint32_t> label_of;
+    for (const FolderPlace& place : places) {
+      if (!place.class_name.empty()) label_of.emplace(place.class_name, 0);
+    }
+    if (label_of.size() > kMaxClasses) {
+      return bad_shard(name, "more than " + std::to_string(kMaxClasses) + " class folders");
+    }
     std::vector<std::string> names;
-    std::vector<std::uint32_t> label_of(folders_.size());
-    for (const auto& [folder, number] : folders_) {
-      label_of[number] = static_cast<std::uint32_t>(names.size());
-      names.push_back(folder);
+    for (auto& [class_name, label] : label_of) {
+      label = static_cast<std::uint32_t>(names.size());
+      names.emplace_back(class_name);
     }
     std::vector<Entry> train;
     std::vector<Entry> val;
-    for (PlainImage& image : plain_) {
-      image.entry.label = label_of[image.entry.label];
-      (image.part == Part::train ? train : val).push_back(image.entry);
+    for (Entry& image : plain_) {
+      const FolderPlace& place = places[image.label];
+      if (place.class_name.empty()) {
+        ++skipped_;
+        continue;
+      }
+      image.label = label_of.find(place.class_name)->second;
+      (place.part == Part::train ? train : val).push_back(image);
     }
     plain_.clear();
+    if (skipped_ > 0) log.warn("data.incomplete_samples", {{"data", name}, {"count", skipped_}});
     DataSets sets;
     if (!train.empty()) {
       sets.train = std::make_unique<TarDataset>(shards, name + " train", names, std::move(train));
@@ -286,8 +390,9 @@ class Indexer {
   std::vector<Pending> pending_;
   std::optional<std::uint32_t> cls_;
   std::vector<Entry> web_;
-  std::vector<PlainImage> plain_;
+  std::vector<Entry> plain_;  // in folders; the label is the folder's number until finish()
   std::map<std::string, std::uint32_t, std::less<>> folders_;
+  std::size_t folder_bytes_ = 0;
   std::size_t skipped_ = 0;
 };
 

@@ -16,10 +16,11 @@ namespace starling::training {
 //
 // Rule:    WebDataset, where any member ends in `.cls`: members in a row with the same name up to
 //          the first dot of the base name are one sample, an image and its class as a number.
-//          Otherwise class folders: a member's class is the folder it lies in, sorted bytewise; a
-//          `train`, `val`, `valid`, `validation` or `test` above the class says which part it
-//          belongs to. Other members and names that begin with a dot are passed over.
-//          Either part may come out null, not both.
+//          Otherwise class folders, sorted bytewise, which may have folders of their own. A
+//          `train`, `val`, `valid`, `validation` or `test` says which part lies in it; the class is
+//          the first folder below that (or below the top, without parts) in which members differ.
+//          Other members and names that begin with a dot are passed over, and so are images above
+//          the classes. Either part may come out null, not both.
 // Errors:  data_failed naming the shard: damaged or truncated archive, no sample in any shard, a
 //          class that is no number.
 // Cost:    one 512-byte read per member, one more per `.cls`; 32 bytes a sample in memory; one file

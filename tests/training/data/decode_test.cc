@@ -41,6 +41,36 @@ Bytes with_png_size(Bytes png, std::uint32_t width, std::uint32_t height) {
   return png;
 }
 
+// Says that it follows a version of JFIF that there is not: libjpeg warns and reads on.
+Bytes with_unknown_revision(Bytes jpeg) {
+  REQUIRE(as_text(ByteView(jpeg).subspan(6, 4)) == "JFIF");
+  jpeg[11] = std::byte{2};
+  return jpeg;
+}
+
+std::ptrdiff_t place_of_marker(const Bytes& jpeg, std::uint8_t code) {
+  for (std::size_t i = 0; i + 1 < jpeg.size(); ++i) {
+    if (jpeg[i] == std::byte{0xff} && jpeg[i + 1] == std::byte{code}) {
+      return static_cast<std::ptrdiff_t>(i);
+    }
+  }
+  FAIL("no such marker");
+  return 0;
+}
+
+Bytes with_stray_bytes(Bytes jpeg) {
+  constexpr std::uint8_t kQuantizers = 0xdb;
+  jpeg.insert(jpeg.begin() + place_of_marker(jpeg, kQuantizers), 4, std::byte{0});
+  return jpeg;
+}
+
+// Its first scan asks for Huffman tables that there are not, which its header does not show.
+Bytes without_tables(Bytes jpeg) {
+  constexpr std::uint8_t kScan = 0xda;
+  jpeg[static_cast<std::size_t>(place_of_marker(jpeg, kScan)) + 6] = std::byte{0x33};
+  return jpeg;
+}
+
 }  // namespace
 
 TEST_SUITE("training/data/decode") {
@@ -134,6 +164,40 @@ TEST_SUITE("training/data/decode") {
         CHECK(done.error().code == Errc::data_failed);
       }
     }
+  }
+
+  TEST_CASE("a JPEG whose header earns a warning decodes like the one without") {
+    const Bytes good = encode_jpeg(smooth_image({64, 48}, 30));
+    Decoder decoder;
+    Image wanted;
+    REQUIRE(decoder.decode(good, 1, wanted));
+    for (const Bytes& file : {with_unknown_revision(good), with_stray_bytes(good)}) {
+      Image out;
+
+      const auto header = decoder.probe(file);
+      const auto done = decoder.decode(file, 1, out);
+
+      REQUIRE_MESSAGE(header, (header ? "" : header.error().detail));
+      CHECK(header->size == ImageSize{64, 48});
+      REQUIRE_MESSAGE(done, (done ? "" : done.error().detail));
+      CHECK(distance(out, wanted) == 0);
+    }
+  }
+
+  TEST_CASE("a warning in the header hides neither an early end nor an error") {
+    const Bytes good = encode_jpeg(smooth_image({64, 48}, 30));
+    Decoder decoder;
+    for (const Bytes& file : {with_unknown_revision(good), with_stray_bytes(good)}) {
+      for (std::size_t part = 0; part < 20; ++part) {
+        CAPTURE(part);
+        Image out;
+        CHECK(!decoder.decode(ByteView(file).first(file.size() * part / 20), 1, out));
+      }
+      Image out;
+      CHECK(!decoder.decode(without_tables(file), 1, out));
+    }
+    Image out;
+    CHECK(!decoder.decode(without_tables(good), 1, out));
   }
 
   TEST_CASE("damaged bytes never crash the decoder, and the next good file decodes") {

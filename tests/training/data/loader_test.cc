@@ -182,6 +182,27 @@ TEST_SUITE("training/data/loader") {
     CHECK(batch.images.size() == 5 * 16 * 16 * 3);
   }
 
+  TEST_CASE("batches that are prepared before anybody says a side have the first one") {
+    const auto spec = parse_data_spec("synthetic:classes=3,size=24,train=100");
+    NullLog log;
+    const auto sets = open_data(*spec, nullptr, log);
+    REQUIRE(sets);
+    LoaderOptions options = loader_options_for(*sets->train, Pass::training, 16, 3);
+    options.batch = 5;
+    options.first_side = 8;
+    Loader loader(*sets->train, options, log);
+
+    CHECK(take(loader).side == 8);
+
+    loader.set_side(16);
+    Batch batch = take(loader);
+    for (std::size_t prepared = 0; batch.side == 8; ++prepared) {
+      REQUIRE(prepared < options.prefetch);
+      batch = take(loader);
+    }
+    CHECK(batch.side == 16);
+  }
+
   TEST_CASE(
       "training goes on over the ends of epochs with full batches, each sample once an epoch") {
     const NumberedImages data(10, {});
@@ -248,6 +269,20 @@ TEST_SUITE("training/data/loader") {
 
     CHECK(all_labels(loader) == std::vector<std::int64_t>{1, 2, 3, 8, 9, 10});
     CHECK(loader.bad_samples() == 6);
+  }
+
+  TEST_CASE("an evaluation without one good image fails with the set, an image and the reason") {
+    const NumberedImages data(6, {0, 1, 2, 3, 4, 5});
+    NullLog log;
+    Loader loader(data, options_for(Pass::evaluation, 4, 1), log);
+
+    const auto batch = loader.next();
+
+    REQUIRE(!batch);
+    CHECK(batch.error().code == Errc::data_failed);
+    CHECK(mentions(batch.error().detail, "numbers: "));
+    CHECK(mentions(batch.error().detail, "number 0: neither JPEG, PNG nor WebP"));
+    CHECK(!loader.next());
   }
 
   TEST_CASE("more bad images than max_bad end the run with the name of one") {

@@ -73,6 +73,121 @@ TEST_SUITE("training/data/tar_shards") {
     CHECK(label == 0);
   }
 
+  TEST_CASE("folders inside class folders are no classes, and the parts stay apart") {
+    TarBuilder tar;
+    for (const std::string part : {"train", "val"}) {
+      for (const std::string sub : {"a/s0", "a/s1", "b/s0", "b/s1/deep", "c/s1"}) {
+        tar.add(part + "/" + sub + "/1.png", part + " " + sub);
+      }
+    }
+
+    const auto sets = open_all({tar.finish()});
+
+    REQUIRE(sets);
+    REQUIRE(sets->train);
+    REQUIRE(sets->val);
+    CHECK(sets->train->class_names() == std::vector<std::string>{"a", "b", "c"});
+    CHECK(sets->val->class_names() == sets->train->class_names());
+    CHECK(sets->train->size() == 5);
+    CHECK(sets->val->size() == 5);
+    std::int64_t label = -1;
+    CHECK(text_of(*sets->train, 3, label) == "train b/s1/deep");
+    CHECK(label == 1);
+    CHECK(text_of(*sets->val, 4, label) == "val c/s1");
+    CHECK(label == 2);
+  }
+
+  TEST_CASE("the class of an image is where the folders begin to differ") {
+    const struct {
+      std::string what;
+      std::vector<std::string> members;
+      std::vector<std::string> classes;
+      std::size_t train;
+      std::size_t val;
+    } cases[] = {
+        {"folders in class folders, no parts",
+         {"a/s0/1.png", "a/s1/1.png", "b/s0/1.png"},
+         {"a", "b"},
+         3,
+         0},
+        {"packed with tar -C", {"./a/1.png", "./b/1.png"}, {"a", "b"}, 2, 0},
+        {"parts packed with tar -C",
+         {"./train/a/1.png", "./train/b/1.png", "./val/a/1.png"},
+         {"a", "b"},
+         2,
+         1},
+        {"a folder around all",
+         {"data/a/1.png", "data/b/x/1.png", "data/b/y/1.png"},
+         {"a", "b"},
+         3,
+         0},
+        {"and an image beside the classes",
+         {"data/1.png", "data/a/1.png", "data/b/1.png"},
+         {"a", "b"},
+         2,
+         0},
+        {"one class", {"a/1.png", "a/2.png"}, {"a"}, 2, 0},
+        {"one class in a folder", {"data/a/1.png", "data/a/2.png"}, {"a"}, 2, 0},
+        {"one class with a folder", {"a/1.png", "a/s0/1.png"}, {"a"}, 2, 0},
+        {"one class in two parts", {"train/a/1.png", "test/a/1.png"}, {"a"}, 1, 1},
+        {"one part", {"train/a/1.png", "train/b/1.png"}, {"a", "b"}, 2, 0},
+        {"the other part", {"val/a/1.png", "val/b/1.png"}, {"a", "b"}, 0, 2},
+        {"a data set named test", {"test/train/a/1.png", "test/train/b/1.png"}, {"a", "b"}, 2, 0},
+        {"the same with both parts",
+         {"test/train/a/1.png", "test/train/b/1.png", "test/val/a/1.png"},
+         {"a", "b"},
+         2,
+         1},
+        {"folders between part and class",
+         {"train/images/a/1.png", "train/images/b/1.png", "val/images/a/1.png"},
+         {"a", "b"},
+         2,
+         1},
+        {"a folder of images in each class, as in Tiny ImageNet",
+         {"t/train/n1/images/1.JPEG", "t/train/n2/images/1.JPEG", "t/val/n2/images/1.JPEG"},
+         {"n1", "n2"},
+         2,
+         1},
+        {"a class that is called like a part",
+         {"car/1.png", "train/1.png"},
+         {"car", "train"},
+         2,
+         0},
+        {"images of a part that have no class",
+         {"train/a/1.png", "train/b/1.png", "test/1.png"},
+         {"a", "b"},
+         2,
+         0},
+    };
+    for (const auto& wanted : cases) {
+      CAPTURE(wanted.what);
+      TarBuilder tar;
+      for (const std::string& member : wanted.members) tar.add(member, "x");
+
+      const auto sets = open_all({tar.finish()});
+
+      REQUIRE(sets);
+      CHECK((sets->train ? sets->train->size() : 0) == wanted.train);
+      CHECK((sets->val ? sets->val->size() : 0) == wanted.val);
+      CHECK((sets->train ? sets->train : sets->val)->class_names() == wanted.classes);
+    }
+  }
+
+  TEST_CASE("folder names beyond what memory is for are refused") {
+    TarBuilder tar;
+    std::string deep;
+    while (deep.size() < 4'000) deep += "d/";
+    for (int i = 0; i < 17'000; ++i) {
+      const std::string path = deep + std::to_string(i) + "/1.png";
+      tar.add("x", as_bytes(pax_record("path", path)), 'x').add("1.png", "x");
+    }
+
+    const auto sets = open_all({tar.finish()});
+
+    REQUIRE(!sets);
+    CHECK(mentions(sets.error().detail, "bytes of their names"));
+  }
+
   TEST_CASE("images whose names share everything up to a dot are all samples") {
     TarBuilder tar;
     for (int i = 0; i < 200; ++i) tar.add("a/photo." + std::to_string(i) + ".jpg", "x");
