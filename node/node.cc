@@ -230,6 +230,7 @@ void Node::every_second() {
   figures_.host = host_sampler_.sample(now);
   metrics_.update(*figures_.host);
   metrics_.raise_to(Metric::events_lost, static_cast<double>(parts_.events.lost()));
+  end_late_joins(now);
   for (const auto& member : gossip_.membership().members(now))
     if (member.round_trip) metrics_.observe(Metric::peer_rtt, seconds(*member.round_trip));
   for (const auto& session : transport_.figures())
@@ -249,6 +250,7 @@ void Node::every_second() {
 
 void Node::publish_status() {
   const TimePoint now = clock_.now();
+  figures_.troubles.events_lost = parts_.events.lost();
   fill_access_status();
   StatusSnapshot status =
       build_status(now, {figures_, gossip_, transport_, parts_.model, bridge_.get()});

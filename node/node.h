@@ -243,6 +243,9 @@ class Node final : private transport::SessionEvents,
   // node_control.cc: what the verbs ask.
   void on_request(const ControlRequest& request, ControlReply reply) override ON_IO_THREAD;
   void answer(const JoinRequest& request, ControlReply reply) ON_IO_THREAD;
+  // Answers whoever waits for a session with this peer; tells those who waited too long.
+  void answer_join(const transport::SessionInfo& info) ON_IO_THREAD;
+  void end_late_joins(TimePoint now) ON_IO_THREAD;
   void answer(const LeaveRequest& request, ControlReply reply) ON_IO_THREAD;
   void answer(const FinishRequest& request, ControlReply reply) ON_IO_THREAD;
   void answer(const MergeRequest& request, ControlReply reply) ON_IO_THREAD;
@@ -318,7 +321,12 @@ class Node final : private transport::SessionEvents,
   std::vector<ControlReply> waiting_for_finish_;
   std::vector<ControlReply> waiting_for_merge_;
   std::vector<ControlReply> waiting_for_leave_;
-  std::vector<ControlReply> waiting_for_join_;
+  struct WaitingJoin {
+    std::vector<bootstrap::Seed> seeds;
+    TimePoint until;
+    ControlReply reply;
+  };
+  std::vector<WaitingJoin> waiting_for_join_;
   std::vector<ControlReply> waiting_for_eval_;
   std::optional<ExitCode> exit_;
 };

@@ -1,11 +1,38 @@
 // What the verbs ask of a running node.
 #include "node/node.h"
 
+#include <asio/ip/address.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace starling::node {
+
+namespace {
+
+// How long `join` waits for one of its addresses; a dial and its second try.
+constexpr Duration kJoinPatience = std::chrono::seconds(15);
+
+nlohmann::json joined(const transport::SessionInfo& info) {
+  return {{"peer", to_hex(info.peer.view())}, {"name", info.name}};
+}
+
+// Whether a session is with whom a seed names. What a name resolves to is not known here: a session
+// that this node dialled, to that port, is taken for it.
+bool is_with(const transport::SessionInfo& info, const bootstrap::Seed& seed) {
+  if (seed.pin && *seed.pin != info.peer) return false;
+  if (std::ranges::find(info.peer_addresses, seed.endpoint) != info.peer_addresses.end())
+    return true;
+  if (info.direction != transport::Direction::dialled) return false;
+  std::error_code is_name;
+  (void)asio::ip::make_address(seed.endpoint.host, is_name);
+  return is_name ? info.remote.port == seed.endpoint.port : info.remote == seed.endpoint;
+}
+
+}  // namespace
 
 void Node::on_request(const ControlRequest& request, ControlReply reply) {
   std::visit(
@@ -28,8 +55,31 @@ void Node::answer(const JoinRequest& request, ControlReply reply) {
   }
   auto effects = join_.add_seeds(clock_.now(), seeds);
   if (!effects) return reply.fail(effects.error());
-  waiting_for_join_.push_back(std::move(reply));
+  waiting_for_join_.push_back({std::move(seeds), clock_.now() + kJoinPatience, std::move(reply)});
+  for (const auto& session : transport_.sessions()) answer_join(session);
   bootstrap_driver_.carry_out(std::move(*effects));
+}
+
+void Node::answer_join(const transport::SessionInfo& info) {
+  std::erase_if(waiting_for_join_, [&info](WaitingJoin& waiting) {
+    const auto named = [&info](const bootstrap::Seed& seed) { return is_with(info, seed); };
+    if (std::ranges::none_of(waiting.seeds, named)) return false;
+    waiting.reply.done(joined(info));
+    return true;
+  });
+}
+
+void Node::end_late_joins(TimePoint now) {
+  std::erase_if(waiting_for_join_, [now](WaitingJoin& waiting) {
+    if (now < waiting.until && !waiting.reply.gone()) return false;
+    std::string all;
+    for (const auto& seed : waiting.seeds) all += (all.empty() ? "" : ", ") + seed.origin;
+    waiting.reply.fail(Error{Errc::timed_out, Doing::connecting,
+                             "no session with " + all + " within " +
+                                 std::to_string(kJoinPatience / std::chrono::seconds(1)) +
+                                 " s; the node goes on trying"});
+    return true;
+  });
 }
 
 void Node::answer(const LeaveRequest& request, ControlReply reply) {

@@ -29,8 +29,7 @@ void Node::on_session_up(const transport::SessionInfo& info) {
   if (spread_) carry_out(spread_->on_session_up(clock_.now(), info.peer));
   gossip_driver_.on_session_up(info);
   bootstrap_driver_.on_session_up(info);
-  for (auto& reply : std::exchange(waiting_for_join_, {}))
-    reply.done({{"peer", to_hex(info.peer.view())}, {"name", info.name}});
+  answer_join(info);
 }
 
 void Node::on_session_down(const NodeId& peer, const Error& why) {
@@ -210,17 +209,20 @@ void Node::note(gossip::Notice notice) {
   switch (notice) {
     case gossip::Notice::isolated:
       // After the end the others are gone because they are done.
+      figures_.troubles.isolated = !finished_;
       if (!finished_)
         log_.warn("node.isolated", {{"did", "trains on alone and looks for the swarm again"}});
       bootstrap_driver_.carry_out(join_.on_isolated(clock_.now()));
       break;
     case gossip::Notice::connected:
+      figures_.troubles.isolated = false;
       log_.info("node.connected");
       break;
     case gossip::Notice::accused_here:
       log_.info("node.accused", {{"did", "refuted with a higher incarnation"}});
       break;
     case gossip::Notice::clone_seen:
+      figures_.troubles.cloned = true;
       log_.warn("node.clone", {{"what", "another process uses this node's identity.key"},
                                {"do", "give every node a folder of its own"}});
       break;

@@ -37,7 +37,8 @@ inline constexpr Duration kMaxInviteTtl = std::chrono::days(30);
 struct StatusRequest {};
 struct MembersRequest {};
 struct NeighboursRequest {};
-// Also contact these; the reply comes when the first session is up or the last address failed.
+// Also contact these; the reply comes with the first session with one of them (at once where there
+// is one), and fails after 15 s without.
 struct JoinRequest {
   std::vector<std::string> addresses;
 };

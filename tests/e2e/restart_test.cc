@@ -206,4 +206,23 @@ TEST_SUITE("e2e/restart") {
     }));
     CHECK(eventually(60s, [&] { return back.step() > 0; }));
   }
+
+  TEST_CASE("join says who was met, and that nobody was, and takes nobody else for it") {
+    Swarm swarm(endless_run());
+    swarm.start(2);
+    INFO(swarm.logs());
+    const auto join = [&](const std::string& address) {
+      return run_to_end(
+          {starling_binary(), "join", address, "--dir", swarm.node(1).dir().string(), "--json"});
+    };
+    REQUIRE(eventually(30s, [&] { return join(swarm.node(0).address()).status == 0; }));
+
+    const auto nobody = join("127.0.0.1:9");
+
+    CHECK(nobody.status != 0);
+    CHECK(contains(nobody.err, "127.0.0.1:9"));
+    const auto met = join(swarm.node(0).address());  // a session that is there already
+    CHECK(met.status == 0);
+    CHECK(contains(met.out, "peer"));
+  }
 }
