@@ -170,6 +170,7 @@ transport::Task<> Node::write_final_files() {
 void Node::evaluate_final(training::SharedReplica result) {
   const auto done = [this](const Result<training::EvaluationReport>& report) {
     assert_io_thread();
+    if (!report) figures_.eval.reset();  // an earlier one is of another model
     if (report || report.error().code != Errc::not_found)
       note_evaluation(report, {.of = Evaluated::consensus});
     final_evaluated_ = true;

@@ -214,6 +214,7 @@ void Node::save_checkpoint(std::function<void()> done) {
                                         const Result<std::filesystem::path>& saved) {
     assert_io_thread();
     saving_ = false;
+    figures_.troubles.checkpoint = saved ? "" : to_string(saved.error());
     if (saved) {
       figures_.checkpoint = saved->string();
       metrics_.set(Metric::checkpoint_last_success,

@@ -255,7 +255,7 @@ StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
   status.eval = figures.eval;
   status.checkpoint = figures.checkpoint;
   status.reachable = figures.reachable;
-  status.warnings = figures.warnings;
+  status.warnings = warnings_of(figures.troubles);
   const auto totals = sources.transport.totals();
   status.traffic = {.bytes_sent = totals.sent.total(),
                     .bytes_received = totals.received.total(),

@@ -38,7 +38,7 @@ struct NodeFigures {
   std::uint32_t batch = 0;
   std::uint64_t images_per_epoch = 0;
   std::optional<HostSample> host;
-  std::vector<std::string> warnings;
+  Troubles troubles;
   // The end, once it is there.
   std::string final_hash;
   std::uint64_t final_samples = 0;

@@ -152,6 +152,21 @@ bool StatusSnapshot::healthy() const {
   return at_work && warnings.empty();
 }
 
+std::vector<std::string> warnings_of(const Troubles& troubles) {
+  std::vector<std::string> warnings;
+  if (!troubles.checkpoint.empty())
+    warnings.push_back("the last checkpoint was not written, the one before is whole: " +
+                       troubles.checkpoint);
+  if (troubles.isolated)
+    warnings.emplace_back("no other member is in reach: trains on alone and looks for the swarm");
+  if (troubles.cloned)
+    warnings.emplace_back(
+        "another process uses this node's identity.key: give every node a folder of its own");
+  if (troubles.events_lost > 0)
+    warnings.push_back(std::to_string(troubles.events_lost) + " lines are missing in events.jsonl");
+  return warnings;
+}
+
 std::size_t StatusSnapshot::members_in(MemberState state) const {
   return static_cast<std::size_t>(std::ranges::count(members, state, &MemberStatus::state));
 }

@@ -176,6 +176,16 @@ struct StatusSnapshot {
   [[nodiscard]] std::size_t open_edges() const;
 };
 
+// What makes a node at work a degraded one, as long as it lasts.
+struct Troubles {
+  std::string checkpoint;         // why the last one was not written; empty: it was
+  bool isolated = false;          // nobody else is in reach, and somebody was
+  bool cloned = false;            // another process uses the identity
+  std::uint64_t events_lost = 0;  // lines that are missing in events.jsonl
+};
+// A sentence for each.
+[[nodiscard]] std::vector<std::string> warnings_of(const Troubles& troubles);
+
 // The whole snapshot, its members, its neighbours: objects with "schema": 1.
 [[nodiscard]] nlohmann::json to_json(const StatusSnapshot& status);
 [[nodiscard]] nlohmann::json members_json(const StatusSnapshot& status);

@@ -150,6 +150,12 @@ TEST_SUITE("e2e/fault_points") {
           30s, [&] { return contains(node.process().standard_error(), "checkpoint.failed"); }));
       const auto step = node.step();
       CHECK(eventually(20s, [&] { return node.step() > step + 20; }));
+      Finished status;
+      CHECK(eventually(20s, [&] {
+        status = run_to_end({starling_binary(), "status", "--dir", node.dir().string()}, 60s);
+        return status.status == 1 && contains(status.out, "the last checkpoint was not written");
+      }));
+      INFO(status.out);
       // What was written before is whole: another process reads it.
       const auto evaluated =
           run_to_end({starling_binary(), "eval", "--dir", node.dir().string(), "--json"}, 60s);

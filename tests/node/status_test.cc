@@ -159,4 +159,13 @@ TEST_SUITE("node/status") {
     CHECK(before->phase == Phase::training);
     CHECK(box.get()->phase == Phase::starting);
   }
+
+  TEST_CASE("each trouble is a warning, and none is none") {
+    CHECK(warnings_of({}).empty());
+    const auto all = warnings_of(
+        {.checkpoint = "disk full", .isolated = true, .cloned = true, .events_lost = 3});
+    REQUIRE(all.size() == 4);
+    CHECK(all[0].ends_with("disk full"));
+    CHECK(all[3].starts_with("3 lines"));
+  }
 }
