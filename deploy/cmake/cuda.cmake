@@ -2,7 +2,8 @@
 # CMake 3.25 does not know CUDA 13's options. Where there is no nvcc, STARLING_NVCC is not found and there is no such target.
 include_guard(GLOBAL)
 
-find_program(STARLING_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin DOC "The CUDA compiler")
+# deploy/setup --cuda puts one beside LibTorch.
+find_program(STARLING_NVCC nvcc HINTS ${STARLING_LIBTORCH}/nvidia/cu13/bin $ENV{CUDA_HOME}/bin /usr/local/cuda/bin DOC "The CUDA compiler")
 find_program(STARLING_NVCC_HOST NAMES g++-12 g++ DOC "The compiler that nvcc compiles host code with")
 # sm_80, sm_90, and PTX that a driver compiles for later ones. `90` alone for quick local work.
 set(STARLING_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING
