@@ -100,7 +100,8 @@ Result<std::string> read_whole(const fs::path& file, std::size_t max_bytes) {
 
 Result<StateDir> StateDir::open(const fs::path& dir) {
   std::error_code error;
-  const fs::path path = fs::absolute(dir, error).lexically_normal();
+  fs::path path = fs::absolute(dir, error).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "state/": its parent is not itself
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return system_error(Doing::starting, path, "be made", errno);

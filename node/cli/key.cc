@@ -47,8 +47,9 @@ SecretFiles files_of(const Config& config) {
 }
 
 // The folder of a node that never ran, private from the start.
-Result<void> make_folder(const fs::path& dir) {
+Result<void> make_folder(fs::path dir) {
   std::error_code error;
+  if (!dir.has_filename()) dir = dir.parent_path();  // "state/": its parent is not itself
   if (dir.has_parent_path()) fs::create_directories(dir.parent_path(), error);
   if (::mkdir(dir.c_str(), 0700) == 0 || errno == EEXIST) return {};
   return fail(errc_of_errno(errno), Doing::writing_file, dir.string() + ": cannot be made");

@@ -16,6 +16,7 @@ namespace starling::node {
 namespace {
 
 constexpr std::string_view kPrefix = "STARLING_";
+constexpr std::string_view kNoColour = "NO_COLOR";  // no-color.org
 constexpr std::size_t kShownValue = 80;
 
 // A value as messages quote it: bounded, and never able to move a cursor.
@@ -270,6 +271,11 @@ Result<Config> load_config(const ConfigSources& sources) {
     TRY(const auto text, read_text(file));
     TRY_VOID(apply_toml(config, text, file.string()));
   }
+  for (const auto& [name, value] : sources.environment)
+    if (name == kNoColour && !value.empty())
+      TRY_VOID(apply(
+          config,
+          {find_key("log.color"), {"never"}, Layer::environment, "env " + std::string(kNoColour)}));
   for (const auto& [name, value] : sources.environment)
     if (name.starts_with(kPrefix)) TRY_VOID(apply_variable(config, name, value));
   TRY_VOID(apply_flags(config, sources.flags));

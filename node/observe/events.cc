@@ -138,6 +138,10 @@ void EventLog::Writer::rotate() {
   if (::rename(file_.c_str(), older.c_str()) != 0)
     return;  // it grows on; better than losing events
   const int fresh = ::open(file_.c_str(), kOpenFlags, 0644);
+  if (fresh < 0) {  // no descriptor, no room for a name: as it was
+    (void)::rename(older.c_str(), file_.c_str());
+    return;
+  }
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = fresh;
   bytes_ = 0;

@@ -36,6 +36,15 @@ ConfigSources from_environment(std::vector<std::pair<std::string, std::string>> 
 }  // namespace
 
 TEST_SUITE("node/config") {
+  TEST_CASE("NO_COLOR means no colours, unless more is said") {
+    const auto colour_with = [](std::vector<std::pair<std::string, std::string>> environment) {
+      return load_config(from_environment(std::move(environment)))->log.color;
+    };
+    CHECK(colour_with({{"NO_COLOR", "1"}}) == Colour::never);
+    CHECK(colour_with({{"NO_COLOR", ""}}) == Colour::automatic);
+    CHECK(colour_with({{"STARLING_LOG__COLOR", "auto"}, {"NO_COLOR", "1"}}) == Colour::automatic);
+  }
+
   TEST_CASE("flags beat the environment, which beats files, which beat defaults") {
     const TempFolder scratch;
     const auto file = scratch.write("a.toml",

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,6 +93,33 @@ TEST_SUITE("node/events") {
     CHECK(std::filesystem::file_size(file) <= 1'000);
     CHECK(std::filesystem::file_size(file.string() + ".1") <= 1'000);
     CHECK(lines_of(file).back().at("i") == 199);
+  }
+
+  TEST_CASE("a file that cannot be changed for a new one is written on") {
+    const TempFolder scratch;
+    NullLog log;
+    const auto file = scratch.path() / "events.jsonl";
+    auto events = EventLog::open(file, log, {.max_bytes = 100});
+    REQUIRE(events);
+    rlimit limit{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const rlimit few{64, limit.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    std::vector<int> held;
+    while (held.empty() || held.back() >= 0) held.push_back(::open("/dev/null", O_RDONLY));
+    for (int i = 0; i < 10; ++i) events->append("tick", {{"i", i}});
+    // A hundred bytes are four lines: it would have been changed by now.
+    const bool written = wait_until([&] {
+      std::error_code away;  // for a moment, while it is tried
+      const auto size = std::filesystem::file_size(file, away);
+      return !away && size > 300;
+    });
+    for (const int descriptor : held) ::close(descriptor);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+
+    CHECK(written);
+    CHECK(events->lost() == 0);
+    CHECK(wait_until([&] { return lines_of(file).size() == 10; }));
   }
 
   TEST_CASE("a full disk costs events, which are counted, and nothing else") {

@@ -28,7 +28,7 @@ TEST_SUITE("node/state_dir") {
 
   TEST_CASE("the folder is private and free again after its process") {
     const TempFolder scratch;
-    const auto dir = scratch.path() / "state";
+    const auto dir = scratch.path() / "state" / "";
     {
       const auto state = StateDir::open(dir);
       REQUIRE(state);
