@@ -20,7 +20,8 @@
 
 namespace starling::transport {
 
-// The memory that all sessions together may reserve for attachments on their way in.
+// The memory that all sessions together may reserve for attachments on their way in, and for the
+// bodies that wait for them.
 //
 // One per Transport, outlives its channels. Thread: io.
 class TransferBudget {
@@ -170,6 +171,7 @@ class Channel {
     Bytes body;
     Bytes bytes;
     std::size_t size = 0;
+    std::size_t reserved = 0;  // of the budget, for `body` and `bytes`
     std::size_t received = 0;
     std::size_t confirmed = 0;
     std::size_t limit = 0;
@@ -200,6 +202,7 @@ class Channel {
   [[nodiscard]] Result<void> on_open_record(TimePoint now, const OpenedRecord& record,
                                             Admitter& admitter, Events& events);
   void learn_goodput(TimePoint now, std::size_t confirmed);
+  void release(IncomingTransfer& transfer);
   void give_up(std::uint32_t id, IncomingTransfer& transfer);
   void drop_transfers();
 

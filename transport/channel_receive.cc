@@ -141,11 +141,14 @@ void Channel::on_offer(TimePoint now, IncomingMessage message, Admitter& admitte
   transfer.limit = std::min(transfer.size, limits::kInitialCredit);
   transfer.progress = now;
   const bool wanted = !bye_ && admitter.admit(message.type, message.body, transfer.size);
-  if (!wanted || !budget_.try_reserve(transfer.size, reserved_)) {
+  // The body waits as long as its attachment does, so it is paid for as well.
+  const auto cost = transfer.size + message.body.size();
+  if (!wanted || !budget_.try_reserve(cost, reserved_)) {
     give_up(message.transfer, transfer);
     return;
   }
-  reserved_ += transfer.size;
+  reserved_ += cost;
+  transfer.reserved = cost;
   transfer.body = std::move(message.body);
   transfer.bytes.reserve(transfer.size);  // the pages come with the bytes, not now
   prefer_huge_pages(transfer.bytes.data(), transfer.size);
@@ -156,11 +159,13 @@ void Channel::on_offer(TimePoint now, IncomingMessage message, Admitter& admitte
   }
 }
 
+void Channel::release(IncomingTransfer& transfer) {
+  reserved_ -= transfer.reserved;
+  budget_.release(std::exchange(transfer.reserved, 0));
+}
+
 void Channel::give_up(std::uint32_t id, IncomingTransfer& transfer) {
-  if (transfer.bytes.capacity() > 0) {
-    reserved_ -= transfer.size;
-    budget_.release(transfer.size);
-  }
+  release(transfer);
   transfer.refused = true;
   transfer.bytes = Bytes();
   transfer.body = Bytes();
@@ -191,8 +196,7 @@ Result<void> Channel::on_bulk(TimePoint now, ByteView body, Events& events) {
     return {};
   }
   queue_grant(*id, transfer.size, transfer.size);
-  reserved_ -= transfer.size;
-  budget_.release(transfer.size);
+  release(transfer);
   Message message{transfer.type, std::move(transfer.body), share(std::move(transfer.bytes))};
   incoming_.erase(found);
   events.emplace_back(Delivered{std::move(message)});

@@ -150,6 +150,7 @@ Task<> Transport::Impl::decide(Connection connection) {
     assert_io_thread();
     const auto* existing = find(candidate.peer);
     if (existing != nullptr && existing->closing()) candidate.probe = Candidate::Probe::ending;
+    candidate.waits_its_turn = existing != nullptr && existing->held();
     return table_.decide(clock_.now(), candidate);
   };
   auto decision = decide_now();
@@ -214,10 +215,12 @@ void Transport::Impl::on_end(Session& session, const Error& why) {
     auto& successor = *found->second;
     successors_.erase(found);
     ++totals_.sessions_closed;
-    if (session.how_it_ended() != SessionEnd::orderly && find(peer) == &successor) {
-      // Its last messages may be lost: the layer above starts over.
-      events_.on_session_down(peer, why);
-      events_.on_session_up(successor.info());
+    if (session.how_it_ended() != SessionEnd::orderly) {
+      // Its last messages may be lost, which only one side may have noticed. What follows them is
+      // not to be heard, and both sides have to know: so its successor ends, by name.
+      Error lost{Errc::closed, Doing::reading_record,
+                 "messages were lost when a fresh handshake replaced the session"};
+      successor.close(std::move(lost), Leave::at_once);
     }
     successor.release();
     return;
@@ -245,6 +248,10 @@ Task<> Transport::Impl::renew(DialTarget target) {
   if (!connected)
     log_.warn("session.renewal_failed",
               {{"peer", short_form(peer)}, {"reason", to_string(connected.error())}});
+  if (tasks_.stopping()) {  // the cancellation may be used up, then the pause would not hear of it
+    renewing_.erase(peer);
+    co_return;
+  }
   asio::steady_timer pause(io_, limits::kRenewRetry);
   const auto [error] = co_await pause.async_wait(as_result);
   (void)error;

@@ -6,6 +6,8 @@
 
 #include <asio/error.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,19 +58,31 @@ Task<Result<tcp::socket>> connect_to(Endpoint target) {
   auto resolved =
       co_await with_deadline(limits::kResolveDeadline, Doing::resolving, std::move(resolving));
   if (!resolved) co_return fail(std::move(resolved).error());
-  Error last{Errc::resolve_failed, Doing::resolving, target.host + " has no address"};
+  if (resolved->empty())
+    co_return fail(Errc::resolve_failed, Doing::resolving, target.host + " has no address");
+  auto connecting = connect_to_any(std::move(*resolved));
+  auto socket = co_await std::move(connecting);
+  co_return socket;
+}
+
+Task<Result<tcp::socket>> connect_to_any(std::vector<tcp::endpoint> endpoints, Duration in_all) {
+  Error last{Errc::connect_failed, Doing::connecting, "no address to try"};
   bool all_refused = true;
-  for (const auto& endpoint : *resolved) {
+  const SteadyClock clock;
+  const auto end = clock.now() + in_all;
+  auto untried = static_cast<std::int64_t>(endpoints.size());
+  for (const auto& endpoint : endpoints) {
+    const auto share = std::clamp((end - clock.now()) / untried--, Duration{0},
+                                  Duration{limits::kConnectDeadline});
     auto connecting = connect_one(endpoint);
-    auto socket =
-        co_await with_deadline(limits::kConnectDeadline, Doing::connecting, std::move(connecting));
+    auto socket = co_await with_deadline(share, Doing::connecting, std::move(connecting));
     if (socket) co_return std::move(*socket);
     last = std::move(socket).error();
     if (last.code == Errc::cancelled) break;
     all_refused = all_refused && last.code == Errc::connect_refused;
     if (last.code == Errc::connect_refused && !all_refused) last.code = Errc::connect_failed;
     if (last.code == Errc::timed_out)
-      last.detail = to_string(endpoint_of(endpoint)) + " did not answer within 5 s";
+      last.detail = to_string(endpoint_of(endpoint)) + " did not answer in time";
   }
   co_return fail(std::move(last));
 }

@@ -36,7 +36,7 @@ struct SessionFigures {
   double goodput = 0;
   std::size_t queued_control_bytes = 0;
   std::size_t queued_bulk_bytes = 0;
-  std::size_t incoming_transfer_bytes = 0;  // reserved for attachments on their way in
+  std::size_t incoming_transfer_bytes = 0;  // reserved for attachments on their way in, and bodies
   Duration age{0};
 };
 

@@ -38,8 +38,10 @@ inline constexpr std::size_t kSecretHeldMany = 64;
 inline constexpr std::size_t kMaxSecretHeld = 8 + 8 + kSecretHeldMany * kSecretHeldEach;
 // From accept (or from the established connection) to the end of the handshake, whatever arrives.
 inline constexpr Duration kHandshakeDeadline = std::chrono::seconds(5);
-// The TCP connection itself, per address.
+// The TCP connection itself: per address, and for all addresses of a name together, of which a peer
+// may advertise one with very many.
 inline constexpr Duration kConnectDeadline = std::chrono::seconds(5);
+inline constexpr Duration kDialDeadline = std::chrono::seconds(10);
 inline constexpr Duration kResolveDeadline = std::chrono::seconds(5);
 
 // Connections that have not finished message 3: in all, kept for addresses that were peers before,
@@ -80,9 +82,10 @@ inline constexpr std::size_t kMaxSecretText = 512;
 // Type, transfer id, sizes of body and attachment: the head of a message's first record.
 inline constexpr std::size_t kMessageHead = 2 + 4 + 4 + 4;
 inline constexpr std::size_t kTransferId = 4;
-// The largest attachment, and what all admitted attachments of all sessions may reserve together.
+// The largest attachment, and what all admitted attachments of all sessions may reserve together
+// with the bodies that wait for them: the largest one fits.
 inline constexpr std::size_t kMaxAttachment = 256_MiB;
-inline constexpr std::size_t kTransferBudget = 256_MiB;
+inline constexpr std::size_t kTransferBudget = kMaxAttachment + kMaxControlBody;
 // Attachments that take turns do so after this many bytes.
 inline constexpr std::size_t kBulkChunk = 256_KiB;
 // What a sender may send of an attachment before the receiver has said anything about it.
@@ -94,8 +97,8 @@ inline constexpr std::size_t kMaxTransfers = 32;
 // A transfer that stood still for so long is given up by its receiver.
 inline constexpr Duration kTransferStall = std::chrono::seconds(15);
 
-// What one session may hold besides admitted attachments: messages that the peer does not read,
-// bodies of messages whose attachment is under way, our answers, one partial record and body.
+// What one session may hold besides what the budget granted: messages that the peer does not read,
+// bodies of ours whose attachment is under way, our answers, one partial record and body.
 inline constexpr std::size_t kMaxPerPeer = 8_MiB;
 inline constexpr std::size_t kMaxQueuedControl = 3_MiB;
 // Answers of the session itself (pong, grant, refusal) that a peer does not read.
@@ -127,8 +130,11 @@ inline constexpr Duration kDuplicateProbe = std::chrono::seconds(1);
 inline constexpr Duration kUnacknowledged = std::chrono::seconds(30);
 // How long the goodbye of a session may take.
 inline constexpr Duration kCloseDeadline = std::chrono::seconds(1);
-// A session is replaced by a fresh handshake after this time or so many bytes, and ends at the
-// latest after the second time.
+// How long a session that a fresh handshake replaced may take to deliver what was queued, while its
+// successor waits: kMaxQueuedControl at 100 KB/s.
+inline constexpr Duration kHandoverDeadline = std::chrono::seconds(30);
+// A session is replaced by a fresh handshake after this time or so many bytes. One that is not ends
+// at the latest after the second time.
 inline constexpr Duration kRenewAfter = std::chrono::minutes(15);
 inline constexpr std::uint64_t kRenewAfterBytes = std::uint64_t{64} << 30;
 inline constexpr Duration kRenewPatience = std::chrono::minutes(3);
@@ -149,8 +155,9 @@ static_assert(kMaxRecordBody == 65'517);
 static_assert(kMaxRecordBody * kRekeyRecords <= 64_MiB);
 static_assert(kMaxMembershipBody <= kMaxControlBody);
 static_assert(kMaxControlBody + kMessageHead <= 2 * kMaxRecordBody);
-static_assert(kMaxAttachment <= kTransferBudget && kMaxAttachment <= 0xffff'ffffU);
-static_assert(kMaxQueuedControl + 2 * kMaxTransfers * kMaxControlBody + kMaxQueuedReplies +
+static_assert(kMaxAttachment + kMaxControlBody <= kTransferBudget &&
+              kMaxAttachment <= 0xffff'ffffU);
+static_assert(kMaxQueuedControl + kMaxTransfers * kMaxControlBody + kMaxQueuedReplies +
                   4 * kMaxControlBody <=
               kMaxPerPeer);
 static_assert(kLengthPrefix + kMinCiphertext + kMaxBulkRecord + 40 + 32 <= 64_KiB);  // IPv6, TCP

@@ -108,8 +108,11 @@ void Session::close(Error why, Leave leave) {
   channel_.say_bye(why, leave);
   for (const auto& message : dropped) services_.host.on_refused(*this, message.type, message.body);
   if (!reason_) reason_ = std::move(why);
-  if (!closing_since_) {
-    closing_since_ = services_.clock.now();
+  const bool hands_over = retired_ && leave == Leave::after_messages;
+  const auto by =
+      services_.clock.now() + (hands_over ? limits::kHandoverDeadline : limits::kCloseDeadline);
+  if (!close_by_ || by < *close_by_) {
+    close_by_ = by;
     tick_.cancel();  // its next deadline is the one of closing
   }
   wake_writer();
@@ -229,6 +232,7 @@ void Session::on_event(ChannelEvent event) {
       },
       [&](Farewell& farewell) {
         assert_io_thread();
+        peer_said_bye_ = true;
         if (closing()) {
           finish(std::move(farewell.why), end_);
           return;
@@ -258,9 +262,16 @@ void Session::on_violation(Error why) {
 }
 
 void Session::on_stream_end(const std::error_code& error) {
+  // Whoever dialled the successor ends its stream after its goodbye, and goes on reading until
+  // ours.
+  const bool waits_for_us = error == asio::error::eof && retired_ && peer_said_bye_;
+  if (waits_for_us && !bye_written_) {
+    peer_ended_ = true;
+    return;
+  }
   if (closing()) {
     Error ended{Errc::closed, Doing::reading_record, "the connection ended"};
-    finish(std::move(ended), end_);
+    finish(std::move(ended), end_of_closing());
     return;
   }
   Error why{Errc::closed, Doing::reading_record,
@@ -294,6 +305,8 @@ Task<> Session::write_loop() {
       // The reader waits for the peer's end of the stream, or the ticker for the deadline.
       std::error_code ignored;
       socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+      bye_written_ = true;
+      if (peer_ended_) on_stream_end(asio::error::eof);
       co_return;
     }
   }
@@ -311,8 +324,15 @@ void Session::seal_next() {
   }
 }
 
+SessionEnd Session::end_of_closing() const {
+  // Whoever is replaced has all that the peer sent only if its goodbye came, the last record.
+  const bool cut = retired_ && !peer_said_bye_ && end_ == SessionEnd::orderly;
+  return cut ? SessionEnd::truncated : end_;
+}
+
 bool Session::worn(TimePoint now) const {
-  if (info_.direction != Direction::dialled || !welcomed_) return false;
+  // One change at a time: while it is held, the session before it is still delivering.
+  if (info_.direction != Direction::dialled || !welcomed_ || held_) return false;
   const auto age = now - since_;
   if (sent_.total() + received_.total() > limits::kRenewAfterBytes) return true;
   // Between two attachments it costs nothing; later it has to be now, before the session is too
@@ -345,25 +365,28 @@ Task<> Session::tick_loop() {
   while (!over_) {
     const auto now = services_.clock.now();
     auto wait = kTick;
-    if (closing_since_) {
-      const auto left = *closing_since_ + limits::kCloseDeadline - now;
+    if (close_by_) {
+      const auto left = *close_by_ - now;
       if (left <= Duration{0}) {
         Error late{Errc::timed_out, Doing::stopping, "the goodbye took too long"};
-        finish(std::move(late), end_);
+        finish(std::move(late), end_of_closing());
         co_return;
       }
       wait = std::min(wait, left);
     } else if (!welcomed_ && now - since_ > limits::kHandshakeDeadline) {
       Error silent{Errc::timed_out, Doing::handshaking, "the peer neither accepts nor refuses"};
       close(std::move(silent), Leave::at_once);
+    } else if (retired_) {
+      if (now - retired_since_ > limits::kHandoverDeadline) {
+        Error forgotten{Errc::timed_out, Doing::stopping,
+                        "the peer kept a session that was replaced"};
+        finish(std::move(forgotten), SessionEnd::truncated);
+        co_return;
+      }
     } else if (now - since_ > limits::kMaxSessionAge) {
       Error old{Errc::closed, Doing::stopping, "the session is too old: dial again"};
       close(std::move(old), Leave::after_messages);
-    } else if (retired_ && now - retired_since_ > limits::kHandshakeDeadline) {
-      Error forgotten{Errc::timed_out, Doing::stopping,
-                      "the peer kept a session that was replaced"};
-      close(std::move(forgotten), Leave::after_messages);
-    } else if (!retired_ && worn(now)) {
+    } else if (worn(now)) {
       services_.host.on_worn(*this);
     }
     channel_.on_tick(now);

@@ -54,7 +54,7 @@ struct SessionServices {
 // How a session ended, for the counters.
 enum class SessionEnd : std::uint8_t {
   orderly,    // the peer said goodbye, or we did
-  truncated,  // the connection ended without a goodbye
+  truncated,  // the connection ended without a goodbye, or a replaced one without the peer's
   violation,  // the peer broke a rule, or a record was changed on the way
 };
 
@@ -64,7 +64,8 @@ enum class SessionEnd : std::uint8_t {
 //   over, truncated up          | violation         | bye at once -> ending | bye -> ending  | bye
 //   -> ending | over, truncated ending      | -                 | over                  | over |
 //   may hurry     | over
-// `ending` lasts at most limits::kCloseDeadline. An accepted session starts `up`.
+// `ending` lasts at most limits::kCloseDeadline; for a session that was replaced, whose queue still
+// counts, limits::kHandoverDeadline. An accepted session starts `up`.
 //
 // Owned by the coroutine that awaits run(); destroyed after it returned. Thread: io. Cost: three
 // coroutines, 128 KiB to read into, about as much to write from.
@@ -95,6 +96,7 @@ class Session {
   // its last messages first.
   void hold() { held_ = true; }
   void release();
+  [[nodiscard]] bool held() const { return held_; }
 
   // Asks for a sign of life and waits at most limits::kDuplicateProbe for it. False also if the
   // session ended meanwhile. The caller does not touch the session afterwards without looking it up
@@ -103,7 +105,7 @@ class Session {
 
   [[nodiscard]] const SessionInfo& info() const { return info_; }
   [[nodiscard]] bool welcomed() const { return welcomed_; }
-  [[nodiscard]] bool closing() const { return closing_since_.has_value(); }
+  [[nodiscard]] bool closing() const { return close_by_.has_value(); }
   // Why it ends; nothing as long as nobody said so.
   [[nodiscard]] const std::optional<Error>& reason() const { return reason_; }
   [[nodiscard]] bool retired() const { return retired_; }
@@ -131,6 +133,8 @@ class Session {
   // What arrives still counts: not after close(), but until the end of a retired session.
   [[nodiscard]] bool listening() const { return !closing() || retired_; }
   [[nodiscard]] bool worn(TimePoint now) const;
+  // How a session ends that is closing and waits no longer for the peer.
+  [[nodiscard]] SessionEnd end_of_closing() const;
   void on_violation(Error why) ON_IO_THREAD;
   void on_stream_end(const std::error_code& error) ON_IO_THREAD;
   // Fills `out_` with sealed records, control before bulk, of which there is one at most.
@@ -150,11 +154,14 @@ class Session {
   Bytes out_;
   TimePoint since_;
   bool welcomed_;
-  std::optional<TimePoint> closing_since_;
+  std::optional<TimePoint> close_by_;
   std::optional<Error> reason_;
   SessionEnd end_ = SessionEnd::orderly;
   bool over_ = false;
   bool retired_ = false;
+  bool peer_said_bye_ = false;
+  bool peer_ended_ = false;  // its stream, after its goodbye, while ours was still to be written
+  bool bye_written_ = false;
   TimePoint retired_since_{};
   bool held_ = false;
   bool worn_out_ = false;

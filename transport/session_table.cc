@@ -17,16 +17,23 @@ DecisionWithReason SessionTable::decide(TimePoint now, const Candidate& candidat
   if (banned(now, candidate.peer)) return refuse(Errc::refused, "this identity is banned here");
   const auto* existing = find(candidate.peer);
   const bool ours_is_smaller = self_ < candidate.peer;
+  const bool renews = candidate.purpose == Purpose::renew;
+  if (existing == nullptr && renews)
+    return refuse(Errc::closed, "the session to be renewed has ended");
   if (existing == nullptr) {
     if (ours_is_smaller && dials_.contains(candidate.peer))
       return refuse(Errc::already_exists, "our own dial to you stays: the smaller id's");
     return {Decision::accept, {}};
   }
   using Probe = Candidate::Probe;
+  const bool same_process = existing->instance == candidate.instance;
+  if (same_process && renews && candidate.probe == Probe::ending)
+    return refuse(Errc::closed, "the session to be renewed is ending");
+  if (same_process && renews && candidate.waits_its_turn)
+    return refuse(Errc::closed, "the session to be renewed has only just been renewed");
   if (candidate.probe == Probe::silent || candidate.probe == Probe::ending)
     return {Decision::replace, {}};
-  const bool same_process = existing->instance == candidate.instance;
-  if (same_process && candidate.purpose == Purpose::renew) return {Decision::replace, {}};
+  if (same_process && renews) return {Decision::replace, {}};
   if (same_process && existing->direction == Direction::dialled &&
       now - existing->since < limits::kSimultaneousDial) {
     if (!ours_is_smaller) return {Decision::replace, {}};

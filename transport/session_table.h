@@ -34,6 +34,8 @@ struct Candidate {
   // Whether the existing session, if there is one, was asked for a sign of life and gave none; or
   // has nothing to say any more but its goodbye, which a peer may have read long before it ends.
   enum class Probe : std::uint8_t { not_tried, answered, silent, ending } probe = Probe::not_tried;
+  // The existing session still waits for the last messages of the one that it replaced itself.
+  bool waits_its_turn = false;
 };
 
 enum class Decision : std::uint8_t {
@@ -53,12 +55,16 @@ struct DecisionWithReason {
 // The rule for a second connection of the same identity:
 //
 //   instance | existing was      | and                      | decision
+//   none     | -                 | purpose renew            | refuse (closed)
+//   same     | says goodbye, or  | purpose renew            | refuse (closed)
+//            | waits its turn    |                          |
 //   same     | any               | purpose renew            | replace
 //   same     | dialled by us     | younger than 5 s         | the smaller id's dial stays
 //   same     | otherwise         | answers a probe          | refuse (already_exists)
 //   other    | any               | answers a probe          | refuse (duplicate_identity)
 //   any      | any               | does not answer          | replace
-//   any      | any               | says goodbye             | replace
+//   any      | says goodbye      | any other                | replace
+//   (a renewal of what this side has ended already would hide that end from the other side)
 //   (a dial of ours that waits for its welcome counts as existing and dialled by us)
 class SessionTable {
  public:

@@ -94,8 +94,7 @@ void Transport::Impl::install(Session& session) {
   const auto old = table_.insert(info.peer, entry);
   ++totals_.sessions_opened;
   if (old.session != nullptr) {
-    const bool renewal = old.instance == info.instance && session.renews();
-    if (renewal) {
+    if (old.instance == info.instance && session.renews()) {
       replace(*old.session, session);
       return;
     }
@@ -119,7 +118,11 @@ void Transport::Impl::replace(Session& old, Session& session) {
 }
 
 bool Transport::Impl::is_heard(const Session& session) const {
-  return find(session.info().peer) == &session || session.retired();
+  const auto* current = find(session.info().peer);
+  if (current == &session) return true;
+  // One that was replaced, until the end of its successor was reported.
+  const auto found = successors_.find(&session);
+  return found != successors_.end() && found->second == current;
 }
 
 void Transport::Impl::set_key(SwarmKey key) {
@@ -160,6 +163,13 @@ void Transport::Impl::on_worn(Session& session) {
 void Transport::Impl::on_welcome(Session& session) {
   table_.end_dial(session.info().peer);
   renewing_.erase(session.info().peer);
+  // What ends by itself meanwhile is not replaced: the peer must see its end as well.
+  const auto* old = find(session.info().peer);
+  if (session.renews() && (old == nullptr || old->closing())) {
+    Error ended{Errc::closed, Doing::handshaking, "the session to be renewed has ended"};
+    session.close(std::move(ended), Leave::at_once);
+    return;
+  }
   install(session);
 }
 

@@ -40,8 +40,9 @@ class SessionEvents {
 
   // A session is usable. One session per peer: a second `up` for a peer never comes before `down`.
   virtual void on_session_up(const SessionInfo& info) ON_IO_THREAD = 0;
-  // It is not any more; what was queued for it is lost. After Transport::stop() began, `why` is
-  // cancelled.
+  // It is not any more; what was queued for it is lost. Both sides are told, also where the session
+  // was renewed and only messages of the one before were lost: nothing that follows a loss is
+  // delivered. After Transport::stop() began, `why` is cancelled.
   virtual void on_session_down(const NodeId& peer, const Error& why) ON_IO_THREAD = 0;
 
   // A whole message. Messages without attachment arrive in the order in which they were sent; one

@@ -212,6 +212,41 @@ TEST_SUITE("transport/channel") {
     CHECK(budget.reserved() == 0);
   }
 
+  TEST_CASE("a body that waits for its attachment is paid from the same budget") {
+    for (const bool finishes : {true, false}) {
+      CAPTURE(finishes);
+      TransferBudget budget;
+      Node receiver(End::responder, budget);
+      constexpr std::size_t kBody = limits::kMaxControlBody;
+      const Bytes part(limits::kMaxRecordBody);
+      for (std::uint32_t id = 1; id <= limits::kMaxTransfers; ++id) {
+        auto first = head_of(0x0202, id, kBody, 1);
+        first.insert(first.end(), part.begin() + limits::kMessageHead, part.end());
+        REQUIRE(receiver.take(kStart, RecordType::message, first));
+        const auto rest = kBody + limits::kMessageHead - first.size();
+        REQUIRE(receiver.take(kStart, RecordType::more, ByteView(part).first(rest)));
+        CHECK(budget.reserved() == id * (kBody + 1));
+        CHECK(receiver.channel.incoming_bytes() == budget.reserved());
+      }
+      if (!finishes) receiver.channel.on_tick(kStart + limits::kTransferStall + 1ms);
+      for (std::uint32_t id = 1; finishes && id <= limits::kMaxTransfers; ++id) {
+        auto last = numbers({id});
+        last.push_back(std::byte{0x22});
+        REQUIRE(receiver.take(kStart, RecordType::bulk, last));
+      }
+      CHECK(receiver.messages.size() == (finishes ? limits::kMaxTransfers : 0));
+      CHECK(budget.reserved() == 0);
+    }
+    // The largest message of all finds room, alone.
+    TransferBudget budget;
+    Node receiver(End::responder, budget);
+    CHECK(budget.try_reserve(limits::kMaxAttachment + limits::kMaxControlBody, 0));
+    // Where nothing is left, an offer is refused and keeps nothing.
+    REQUIRE(receiver.take(kStart, RecordType::message, head_of(0x0202, 1, 0, 1)));
+    CHECK(receiver.channel.incoming_bytes() == 0);
+    budget.release(budget.reserved());
+  }
+
   TEST_CASE("a refused attachment is dropped by its sender, who is told which message it was") {
     Link link;
     link.right.admitter.admits = false;

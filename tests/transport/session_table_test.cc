@@ -98,6 +98,21 @@ TEST_SUITE("transport/session_table") {
     CHECK(table.decide(kTableNow, renewal).decision == Decision::probe);
   }
 
+  TEST_CASE("what has ended, is ending or was renewed a moment ago is not renewed") {
+    SessionTable table(id_of(5));
+    auto renewal = candidate_of(9, 1);
+    renewal.purpose = Purpose::renew;
+    CHECK(table.decide(kTableNow, renewal).why.code == Errc::closed);
+    table.insert(id_of(9), entry_of(1, Direction::accepted, kTableNow - 900s));
+    renewal.probe = Probe::ending;
+    CHECK(table.decide(kTableNow, renewal).why.code == Errc::closed);
+    renewal.probe = Probe::not_tried;
+    renewal.waits_its_turn = true;
+    CHECK(table.decide(kTableNow, renewal).why.code == Errc::closed);
+    renewal.purpose = Purpose::fresh;
+    CHECK(table.decide(kTableNow, renewal).decision == Decision::probe);
+  }
+
   TEST_CASE("bans end, and the table of them is bounded") {
     SessionTable table(id_of(5));
     table.ban(id_of(9), kTableNow + 10s);

@@ -338,49 +338,6 @@ TEST_SUITE("transport/transport") {
     CHECK(right.transport->totals().sessions_closed == 2);
   }
 
-  TEST_CASE(
-      "a worn session is replaced by a fresh handshake, and no message is lost or reordered") {
-    assert_io_thread();
-    TestWorld world;
-    TransportOptions options;
-    options.renew_after = 1ms;
-    auto& left = world.add(options);
-    auto& right = world.add();
-    left.transport->dial({right.transport->listen(kAnyPort).value(), {}});
-    REQUIRE(world.run_until([&] { return !left.events.up.empty() && !right.events.up.empty(); }));
-    int sent = 0;
-    const auto renewed = [&] {
-      assert_io_thread();
-      return left.transport->totals().sessions_opened >= 3 &&
-             right.transport->totals().sessions_closed >= 2;
-    };
-    REQUIRE(world.run_until([&] {
-      assert_io_thread();
-      if (renewed()) return true;
-      const auto text = std::to_string(sent);
-      REQUIRE(left.transport->send(right.id(), control_message(0x0201, text)));
-      REQUIRE(right.transport->send(left.id(), control_message(0x0201, text)));
-      ++sent;
-      return false;
-    }));
-    REQUIRE(world.run_until([&] {
-      return left.events.messages.size() == static_cast<std::size_t>(sent) &&
-             right.events.messages.size() == static_cast<std::size_t>(sent);
-    }));
-    for (auto* events : {&left.events, &right.events}) {
-      CHECK(events->up.size() == 1);
-      CHECK(events->down.empty());
-      int wrong = 0;
-      for (int i = 0; i < sent; ++i) {
-        const auto& body = events->messages[static_cast<std::size_t>(i)].second.body;
-        wrong += as_text(body) == std::to_string(i) ? 0 : 1;
-      }
-      CHECK(wrong == 0);
-    }
-    CHECK(right.transport->totals().truncations == 0);
-    CHECK(left.transport->sessions().size() == 1);
-  }
-
   TEST_CASE("an address that opens nine connections at once has one turned away") {
     assert_io_thread();
     TestWorld world;
