@@ -150,7 +150,8 @@ bool FinalConsensus::is_closed() const {
 std::vector<const Finish*> FinalConsensus::candidates() const {
   std::vector<const Finish*> statements;
   for (const auto& [id, finish] : ledger_.finishes())
-    if (finish.role == Role::participant && ledger_.may_take_part(id))
+    if (finish.role == Role::participant && finish.weight <= options_.most_weight &&
+        ledger_.may_take_part(id))
       statements.push_back(&finish);
   return statements;
 }

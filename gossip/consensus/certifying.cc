@@ -39,7 +39,13 @@ void FinalConsensus::advance_reducing() {
   fault::pass("consensus.reduced");
   own_hash_ = model_hash(options_.manifest, reduction_->hashes());
   phase_ = Phase::checking;
-  out_.jobs.emplace_back(CheckJob{{{options_.run, epoch_}, 0}});
+  CheckJob job{.target = {{options_.run, epoch_}, 0}, .own_share = 0};
+  if (agreed_->rule == Rule::mean) {
+    std::uint64_t all = 0;
+    for (const auto& member : agreed_->members) all += member.weight;
+    job.own_share = static_cast<double>(options_.weight) / static_cast<double>(all);
+  }
+  out_.jobs.emplace_back(job);
 }
 
 Certificate FinalConsensus::draft() const {
@@ -58,7 +64,9 @@ Certificate FinalConsensus::draft() const {
 void FinalConsensus::on_checked(const ReplicaChecked& checked) {
   if (!(checked.worst <= 1.0)) {
     why_ = "the result differs from the own replica by " + std::to_string(checked.worst) +
-           " times what is plausible, in tensor " + std::to_string(checked.tensor);
+           " times what is plausible, in " +
+           (plan_.kind(checked.chunk) == ChunkKind::parameters ? "tensor " : "BatchNorm channel ") +
+           std::to_string(checked.tensor);
     return refuse(RefusalReason::sanity, checked.chunk, reduction_->root(checked.chunk));
   }
   phase_ = Phase::certifying;

@@ -12,6 +12,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -90,6 +91,10 @@ class Runner {
     exponents.reserve(plan_.exponents(chunk_));
     for (std::size_t at = 0; at < own.size(); at += block()) {
       const auto exponent = block_exponent(own.subspan(at, std::min(block(), own.size() - at)));
+      if (exponent == 255 && overflows(at))
+        return fail(Errc::replicas_differ, Doing::reducing,
+                    "the common BatchNorm mean is too far from the own one, in channel " +
+                        std::to_string(at));
       if (exponent == 255)
         return fail(
             Errc::diverged, Doing::reducing,
@@ -178,11 +183,16 @@ class Runner {
     return ChunkLoaded{job.to, job.hash, std::move(copy)};
   }
 
-  Result<JobDone> run(const CheckJob&) {
+  Result<JobDone> run(const CheckJob& job) {
     ReplicaChecked checked;
     if (memory_.parameters.empty()) return checked;
     STARLING_CHECK_OP(memory_.parameters.size(), ==, memory_.result_parameters.size());
     for (std::size_t t = 0; t < memory_.tensors.size(); ++t) check_tensor(t, checked);
+    for (std::uint32_t chunk = plan_.count(); chunk-- > 0;) {
+      if (plan_.kind(chunk) == ChunkKind::parameters) break;
+      if (plan_.kind(chunk) == ChunkKind::mean) check_means(chunk, checked);
+      if (plan_.kind(chunk) == ChunkKind::variance) check_variances(chunk, job.own_share, checked);
+    }
     return checked;
   }
 
@@ -194,6 +204,13 @@ class Runner {
   std::unexpected<Error> blame(const NodeId& peer, std::string detail) {
     culprit_ = peer;
     return fail(Errc::bad_message, Doing::reducing, std::move(detail));
+  }
+
+  // Whether a second moment is not finite although the own statistics are: the fault of whoever
+  // spoilt the common mean.
+  [[nodiscard]] bool overflows(std::size_t channel) const {
+    return kind_ == ChunkKind::variance && std::isfinite(memory_.mean[channel]) &&
+           std::isfinite(memory_.variance[channel]);
   }
 
   // The own values of this chunk; for second moments about the common mean computed here.
@@ -416,6 +433,42 @@ class Runner {
     const double ratio = std::sqrt(all.away) / limit;
     if (!(ratio > checked.worst)) return;
     checked = {.worst = ratio, .tensor = index, .chunk = largest_chunk};
+  }
+
+  // The square of what kStatisticsFactor is a multiple of.
+  [[nodiscard]] double size_of(std::size_t channel) const {
+    const auto mean = static_cast<double>(memory_.mean[channel]);
+    const auto variance = static_cast<double>(memory_.variance[channel]);
+    return mean * mean + std::max(variance, 0.0) + 1;
+  }
+
+  static void consider(double ratio, std::size_t channel, std::uint32_t chunk,
+                       ReplicaChecked& checked) {
+    if (ratio > checked.worst) checked = {.worst = ratio, .tensor = channel, .chunk = chunk};
+  }
+
+  void check_means(std::uint32_t chunk, ReplicaChecked& checked) const {
+    STARLING_CHECK_OP(memory_.mean.size(), ==, memory_.result_mean.size());
+    for (std::size_t k = 0; k < memory_.mean.size(); ++k) {
+      const double away =
+          static_cast<double>(memory_.result_mean[k]) - static_cast<double>(memory_.mean[k]);
+      consider(std::abs(away) / (kStatisticsFactor * std::sqrt(size_of(k))), k, chunk, checked);
+    }
+  }
+
+  void check_variances(std::uint32_t chunk, double own_share, ReplicaChecked& checked) const {
+    STARLING_CHECK_OP(memory_.variance.size(), ==, memory_.result_variance.size());
+    for (std::size_t k = 0; k < memory_.variance.size(); ++k) {
+      const auto common = static_cast<double>(memory_.result_variance[k]);
+      const auto own = static_cast<double>(memory_.variance[k]);
+      // A mean of second moments, none of which is negative, is no smaller than the own part of it;
+      // half of that leaves room for the fixed point.
+      const double least = std::max(0.0, own_share * own / 2);
+      const double ratio = common < least
+                               ? std::numeric_limits<double>::infinity()
+                               : common / (kStatisticsFactor * kStatisticsFactor * size_of(k));
+      consider(ratio, k, chunk, checked);
+    }
   }
 
   std::uint32_t chunk_;

@@ -35,10 +35,18 @@ struct JobMemory {
 // The result's factor over the largest measured disagreement above which it is refused.
 inline constexpr double kSanityFactor = 4.0;
 
+// How many times the size of a BatchNorm channel the common mean may be away from the own one; the
+// common variance may be the square of it times as large. The size is the root of the own second
+// moment and 1, the variance with which every channel starts: a node whose channel is fresh or dead
+// is no judge of the others'. A raised factor lets a liar move a channel further; a lowered one
+// turns honest means into medians.
+inline constexpr double kStatisticsFactor = 16.0;
+
 // The outcome of one job, to be handed to on_job_done().
 //
-// Errors:  in the outcome: diverged (the own contribution is not finite), bad_message (a peer's
-//          bytes; `culprit` says whose), corrupt (the result buffer no longer holds what it did).
+// Errors:  in the outcome: diverged (the own contribution is not finite), replicas_differ (it is,
+//          but infinitely far from the common mean), bad_message (a peer's bytes; `culprit` says
+//          whose), corrupt (the result buffer no longer holds what it did).
 // Cost:    one pass over at most 64 blocks (CheckJob: two passes over the model); 2 MiB of its own.
 // Thread:  any; jobs of one run one after the other, in the order in which they were returned.
 [[nodiscard]] JobOutcome run_job(const ConsensusJob& job, const ChunkPlan& plan,

@@ -50,7 +50,8 @@ FinalConsensus::FinalConsensus(ConsensusOptions options, const Signer& signer,
       withdrawn_(!options_.contributes),
       store_(plan_.count()),
       fetch_(options_.run, store_) {
-  STARLING_CHECK(options_.weight >= 1 && options_.weight <= kMaxWeight);
+  STARLING_CHECK(options_.weight >= 1 && options_.weight <= options_.most_weight);
+  STARLING_CHECK_OP(options_.most_weight, <=, kMaxWeight);
   STARLING_CHECK(options_.model.size() <= kMaxModelName);
   STARLING_CHECK(plan_.count() >= 1 && plan_.count() <= kMaxChunks);
   rule_ = options_.rule;

@@ -69,8 +69,12 @@ struct ConsensusOptions {
   Hash manifest;      // of the tensor manifest: names, shapes, canonical order
   std::string model;  // name in the certificate, <= kMaxModelName bytes
   ModelShape shape;
-  // Weight of the own contribution, 1 to kMaxWeight.
+  // Weight of the own contribution, 1 to most_weight.
   std::uint32_t weight = 1;
+  // The largest weight with which a participant counts, up to kMaxWeight; the same at every
+  // participant. Who states more is left out: a weight is its signer's word alone, and with 2^20
+  // the mean would be the signer's replica.
+  std::uint32_t most_weight = 1;
   // Without a replica a node follows to the end, whoever else takes part.
   bool contributes = true;
   // How contributions become one, from the first epoch on; the same at every participant. Median

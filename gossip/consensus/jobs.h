@@ -92,7 +92,8 @@ struct ChildSum {
   std::uint32_t members = 0;
 };
 
-// Largest exponent of each block of the own contribution. Errc::diverged where it is not finite.
+// Largest exponent of each block of the own contribution. Errc::diverged where it is not finite,
+// replicas_differ where only its distance from the common mean is not.
 struct ExponentsJob {
   JobTarget target;
 };
@@ -136,9 +137,13 @@ struct LoadJob {
   Hash hash;  // what the values must still hash to
   ResultForm form = ResultForm::plain;
 };
-// Compares the whole result with the own contribution, tensor by tensor (rulings 37).
+// Compares the whole result with the own contribution, tensor by tensor and BatchNorm channel by
+// channel (rulings 37).
 struct CheckJob {
   JobTarget target;
+  // Of the own weight in all weights, where the result is a mean: it bounds from below what honest
+  // variances come to. 0 for the other rules.
+  double own_share = 0;
 };
 
 using ConsensusJob =
@@ -177,11 +182,11 @@ struct ChunkLoaded {
   Hash hash;
   SharedBytes values;
 };
-// `worst` is the largest ratio of a tensor's |x* - y| to its limit; above 1 the result is refused,
-// naming the root of the chunk in which the tensor differs most.
+// `worst` is the largest ratio of a tensor's |x* - y|, or of a channel's statistics, to its limit;
+// above 1 the result is refused, naming the root of the chunk in which the tensor differs most.
 struct ReplicaChecked {
   double worst = 0;
-  std::size_t tensor = 0;
+  std::size_t tensor = 0;  // the channel, where the chunk is of statistics
   std::uint32_t chunk = 0;
 };
 

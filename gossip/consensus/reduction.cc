@@ -271,6 +271,9 @@ ReductionEffects Reduction::on_job_done(const JobOutcome& outcome) {
     std::visit([&](const auto& done) { on_done(chunk, done); }, *outcome.result);
   } else if (outcome.culprit) {
     fault(RefusalReason::bad_bytes, chunk, *outcome.culprit, outcome.result.error().detail);
+  } else if (outcome.result.error().code == Errc::replicas_differ) {
+    // The own replica is sound, what all of them came to is not: the next epoch takes the median.
+    fault(RefusalReason::sanity, chunk, root(chunk), outcome.result.error().detail);
   } else if (outcome.kind != JobKind::load) {
     fault(RefusalReason::not_finite, chunk, terms_.self, outcome.result.error().detail);
   }

@@ -165,6 +165,8 @@ inline constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 62;
 inline constexpr std::size_t kMaxAttachment = 256 * 1024 * 1024;
 // Above every count that a real run can reach, below what loses precision in a double.
 inline constexpr double kMaxAge = 1e15;
+// No exchange and no sponsor takes a replica beyond: room for steps until nobody would read it.
+inline constexpr double kMaxOwnAge = kMaxAge / 2;
 inline constexpr float kMaxWait = 1e9F;
 inline constexpr std::chrono::milliseconds kMaxRetry{60'000};
 }  // namespace exchange_limits

@@ -10,6 +10,8 @@ namespace starling::gossip {
 namespace {
 
 constexpr std::size_t kNormsRemembered = 100;
+// Above the smallest bound that an edge sets, a float's smallest value, and below every real norm.
+constexpr double kNothingTaken = 1e-37;
 
 std::size_t attached_bytes(const ExchangeMessage& message) {
   const auto size = [](const SharedBytes& bytes) { return bytes ? bytes->size() : 0; };
@@ -226,12 +228,20 @@ void Mixer::count_exchange(Turn& turn, const Exchanged& event) {
   peer.counters.last_norm = static_cast<double>(event.norm);
   if (peer.difference > 0)
     peer.counters.disagreement_ratio = static_cast<double>(event.norm) / peer.difference;
-  norms_.push_back(static_cast<double>(event.norm));
-  if (norms_.size() > kNormsRemembered) norms_.pop_front();
+  remember_norm(event);
   if (options_.edge.aggregator == Aggregator::clip) node_.usual_norm = usual_norm();
   peer.history.on_exchange();
   control_level(turn, peer);
   control_period(turn, peer);
+}
+
+// What was clipped away moved nothing: it would only lift the bound for whoever sends it. Where
+// nothing at all was taken (`clip` before anybody knows what is usual) nothing was measured either.
+void Mixer::remember_norm(const Exchanged& event) {
+  const double taken = static_cast<double>(event.norm) * static_cast<double>(event.scale);
+  if (event.scale < 1 && taken <= kNothingTaken) return;
+  norms_.push_back(taken);
+  if (norms_.size() > kNormsRemembered) norms_.pop_front();
 }
 
 void Mixer::count_close(TimePoint now, const EdgeWasClosed& event) {

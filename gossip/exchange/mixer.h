@@ -142,7 +142,8 @@ class Mixer {
   // Exchanges since the start or the last state transfer; a newcomer has had fewer than 32.
   [[nodiscard]] std::uint64_t exchanges() const { return exchanges_; }
   [[nodiscard]] bool newcomer() const { return exchanges_ < options_.newcomer_exchanges; }
-  // The largest |q_their - q_own| of the last 100 exchanges (rulings 37 measures against it).
+  // The largest |q_their - q_own| of the last 100 exchanges, as far as it was taken, not clipped
+  // (rulings 37 measures against it). 0: nothing was taken yet.
   [[nodiscard]] double largest_norm() const;
   [[nodiscard]] std::uint32_t tau() const { return period_.tau; }
   [[nodiscard]] PeriodDecision period() const { return period_; }
@@ -182,6 +183,7 @@ class Mixer {
   void learn(const CodecOutcome& outcome, Neighbour& neighbour);
   void count(Turn& turn, const ExchangeEvent& event);
   void count_exchange(Turn& turn, const Exchanged& event);
+  void remember_norm(const Exchanged& event);
   void count_close(TimePoint now, const EdgeWasClosed& event);
   void count_sends(const ExchangeEffects& out);
 

@@ -112,7 +112,7 @@ void Mixer::leave_now(Turn& turn) {
 ExchangeEffects Mixer::adopt_replica(TimePoint now, double age) {
   return turn_at(now, [&](Turn& turn) {
     close_all(turn, CloseReason::replica_changed);
-    node_.replica.age = std::max(0.0, age);
+    node_.replica.age = std::clamp(age, 0.0, exchange_limits::kMaxOwnAge);
     exchanges_ = 0;
     tau_left_at_.clear();
     norms_.clear();

@@ -95,6 +95,97 @@ TEST_SUITE("gossip/consensus/rules") {
     check_result(swarm, all_of(swarm), {0, 1, 2, 3}, Rule::median);
   }
 
+  TEST_CASE("a participant that states a weight of its own is left out of the mean") {
+    Swarm swarm({.nodes = 5, .seed = 17, .heavy = 4});
+    swarm.connect_all();
+    swarm.run(1s);
+
+    swarm.command(0);
+    swarm.run(15min);
+
+    check_result(swarm, all_of(swarm), {0, 1, 2, 3});
+  }
+
+  TEST_CASE("BatchNorm statistics that one replica spoils are refused and the median stands") {
+    struct Lie {
+      float mean, variance;
+      bool leaves = false;  // even the median is not near its own replica
+    };
+    for (const Lie lie : {Lie{1e6F, 1.0F}, Lie{0.5F, -1e6F}, Lie{0.5F, -5.5F},
+                          Lie{1e21F, 1.0F, true}, Lie{-3e38F, 1.0F, true}}) {
+      CAPTURE(lie.mean);
+      CAPTURE(lie.variance);
+      Swarm swarm({.nodes = 6, .seed = 18});
+      swarm.connect_all();
+      for (std::size_t k = 0; k < 6; ++k) {
+        auto& node = swarm.node(k);
+        Rng rng(k + 1);
+        for (auto& m : node.mean) m = k == 5 ? lie.mean : static_cast<float>(rng.unit());
+        for (auto& v : node.variance)
+          v = k == 5 ? lie.variance : 1.0F + static_cast<float>(rng.unit()) * 0.01F;
+      }
+      swarm.run(1s);
+
+      swarm.command(0);
+      swarm.run(15min);
+
+      const std::vector<std::size_t> honest{0, 1, 2, 3, 4};
+      check_result(swarm, all_of(swarm), lie.leaves ? honest : all_of(swarm), Rule::median);
+      CHECK(epoch_of(swarm, 0) == (lie.leaves ? 3 : 2));
+      for (const float m : swarm.node(0).result_mean) CHECK((m >= 0.0F && m <= 1.0F));
+      for (const float v : swarm.node(0).result_variance) CHECK((v >= 1.0F && v < 2.5F));
+    }
+  }
+
+  TEST_CASE("BatchNorm statistics of fresh, trained and dead channels agree on the mean") {
+    struct Channel {
+      float mean, variance;
+    };
+    const std::vector<Channel> seen{{0.0F, 1.0F},    // as initialised
+                                    {5.0F, 0.01F},   // trained, far from where it began
+                                    {0.0F, 0.0F},    // dead here
+                                    {-9.0F, 60.0F},  // trained at a high rate
+                                    {1e-9F, 1e-20F}};
+    for (std::size_t turn = 0; turn < seen.size(); ++turn) {
+      CAPTURE(turn);
+      Swarm swarm({.nodes = 6, .seed = 19});
+      swarm.connect_all();
+      for (std::size_t k = 0; k < 6; ++k) {
+        auto& node = swarm.node(k);
+        for (std::size_t c = 0; c < node.mean.size(); ++c) {
+          // One node alone has seen something else than all others.
+          const auto& own = seen[k == 0 ? turn : (c % seen.size())];
+          node.mean[c] = own.mean;
+          node.variance[c] = own.variance;
+        }
+      }
+      swarm.run(1s);
+
+      swarm.command(0);
+      swarm.run(15min);
+
+      check_result(swarm, all_of(swarm), all_of(swarm));
+      CHECK(epoch_of(swarm, 0) == 1);
+    }
+  }
+
+  TEST_CASE("a node whose statistics are not finite withdraws and the others take the mean") {
+    for (const bool of_variance : {false, true}) {
+      CAPTURE(of_variance);
+      Swarm swarm({.nodes = 4, .seed = 20});
+      swarm.connect_all();
+      auto& broken = swarm.node(2);
+      (of_variance ? broken.variance : broken.mean)[3] = std::numeric_limits<float>::quiet_NaN();
+      swarm.run(1s);
+
+      swarm.command(0);
+      swarm.run(15min);
+
+      check_result(swarm, all_of(swarm), {0, 1, 3});
+      CHECK(epoch_of(swarm, 0) == 2);
+    }
+  }
+
   TEST_CASE("a node whose replica is not finite withdraws and the others go on") {
     Swarm swarm({.nodes = 4, .seed = 14});
     swarm.connect_all();

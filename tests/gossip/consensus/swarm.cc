@@ -35,7 +35,9 @@ void Swarm::start_node(std::size_t k) {
   n.id = node_id(options_.seed * 1000 + k);
   n.signer = std::make_unique<FakeSigner>(n.id);
   n.weight = options_.weighted ? static_cast<std::uint32_t>(1 + 7 * k) : 1;
+  if (options_.heavy == k) n.weight = kMaxWeight;
   base_.weight = n.weight;
+  base_.most_weight = options_.weighted ? kMaxWeight : n.weight;
   base_.rule = options_.rule;
   base_.contributes = options_.newcomer != k;
   n.consensus = std::make_unique<FinalConsensus>(base_, *n.signer, verifier_);

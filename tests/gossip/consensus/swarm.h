@@ -34,6 +34,7 @@ struct SwarmOptions {
   Rule rule = Rule::mean;
   bool weighted = false;                               // node k has weight 1 + 7 k
   std::optional<std::size_t> newcomer = std::nullopt;  // this one has no replica: it follows
+  std::optional<std::size_t> heavy = std::nullopt;     // this one states the largest weight
 };
 
 struct SimNode {

@@ -116,10 +116,10 @@ struct End {
       return ExchangeDone{{answered->own_level, answered->theirs.statistics, some_bytes("a")},
                           next(answered->terms.chain),
                           norm,
-                          1,
+                          scale,
                           {}};
     if (const auto* applied = std::get_if<ApplyJob>(&work))
-      return ExchangeDone{{}, next(applied->terms.chain), norm, 1, {}};
+      return ExchangeDone{{}, next(applied->terms.chain), norm, scale, {}};
     return ReferenceDropped{};
   }
   static Hash next(const Hash& chain) { return hash_of(chain.view()); }
@@ -129,6 +129,7 @@ struct End {
   ExchangeEffects out;
   TimePoint now = TimePoint{} + std::chrono::hours(1);
   float norm = 1;
+  float scale = 1;
 };
 
 // The two ends of an edge between node 1 (lower) and node 2 (higher).
