@@ -23,6 +23,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -76,8 +77,9 @@ struct BeginTraining {
   Start start = Start::genesis;
   std::string why;  // "alone after 10 s", "met mossy-otter at genesis", ...
 };
-// Rebuild for other settings (stop training, voids edges), then call on_settings_adopted() or, if
-// they cannot be used here, on_settings_unusable().
+// Rebuild for other settings (stop training, voids edges), then call on_settings_adopted(). If they
+// cannot be used here, on_settings_unusable(), and if this node finishes or leaves meanwhile,
+// on_settings_kept(): both without having stopped anything.
 struct AdoptSettings {
   Settings settings;
   NodeId from;
@@ -103,7 +105,8 @@ struct FetchFinal {
 struct SameSettings {
   NodeId peer;
 };
-// Another swarm's settings, and one side has forced its own: no edge. Told once for each peer.
+// Another swarm's settings, and one side has forced its own or cannot use the other's: no edge.
+// Told once for each peer.
 struct SettingsRefused {
   NodeId peer;
   std::string sentence;
@@ -188,7 +191,8 @@ struct JoinParts {
 // |------------|--------------------|-----------------|--------------------|--------------------|
 // | seeking    | -> member, genesis | -> choosing     | -> member, genesis | session: greeting  |
 // | greeting   | -> member, genesis | -> choosing     | -> member, genesis | all gone: seeking  |
-// | adopting   | noted              | noted           | waits              | adopted: greeting  |
+// | adopting   | noted              | noted           | waits              | adopted: greeting, |
+// |            |                    |                 |                    | if not: as before  |
 // | choosing   | noted              | noted           | waits              | chosen: loading    |
 // | loading    | noted              | a donor perhaps | waits              | failed: choosing   |
 // | installing | noted              | noted           | waits              | installed: member  |
@@ -221,7 +225,9 @@ class Join {
 
   // Outcomes of effects.
   JoinEffects on_settings_adopted(TimePoint now, const Settings& settings);
+  // They are not asked for again.
   JoinEffects on_settings_unusable(TimePoint now, const Error& why);
+  JoinEffects on_settings_kept(TimePoint now);
   JoinEffects on_state_installed(TimePoint now);
   // A snapshot could not be used here (wrong size, not finite): another sponsor is tried.
   JoinEffects on_state_unusable(TimePoint now, const Error& why);
@@ -249,6 +255,7 @@ class Join {
     TimePoint up{};
     std::optional<Hello> hello;  // theirs, the last
     std::optional<Hello> said;   // ours, the last that was sent
+    std::uint64_t believed = 0;  // of its Hello's members, when the two were last compared
     bool same = false;           // trains the same settings
     bool refused = false;        // and told
     TimePoint no_sponsor{};      // it refused or failed us: not asked before then
@@ -274,6 +281,10 @@ class Join {
   void greet(TimePoint now, const NodeId& id, Peer& peer, JoinEffects& out);
   void greet_all(TimePoint now, JoinEffects& out);
   void compare(TimePoint now, const NodeId& id, JoinEffects& out);
+  void compare_counts(TimePoint now, JoinEffects& out);
+  [[nodiscard]] std::uint64_t believed_alive(const NodeId& id, const Hello& hello) const;
+  void adopt(TimePoint now, const NodeId& id, std::string diff, JoinEffects& out);
+  void refuse(const NodeId& id, Peer& peer, std::string sentence, JoinEffects& out);
   void proceed(TimePoint now, JoinEffects& out);
   void start_training(TimePoint now, std::string why, std::optional<NodeId> via, JoinEffects& out);
   void choose_sponsor(TimePoint now, JoinEffects& out);
@@ -307,6 +318,9 @@ class Join {
   std::map<NodeId, Peer> peers_;
   std::set<NodeId> met_;    // compatible peers, ever
   std::set<Hash> fetched_;  // certificates that FetchFinal was told
+  Hash adopting_;           // fingerprint of what AdoptSettings was last told
+  // Settings that this build or this node's data cannot follow, with the reason; the last few.
+  std::vector<std::pair<Hash, std::string>> unusable_;
 
   JoinPhase phase_ = JoinPhase::seeking;
   TimePoint phase_since_;

@@ -12,6 +12,8 @@ constexpr Duration kSponsorPause = std::chrono::seconds(5);
 // A hello is repeated at once when a number in it has changed by more than this factor.
 constexpr double kMuch = 2;
 constexpr Duration kPatientTick = std::chrono::seconds(1);
+// Other builds and other data that a swarm meets are few; whoever makes up more is tried again.
+constexpr std::size_t kMaxUnusable = 16;
 
 bool differs_much(const Hello& a, const Hello& b) {
   const auto far = [](double x, double y) { return std::max(x, y) > kMuch * std::min(x, y) + 100; };
@@ -75,13 +77,24 @@ void Join::greet_all(TimePoint now, JoinEffects& out) {
 
 // ---- settings
 
+// To state a number costs nothing: members count as far as they are seen here, with other settings
+// than this node's. So a liar gains nothing, and of two islands that meet the smaller one waits for
+// membership to show it the larger.
+std::uint64_t Join::believed_alive(const NodeId& id, const Hello& hello) const {
+  const std::uint64_t seen = facts_.alive.size();
+  const std::uint64_t others = seen - std::min(seen, facts_.alive_same.value_or(0));
+  const std::uint64_t itself = std::ranges::binary_search(facts_.alive, id) ? 0 : 1;
+  return std::min(hello.alive, others + itself);
+}
+
 void Join::compare(TimePoint now, const NodeId& id, JoinEffects& out) {
   Peer& peer = peers_.at(id);
   if (!peer.hello || !peer.said || phase_ == JoinPhase::over) return;
+  peer.believed = believed_alive(id, *peer.hello);
   const SettingsSide here{own_, forced_, peer.said->alive, peer.said->samples};
-  const SettingsSide there{peer.hello->settings, peer.hello->forced, peer.hello->alive,
+  const SettingsSide there{peer.hello->settings, peer.hello->forced, peer.believed,
                            peer.hello->samples};
-  const auto decision = decide(here, there);
+  auto decision = decide(here, there);
   const bool was_same = std::exchange(peer.same, decision.verdict == SettingsVerdict::same);
   switch (decision.verdict) {
     case SettingsVerdict::same:
@@ -93,21 +106,43 @@ void Join::compare(TimePoint now, const NodeId& id, JoinEffects& out) {
     case SettingsVerdict::they_adopt:
       return;  // their next hello shows it
     case SettingsVerdict::adopt_theirs:
-      if (phase_ == JoinPhase::adopting || facts_.phase == RunPhase::finishing ||
-          facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving)
-        return;
-      receiver_.reset();
-      go(now, JoinPhase::adopting);
-      out.emplace_back(AdoptSettings{peer.hello->settings, id, decision.diff});
-      return;
+      return adopt(now, id, std::move(decision.diff), out);
     case SettingsVerdict::refused:
-      if (std::exchange(peer.refused, true)) return;
-      last_refusal_ = "refused by " + short_form(id) + ": " + decision.diff + " (" +
-                      decision.forced + "); drop what is forced, or --adopt takes the swarm's";
-      out.emplace_back(SettingsRefused{id, last_refusal_});
+      if (peer.refused) return;
+      refuse(id, peer,
+             "refused by " + short_form(id) + ": " + decision.diff + " (" + decision.forced +
+                 "); drop what is forced, or --adopt takes the swarm's",
+             out);
       enforce_requirement(now, out);
       return;
   }
+}
+
+void Join::adopt(TimePoint now, const NodeId& id, std::string diff, JoinEffects& out) {
+  if (phase_ == JoinPhase::adopting || facts_.phase == RunPhase::finishing ||
+      facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving)
+    return;
+  Peer& peer = peers_.at(id);
+  const Hash wanted = peer.hello->settings.fingerprint();
+  const auto tried = std::ranges::find(unusable_, wanted, &std::pair<Hash, std::string>::first);
+  if (tried != unusable_.end()) return refuse(id, peer, tried->second, out);
+  receiver_.reset();
+  adopting_ = wanted;
+  go(now, JoinPhase::adopting);
+  out.emplace_back(AdoptSettings{peer.hello->settings, id, std::move(diff)});
+}
+
+void Join::refuse(const NodeId& id, Peer& peer, std::string sentence, JoinEffects& out) {
+  if (std::exchange(peer.refused, true)) return;
+  last_refusal_ = std::move(sentence);
+  out.emplace_back(SettingsRefused{id, last_refusal_});
+}
+
+// Members that were only claimed have come into view, or gone from it.
+void Join::compare_counts(TimePoint now, JoinEffects& out) {
+  for (const auto& [id, peer] : peers_)
+    if (peer.hello && !peer.same && peer.believed != believed_alive(id, *peer.hello))
+      compare(now, id, out);
 }
 
 JoinEffects Join::on_settings_adopted(TimePoint now, const Settings& settings) {
@@ -139,10 +174,19 @@ JoinEffects Join::on_settings_unusable(TimePoint now, const Error& why) {
   JoinEffects out;
   last_refusal_ = "the settings of the swarm cannot be used here: " + why.detail;
   if (phase_ != JoinPhase::adopting) return out;
+  if (unusable_.size() >= kMaxUnusable) unusable_.erase(unusable_.begin());
+  unusable_.emplace_back(adopting_, last_refusal_);
   go(now, running_ ? JoinPhase::member : JoinPhase::greeting);
-  for (auto& [id, peer] : peers_) peer.refused = peer.refused || !peer.same;
+  for (auto& [id, peer] : peers_)
+    if (peer.hello && peer.hello->settings.fingerprint() == adopting_)
+      refuse(id, peer, last_refusal_, out);
   enforce_requirement(now, out);
   return out;
+}
+
+JoinEffects Join::on_settings_kept(TimePoint now) {
+  if (phase_ == JoinPhase::adopting) go(now, running_ ? JoinPhase::member : JoinPhase::greeting);
+  return {};
 }
 
 void Join::finish_if_finished(const NodeId& id, const Peer& peer, JoinEffects& out) {
@@ -293,9 +337,11 @@ void Join::look_for_donors(TimePoint now, JoinEffects& out) {
 
 JoinEffects Join::on_state_installed(TimePoint now) {
   JoinEffects out;
-  if (phase_ != JoinPhase::installing) return out;
+  // While other settings are looked at, what was begun goes on.
+  const bool looking = phase_ == JoinPhase::adopting && installing_ != nullptr;
+  if (phase_ != JoinPhase::installing && !looking) return out;
   running_ = true;
-  go(now, JoinPhase::member);
+  if (!looking) go(now, JoinPhase::member);
   const auto snapshot = std::exchange(installing_, nullptr);
   if (snapshot) sponsor_.hold(now, snapshot);
   if (!std::exchange(told_joined_, true)) out.emplace_back(Joined{installed_from_, now - began_});
@@ -358,6 +404,7 @@ JoinEffects Join::update(TimePoint now, LocalFacts facts) {
   for (const auto& known : facts_.addresses) dialler_.learn(known.endpoint, known.id);
   dial(now, out);
   greet_all(now, out);
+  compare_counts(now, out);
   proceed(now, out);
   return out;
 }

@@ -8,7 +8,6 @@
 #include "node/base/check.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -186,7 +185,7 @@ Result<BootstrapMessage> read_hello(wire::Hello::Reader in) {
   hello.alive = in.getAlive();
   hello.samples = in.getSamples();
   hello.age = in.getAge();
-  if (!std::isfinite(hello.age) || hello.age < 0) return bad_message("a replica without an age");
+  if (!valid_age(hello.age)) return bad_message("a replica without an age");
   if (in.getPhase() < 1 || in.getPhase() > 5)
     return bad_message("a node in phase " + std::to_string(in.getPhase()));
   hello.phase = static_cast<RunPhase>(in.getPhase());

@@ -8,7 +8,9 @@ $Cxx.namespace("starling::bootstrap::bootstrap_wire");
 # Both sides of a session say Hello at once, before anything else of this room, and again whenever
 # what it says has changed much (other settings, another phase) or after 30 seconds. From the pair
 # (the last Hello it sent, the last it received) each side decides alone who adopts whose settings;
-# the two decisions mirror each other. Whoever adopts says Hello again with the new settings.
+# the two decisions mirror each other, but for this: a side believes `alive` of the other only as
+# far as its own membership shows such members, and adopts when it does. Whoever adopts says Hello
+# again with the new settings.
 #
 # A node that needs a model sends StateRequest to a sponsor with the same settings. The answer is
 # StateManifest (after a pause: the sponsor copies and hashes its model first) or StateRefused. The
@@ -30,7 +32,7 @@ struct Hello {
   forced @1 :List(Data);      # keys that a person chose, ascending
   alive @2 :UInt64;
   samples @3 :UInt64;
-  age @4 :Float64;            # finite, >= 0
+  age @4 :Float64;            # 0 to 1e15, as in an offer of the exchange room
   phase @5 :UInt8;            # 1 starting .. 5 leaving
   load @6 :UInt32;
   certificate @7 :Data;       # 32 bytes, or empty
@@ -44,7 +46,7 @@ struct StateRequest {
 struct StateManifest {
   fingerprint @0 :Data;
   step @1 :UInt64;
-  age @2 :Float64;
+  age @2 :Float64;            # 0 to 1e15
   totalBytes @3 :UInt64;
   chunkHashes @4 :Data;       # a tree hash (node/base/tree_hash.h) of each chunk of 256 KiB
   runAgeMs @5 :UInt64;

@@ -46,12 +46,14 @@ class Settings {
 // Whether a set of keys can be sent: at most kMaxKeys of valid keys.
 [[nodiscard]] bool valid_keys(const std::set<std::string>& keys);
 
-// One side of a comparison, as its Hello states it.
+// One side of a comparison, from its Hello.
 struct SettingsSide {
   Settings settings;
   std::set<std::string> forced;  // chosen by a person there: never given up
-  std::uint64_t alive = 0;       // members that train with these settings, the side itself included
-  std::uint64_t samples = 0;     // P
+  // Members that train with these settings, the side itself included. Of the other side: as many
+  // of those that it states as are seen here, for a number is easily said.
+  std::uint64_t alive = 0;
+  std::uint64_t samples = 0;  // P
 };
 
 enum class SettingsVerdict : std::uint8_t {
@@ -76,7 +78,8 @@ struct SettingsDecision {
 //
 // Rule:    equal fingerprints: same. Otherwise more alive members win, then larger P, then the
 //          smaller fingerprint; the loser adopts, unless a differing key is forced there (rulings
-//          23). Both sides come to mirror-image decisions from the same two Hellos.
+//          23). Both sides come to mirror-image decisions from the same two Hellos, or the one that
+//          should adopt waits because it does not see the other's members yet; never do both adopt.
 [[nodiscard]] SettingsDecision decide(const SettingsSide& here, const SettingsSide& there);
 
 }  // namespace starling::bootstrap

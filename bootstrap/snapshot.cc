@@ -1,10 +1,10 @@
 #include "bootstrap/snapshot.h"
 
+#include "gossip/exchange/messages.h"
 #include "node/base/hash.h"
 #include "node/base/tree_hash.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -32,6 +32,9 @@ Hash Manifest::id() const {
   return hasher.finish();
 }
 
+// Comparisons with a NaN are false.
+bool valid_age(double age) { return age >= 0 && age <= gossip::exchange_limits::kMaxAge; }
+
 Result<void> check_manifest(const Manifest& manifest) {
   const auto refuse = [](std::string why) {
     return fail(Errc::bad_message, Doing::transferring_state, std::move(why));
@@ -42,7 +45,7 @@ Result<void> check_manifest(const Manifest& manifest) {
       chunks_of(manifest.total_bytes) != manifest.chunks())
     return refuse(std::to_string(manifest.chunks()) + " chunks for a snapshot of " +
                   std::to_string(manifest.total_bytes) + " bytes");
-  if (!std::isfinite(manifest.age) || manifest.age < 0) return refuse("a snapshot without an age");
+  if (!valid_age(manifest.age)) return refuse("a snapshot without an age");
   return {};
 }
 

@@ -20,7 +20,7 @@ inline constexpr std::size_t kMaxChunks = 1792;
 struct Manifest {
   Hash fingerprint;  // of the settings it was trained with
   std::uint64_t step = 0;
-  double age = 0;  // of the replica, in steps (rulings 7); finite, >= 0
+  double age = 0;  // of the replica, in steps (rulings 7); valid_age()
   std::uint64_t total_bytes = 0;
   std::vector<Hash> chunk_hashes;
 
@@ -32,6 +32,10 @@ struct Manifest {
   // BLAKE2b of all fields.
   [[nodiscard]] Hash id() const;
 };
+
+// Whether a replica can be that old: not below 0, not above what the exchange room takes in an
+// offer.
+[[nodiscard]] bool valid_age(double age);
 
 // Errors:  bad_message unless sizes, number of chunks and age fit each other and the bounds.
 [[nodiscard]] Result<void> check_manifest(const Manifest& manifest);

@@ -122,6 +122,7 @@ ReceiverEffects StateReceiver::on_chunk(TimePoint now, const NodeId& from, const
     return effects;
   }
   at->second.slow = 0;
+  fruitless_.erase(from);
   average_chunk_ = done_ == 0 ? took : average_chunk_ + (took - average_chunk_) / 8;
   chunks_[chunk.index] = chunk.bytes;
   bytes_done_ += chunk.bytes->size();
@@ -142,6 +143,8 @@ ReceiverEffects StateReceiver::on_chunk(TimePoint now, const NodeId& from, const
 void StateReceiver::lose_donor(TimePoint now, const NodeId& peer, ReceiverEffects& effects) {
   donors_.erase(peer);
   asked_.erase(peer);
+  // Who comes back with its manifest and never with a chunk would keep this node for ever.
+  if (++fruitless_[peer] >= options_.max_wrong) banned_.insert(peer);
   if (!donors_.empty()) {
     ask_for_chunks(now, effects);
     return;

@@ -40,7 +40,9 @@ struct TransferOptions {
   Duration chunk_deadline = std::chrono::seconds(10);
   // An answer to a StateRequest may take this long: the sponsor copies and hashes its model first.
   Duration manifest_deadline = std::chrono::seconds(20);
-  // Wrong chunks after which a donor is not asked any more.
+  // Wrong chunks after which a donor is not asked any more; and how often it may let go of the
+  // transfer without a chunk in between. Not once only: a sponsor drops who is idle for long, and
+  // takes it back.
   std::uint32_t max_wrong = 3;
   // A sponsor serves this many joiners at a time and refuses more with a redirect.
   std::size_t max_joiners = 8;
@@ -137,6 +139,8 @@ class StateReceiver {
   std::map<NodeId, Donor> donors_;
   std::set<NodeId> asked_;  // whether they hold it
   std::set<NodeId> banned_;
+  // How often each was lost since its last good chunk. Outlives Donor: the same peer comes back.
+  std::map<NodeId, std::uint32_t> fruitless_;
   std::map<std::uint32_t, std::set<NodeId>> wrong_from_;  // chunk -> who sent a wrong one
   TimePoint started_{};
   Duration average_chunk_{0};

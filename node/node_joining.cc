@@ -161,25 +161,32 @@ void Node::adopt_settings(const bootstrap::AdoptSettings& adopt) {
 transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model model,
                                     bootstrap::Settings text) {
   assert_io_thread();
+  // All that can fail comes first: settings that are of no use, or lies, stop nothing here.
+  auto draw = [&model, seed = settings.seed] { return training::make_genesis(model, seed).hash; };
+  const Hash genesis = co_await transport::on_pool(pool_, std::move(draw));
+  assert_io_thread();
+  if (to_text(settings, genesis) != text.values()) {
+    const Error why{Errc::settings_mismatch, Doing::joining,
+                    "the swarm's genesis is not what these settings draw here: another version?"};
+    bootstrap_driver_.carry_out(join_.on_settings_unusable(clock_.now(), why));
+    co_return;
+  }
+  // A model of size takes seconds to draw: the end may have begun, and needs what is here.
+  if (exit_ || figures_.phase == Phase::finishing || figures_.phase == Phase::finished ||
+      figures_.phase == Phase::leaving) {
+    bootstrap_driver_.carry_out(join_.on_settings_kept(clock_.now()));
+    co_return;
+  }
   if (gossip_.mixer() != nullptr) gossip_driver_.carry_out(gossip_.end_averaging(clock_.now()));
   set_phase(Phase::joining);
   auto training_ends = drop_bridge();
   co_await std::move(training_ends);
-  auto draw = [&model, seed = settings.seed] { return training::make_genesis(model, seed).hash; };
-  const Hash genesis = co_await transport::on_pool(pool_, std::move(draw));
-  const TimePoint now = clock_.now();
-  if (to_text(settings, genesis) != text.values()) {
-    const Error why{Errc::settings_mismatch, Doing::joining,
-                    "the swarm's genesis is not what these settings draw here: another version?"};
-    bootstrap_driver_.carry_out(join_.on_settings_unusable(now, why));
-    co_return;
-  }
   if (settings.model != settings_.model || settings.extension == 0) parts_.base.reset();
   settings_ = settings;
   parts_.model = std::move(model);
   consensus_memory_.reset();
   merge_memory_.reset();
-  bootstrap_driver_.carry_out(join_.on_settings_adopted(now, text));
+  bootstrap_driver_.carry_out(join_.on_settings_adopted(clock_.now(), text));
 }
 
 void Node::install_state(const bootstrap::InstallState& install) {

@@ -57,11 +57,16 @@ LocalFacts JoinSwarm::facts(std::size_t index) const {
   facts.samples = static_cast<std::uint64_t>(node.age * 10);
   facts.max_state_bytes = model_bytes;
   facts.certificate = node.certificate;
+  std::set<std::size_t> seen = node.shown;
   for (const auto& [a, b] : sessions_)
-    if (a == index && nodes_[b].trains) facts.alive.push_back(nodes_[b].id);
+    if (a == index) seen.insert(b);
+  facts.alive_same = 0;
+  for (const auto other : seen) {
+    if (!nodes_[other].trains) continue;
+    facts.alive.push_back(nodes_[other].id);
+    *facts.alive_same += nodes_[other].join->settings() == node.join->settings() ? 1 : 0;
+  }
   std::ranges::sort(facts.alive);
-  facts.alive_same = static_cast<std::uint64_t>(std::ranges::count_if(
-      facts.alive, [&](const NodeId& id) { return node.join->same_settings(id); }));
   return facts;
 }
 
@@ -96,8 +101,10 @@ void JoinSwarm::dial(std::size_t index, const transport::Endpoint& target) {
 
 void JoinSwarm::send(std::size_t from, const BootstrapOutgoing& outgoing) {
   const std::size_t to = index_.at(outgoing.to);
-  const auto wire = encode(outgoing.message);
-  if (wire.attachment && std::holds_alternative<Chunk>(outgoing.message))
+  BootstrapMessage said = outgoing.message;
+  if (nodes_[from].plan.lie) nodes_[from].plan.lie(said);
+  const auto wire = encode(said);
+  if (wire.attachment && std::holds_alternative<Chunk>(said))
     STARLING_CHECK(at(to).admits(nodes_[from].id, wire.type, wire.attached().size()));
   auto decoded = decode_bootstrap(wire);
   STARLING_CHECK(decoded.has_value());
@@ -121,6 +128,21 @@ Result<SharedSnapshot> JoinSwarm::snapshot(std::size_t index) const {
   return std::make_shared<const Snapshot>(std::move(cut));
 }
 
+// Like the node: what cannot be used stops nothing, and who ends keeps what it has.
+void JoinSwarm::rebuild(std::size_t index, const Settings& settings) {
+  Node& node = nodes_[index];
+  if (node.plan.unusable_lr.contains(settings.values().at("lr"))) {
+    const Error why{Errc::settings_mismatch, Doing::joining, "another genesis"};
+    return carry_out(index, at(index).on_settings_unusable(now_, why));
+  }
+  if (node.phase != RunPhase::starting && node.phase != RunPhase::training)
+    return carry_out(index, at(index).on_settings_kept(now_));
+  node.trains = false;
+  node.phase = RunPhase::starting;
+  node.age = 0;
+  carry_out(index, at(index).on_settings_adopted(now_, settings));
+}
+
 void JoinSwarm::carry_out(std::size_t index, JoinEffects effects) {
   for (const auto& effect : effects) {
     nodes_[index].told.push_back(effect);
@@ -140,12 +162,8 @@ void JoinSwarm::carry_out_one(std::size_t index, const JoinEffect& effect) {
     if (begin->start == Start::genesis) node.age = 0;
   }
   if (const auto* adopt = std::get_if<AdoptSettings>(&effect)) {
-    node.trains = false;
-    node.phase = RunPhase::starting;
-    node.age = 0;
-    post(milliseconds(50), index, [this, index, settings = adopt->settings] {
-      carry_out(index, at(index).on_settings_adopted(now_, settings));
-    });
+    post(milliseconds(50), index,
+         [this, index, settings = adopt->settings] { rebuild(index, settings); });
   }
   if (std::holds_alternative<TakeSnapshot>(effect))
     post(milliseconds(30), index,

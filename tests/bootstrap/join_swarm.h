@@ -23,6 +23,8 @@ struct NodePlan {
   double age = 0;         // of the checkpoint
   Hash certificate = {};  // of an earlier process that finished
   JoinOptions options = {};
+  std::set<std::string> unusable_lr = {};  // settings with one of these cannot be used here
+  std::function<void(BootstrapMessage&)> lie = {};  // what leaves this node is changed by it
 };
 
 class JoinSwarm {
@@ -33,6 +35,8 @@ class JoinSwarm {
   std::size_t start(NodePlan plan, const std::vector<std::size_t>& seeds);
   // `starling join` at a node that runs.
   void add_seed(std::size_t node, std::size_t seed);
+  // Membership shows this node one that it has no session with.
+  void show(std::size_t node, std::size_t other) { nodes_[node].shown.insert(other); }
   void run(Duration time);
   void tick(std::size_t node) { carry_out(node, at(node).on_tick(now_)); }
   void kill(std::size_t node);
@@ -79,6 +83,7 @@ class JoinSwarm {
     double age = 0;
     std::string model;
     Hash certificate;
+    std::set<std::size_t> shown;
     std::vector<JoinEffect> told;
   };
   struct Event {
@@ -95,6 +100,7 @@ class JoinSwarm {
   void carry_out(std::size_t node, JoinEffects effects);
   void carry_out_one(std::size_t node, const JoinEffect& effect);
   void dial(std::size_t node, const transport::Endpoint& endpoint);
+  void rebuild(std::size_t node, const Settings& settings);
   void send(std::size_t from, const BootstrapOutgoing& outgoing);
   void every_second(std::size_t node);
   [[nodiscard]] LocalFacts facts(std::size_t node) const;

@@ -2,6 +2,7 @@
 
 #include "node/base/hash.h"
 #include "tests/bootstrap/join_swarm.h"
+#include "tests/bootstrap/numbered.h"
 
 #include <doctest/doctest.h>
 
@@ -303,12 +304,121 @@ TEST_SUITE("bootstrap/join") {
     for (int i = 0; i < 3; ++i) swarm.start(with_lr("0.5"), {0});
     const auto loner = swarm.start(with_lr("0.9"), {});
     swarm.run(5s);
-    swarm.set_age(loner, 50);
+    swarm.set_age(loner, 500);
+    swarm.run(1s);
     swarm.add_seed(loner, 0);
+    swarm.run(5s);
+    // Members that only a Hello speaks of do not count; those that membership shows do.
+    CHECK(swarm.told<AdoptSettings>(loner).empty());
+    for (std::size_t other = 1; other < 4; ++other) swarm.show(loner, other);
     swarm.run(5s);
     CHECK(swarm.at(loner).settings() == swarm.at(0).settings());
     CHECK(swarm.trains(loner));
     CHECK(swarm.at(0).settings().values().at("lr") == "0.5");
+  }
+
+  TEST_CASE("a Hello that claims more members than anybody sees moves no swarm") {
+    JoinSwarm swarm(16);
+    swarm.start(with_lr("0.5"), {});
+    swarm.start(with_lr("0.5"), {0});
+    swarm.run(5s);
+    auto liar = with_lr("0.9", {"lr"});
+    liar.lie = [](BootstrapMessage& message) {
+      auto* hello = std::get_if<Hello>(&message);
+      if (hello == nullptr) return;
+      hello->alive = std::uint64_t{1} << 60U;
+      hello->samples = std::uint64_t{1} << 60U;
+    };
+    swarm.start(liar, {0, 1});
+    swarm.run(2min);
+
+    for (std::size_t node = 0; node < 2; ++node) {
+      CHECK(swarm.told<AdoptSettings>(node).empty());
+      CHECK(swarm.told<BeginTraining>(node).size() == 1);
+      CHECK(swarm.trains(node));
+    }
+  }
+
+  TEST_CASE("settings that cannot be used here are tried once, and the node trains on") {
+    JoinSwarm swarm(17);
+    auto plan = with_lr("0.5");
+    plan.unusable_lr = {"0.9"};
+    const auto node = swarm.start(plan, {});
+    const auto larger = swarm.start(with_lr("0.9"), {});
+    swarm.start(with_lr("0.9"), {larger});
+    swarm.run(5s);
+    for (std::size_t other = larger; other < 3; ++other) swarm.add_seed(node, other);
+    swarm.run(1h);
+
+    CHECK(swarm.told<AdoptSettings>(node).size() == 1);
+    CHECK(swarm.at(node).phase() == JoinPhase::member);
+    CHECK(swarm.trains(node));
+    // Once for each of the two, with the reason.
+    const auto refusals = swarm.told<SettingsRefused>(node);
+    REQUIRE(refusals.size() == 2);
+    CHECK(refusals[0].sentence.find("another genesis") != std::string::npos);
+    CHECK(refusals[0].peer != refusals[1].peer);
+  }
+
+  TEST_CASE("settings that were put off are asked for again, and a bounded number is remembered") {
+    const TimePoint now = kStart;
+    JoinParts parts;
+    parts.self = id_of(1);
+    parts.own = *Settings::from({{"lr", "0"}});
+    Join join(now, std::move(parts), Rng(1));
+    (void)join.begin(now);
+    LocalFacts facts;
+    facts.phase = RunPhase::training;
+    (void)join.update(now, facts);
+    (void)join.on_session_up(now, id_of(2), std::nullopt);
+    const auto asks = [&](std::size_t lr) {
+      Hello hello;
+      hello.settings = *Settings::from({{"lr", std::to_string(lr)}});
+      hello.alive = 1;
+      hello.samples = 9;
+      hello.phase = RunPhase::training;
+      const auto effects = join.on_message(now, id_of(2), hello);
+      return std::ranges::any_of(effects, [](const JoinEffect& effect) {
+        return std::holds_alternative<AdoptSettings>(effect);
+      });
+    };
+
+    CHECK(asks(1));
+    (void)join.on_settings_kept(now);
+    CHECK(join.phase() == JoinPhase::member);
+    CHECK(asks(1));
+    for (std::size_t lr = 1; lr <= 17; ++lr) {
+      (void)join.on_settings_unusable(now, {Errc::settings_mismatch, Doing::joining, ""});
+      CHECK(join.phase() == JoinPhase::member);
+      CHECK(!asks(lr));
+      CHECK(asks(lr + 1));
+    }
+    (void)join.on_settings_unusable(now, {Errc::settings_mismatch, Doing::joining, ""});
+    CHECK(!asks(18));
+    CHECK(asks(1));  // the oldest of them has been forgotten
+  }
+
+  TEST_CASE("a sponsor that holds nothing keeps no joiner, though it looks like the best") {
+    JoinSwarm swarm(18);
+    NodePlan liar;
+    liar.lie = [](BootstrapMessage& message) {
+      if (auto* hello = std::get_if<Hello>(&message)) {
+        hello->age = 1e12;
+        hello->load = 0;
+      }
+      if (auto* chunk = std::get_if<Chunk>(&message)) chunk->bytes = nullptr;
+    };
+    swarm.start({}, {});
+    swarm.start(liar, {0});
+    swarm.run(1s);
+    for (std::size_t node = 0; node < 2; ++node) swarm.set_age(node, 3000);
+    swarm.run(1s);
+    const auto newcomer = swarm.start({}, {0, 1});
+    swarm.run(30s);
+
+    CHECK(swarm.trains(newcomer));
+    REQUIRE(swarm.told<InstallState>(newcomer).size() == 1);
+    CHECK(swarm.told<InstallState>(newcomer)[0].sponsor == swarm.id(0));
   }
 
   TEST_CASE("a peer tells whether it can dial back, not more often than asked in good faith") {

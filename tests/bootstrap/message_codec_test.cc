@@ -86,11 +86,15 @@ TEST_SUITE("bootstrap/message_codec") {
     CHECK(!decode_bootstrap(encode(manifest)).has_value());
     manifest.manifest.total_bytes = ~std::uint64_t{0};
     CHECK(!decode_bootstrap(encode(manifest)).has_value());
-    for (const double age : {-1.0, std::numeric_limits<double>::infinity(),
+    auto aged = std::get<StateManifest>(examples()[4]);
+    for (const double age : {-1.0, 1e16, 1e300, std::numeric_limits<double>::infinity(),
                              std::numeric_limits<double>::quiet_NaN()}) {
+      CAPTURE(age);
       Hello hello;
       hello.age = age;
       CHECK(!decode_bootstrap(encode(hello)).has_value());
+      aged.manifest.age = age;
+      CHECK(!decode_bootstrap(encode(aged)).has_value());
     }
     Hello hello;
     hello.phase = static_cast<RunPhase>(9);

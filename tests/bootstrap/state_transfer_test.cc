@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 
 using namespace starling;
 using namespace starling::bootstrap;
@@ -232,6 +233,71 @@ TEST_SUITE("bootstrap/state_transfer") {
     CHECK(stage.complete == nullptr);
     CHECK(stage.failed == "nobody holds this snapshot any more");
     CHECK(stage.now < kStart + 2min);
+  }
+
+  TEST_CASE("an empty chunk costs a donor its turn, and only empty chunks the transfer") {
+    const auto model = model_of(12 * kChunkBytes, 9);
+    const auto snapshot = snapshot_of(model);
+    const auto run = [&](Stage& stage) {
+      stage.add(1, snapshot);
+      stage.take(stage.receiver.start(stage.now, id_of(1)));
+      for (int i = 0; i < 30000 && !stage.complete && stage.failed.empty(); ++i) {
+        stage.step();
+        // As Join does: everybody who might hold it is asked, this one too.
+        if (stage.receiver.orphaned()) stage.take(stage.receiver.offer_donor(stage.now, id_of(1)));
+      }
+    };
+    Stage readmitted;  // idle for too long, twice
+    std::set<std::uint32_t> emptied{2, 3};
+    readmitted.tamper = [&](Chunk& chunk, const NodeId&) {
+      if (emptied.erase(chunk.index) > 0) chunk.bytes = nullptr;
+    };
+    run(readmitted);
+    REQUIRE(readmitted.complete != nullptr);
+    CHECK(joined(*readmitted.complete) == model);
+
+    Stage empty;
+    empty.tamper = [](Chunk& chunk, const NodeId&) { chunk.bytes = nullptr; };
+    run(empty);
+    CHECK(empty.failed == "nobody holds this snapshot any more");
+    CHECK(empty.now < kStart + 20s);
+    CHECK(empty.served[id_of(1)] <= 3 * TransferOptions{}.window);
+  }
+
+  TEST_CASE("a donor that takes its manifest back again and again ends the transfer") {
+    StateReceiver receiver(kFingerprint, 64 << 20, {});
+    const auto snapshot = snapshot_of(model_of(5 * kChunkBytes, 3));
+    StateManifest manifest;
+    manifest.manifest = snapshot->manifest;
+    const Hash id = snapshot->manifest.id();
+    TimePoint now = kStart;
+    (void)receiver.start(now, id_of(1));
+    bool failed = false;
+    std::size_t manifests = 0;
+    for (int round = 0; round < 100 && !failed; ++round) {
+      now += 1s;
+      if (receiver.was_asked(id_of(1))) {
+        ++manifests;
+        (void)receiver.on_manifest(now, id_of(1), manifest);
+        (void)receiver.on_refused(now, id_of(1), {id, RefusalReason::not_held, {}});
+      }
+      (void)receiver.offer_donor(now, id_of(1));
+      failed = receiver.on_tick(now).failed;
+    }
+    CHECK(failed);
+    CHECK(manifests == 3);
+  }
+
+  TEST_CASE("a manifest whose age no run can reach is refused") {
+    auto manifest = snapshot_of(model_of(10, 1))->manifest;
+    for (const double age : {-1.0, 1e16, 1e300, std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN()}) {
+      CAPTURE(age);
+      manifest.age = age;
+      CHECK(check_manifest(manifest).error().code == Errc::bad_message);
+    }
+    manifest.age = 1e12;
+    CHECK(check_manifest(manifest).has_value());
   }
 
   TEST_CASE("a model of another size or of other settings is not taken") {
