@@ -5,6 +5,7 @@
 #include "training/device.h"
 
 #include <malloc.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -42,7 +43,10 @@ int main(int argc, char** argv) {
       VerbHooks{&run_verb, &eval_verb, &bench_verb, &data_verb, torch_version}};
   const int code = run_command_line(words, surroundings);
   // A certificate or an invite that was redirected to a full disk is not there, whatever was done.
-  if (!std::cout.flush() && code == number_of(ExitCode::good)) {
+  // A reader that has gone, as `head` does, had enough.
+  pollfd reader{STDOUT_FILENO, 0, 0};
+  const bool read = ::poll(&reader, 1, 0) != 1 || (reader.revents & POLLERR) == 0;
+  if (!std::cout.flush() && read && code == number_of(ExitCode::good)) {
     std::cerr << "starling: standard output cannot be written: what was printed is lost\n";
     return number_of(ExitCode::temporary);
   }

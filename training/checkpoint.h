@@ -54,8 +54,8 @@ struct CheckpointOptions {
   std::size_t keep = 3;
 };
 
-// Writes a checkpoint, and removes the oldest beyond `keep`, all of later steps (they are of another
-// run, or from before a rollback) and what earlier crashes left.
+// Writes a checkpoint, and removes the oldest beyond `keep`, all of later steps (they are of
+// another run, or from before a rollback) and what earlier crashes left.
 //
 // Returns: the folder it is in.
 // Errors:  disk_full, permission, io_failed; the checkpoints that were there are untouched.

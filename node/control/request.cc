@@ -125,9 +125,7 @@ Errc code_of(std::string_view name) {
   return Errc::internal;
 }
 
-std::string line_of(const Json& object) {
-  return json_text(object) + "\n";
-}
+std::string line_of(const Json& object) { return json_text(object) + "\n"; }
 
 }  // namespace
 
