@@ -98,13 +98,18 @@ Result<std::string> read_whole(const fs::path& file, std::size_t max_bytes) {
   }
 }
 
+Result<fs::path> make_private_folder(fs::path folder, Doing doing) {
+  if (!folder.has_filename()) folder = folder.parent_path();  // "state/": its parent is not itself
+  std::error_code error;
+  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
+  if (::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) return folder;
+  return system_error(doing, folder, "be made", errno);
+}
+
 Result<StateDir> StateDir::open(const fs::path& dir) {
   std::error_code error;
-  fs::path path = fs::absolute(dir, error).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();  // "state/": its parent is not itself
-  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return system_error(Doing::starting, path, "be made", errno);
+  TRY(const fs::path path,
+      make_private_folder(fs::absolute(dir, error).lexically_normal(), Doing::starting));
 
   const fs::path lock_file = path / "lock";
   Descriptor lock(::open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));

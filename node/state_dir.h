@@ -29,6 +29,13 @@ enum class FileMode : std::uint16_t { shared = 0644, secret = 0600 };
 [[nodiscard]] Result<std::string> read_whole(const std::filesystem::path& file,
                                              std::size_t max_bytes);
 
+// A folder that its owner alone enters, with those above it; nothing new where it is there already.
+//
+// Returns: its path without a slash behind it.
+// Errors:  of the system, told as found while `doing`.
+[[nodiscard]] Result<std::filesystem::path> make_private_folder(std::filesystem::path folder,
+                                                                Doing doing);
+
 // The locked folder. While this object lives no other process can open it.
 //
 // Owned by main; opened before anything else of the node.

@@ -1,5 +1,6 @@
 #include "node/cli/chaos_swarm.h"
 
+#include "node/cli/demo_setup.h"
 #include "node/control/caller.h"
 #include "node/printable.h"
 #include "node/state_dir.h"
@@ -70,9 +71,7 @@ Result<void> ChaosSwarm::start(std::size_t number) {
         return fail(Errc::timed_out, Doing::starting, "the first node did not start");
       TRY_VOID(turn());
     }
-    // An open swarm has none; any other wrote it before the address.
-    if (const auto secret = folder(1) / "secret"; fs::exists(secret, error))
-      words.insert(words.end(), {"--secret-file", secret.string()});
+    add_secret_of(folder(1), words);
   }
   for (std::size_t peer = 1; peer <= nodes_.size(); ++peer) {
     if (peer == number || !at(peer).here) continue;

@@ -74,10 +74,7 @@ Result<void> Demo::start(std::uint64_t number) {
   if (number > 1) {
     TRY(const auto address, wait_for_address());
     words.insert(words.end(), {"--peer", address});
-    // An open swarm has none; any other wrote it before the address.
-    const auto secret = nodes_.front()->dir() / "secret";
-    std::error_code error;
-    if (fs::exists(secret, error)) words.insert(words.end(), {"--secret-file", secret.string()});
+    add_secret_of(nodes_.front()->dir(), words);
   }
   words.insert(words.end(), words_.begin(), words_.end());
   TRY(auto node, DemoNode::start(name, dir_ / name, words));

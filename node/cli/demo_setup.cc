@@ -62,6 +62,12 @@ Result<fs::path> choose_swarm_folder(const Config& config, std::string_view verb
   return fs::path(pattern);
 }
 
+void add_secret_of(const fs::path& first_node, std::vector<std::string>& words) {
+  std::error_code error;
+  if (const auto secret = first_node / "secret"; fs::exists(secret, error))
+    words.insert(words.end(), {"--secret-file", secret.string()});
+}
+
 std::vector<std::string> swarm_words(const Config& config, std::uint64_t count,
                                      std::string_view until, const Terminal& terminal) {
   std::vector<std::string> words;

@@ -23,6 +23,10 @@ namespace starling::node {
 [[nodiscard]] Result<std::filesystem::path> choose_swarm_folder(const Config& config,
                                                                 std::string_view verb);
 
+// Adds the secret that the first node made, once its address is there; nothing for an open swarm,
+// which has none: any other wrote it before the address.
+void add_secret_of(const std::filesystem::path& first_node, std::vector<std::string>& words);
+
 // What every node of the swarm is told: what was said to the verb, and, where nothing was said, a
 // small model on data that this machine has, for as long as `until` says. Tells the terminal what
 // it chose.

@@ -16,7 +16,6 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -46,15 +45,6 @@ SecretFiles files_of(const Config& config) {
                                                               : fs::path(config.swarm.secret_file));
 }
 
-// The folder of a node that never ran, private from the start.
-Result<void> make_folder(fs::path dir) {
-  std::error_code error;
-  if (!dir.has_filename()) dir = dir.parent_path();  // "state/": its parent is not itself
-  if (dir.has_parent_path()) fs::create_directories(dir.parent_path(), error);
-  if (::mkdir(dir.c_str(), 0700) == 0 || errno == EEXIST) return {};
-  return fail(errc_of_errno(errno), Doing::writing_file, dir.string() + ": cannot be made");
-}
-
 Result<std::string> read_passphrase(const std::string& file) {
   TRY(auto text, file == "-" ? read_whole("/dev/stdin", kMaxPassphrase)
                              : transport::read_private_file(file, kMaxPassphrase,
@@ -78,7 +68,8 @@ Result<SwarmSecret> fresh_secret(const Arguments& arguments) {
 
 Result<void> make_new(const Arguments& arguments, std::ostream& out) {
   const auto files = files_of(arguments.config);
-  if (arguments.config.swarm.secret_file.empty()) TRY_VOID(make_folder(arguments.config.node.dir));
+  if (arguments.config.swarm.secret_file.empty())
+    TRY_VOID(make_private_folder(arguments.config.node.dir, Doing::writing_file));
   TRY(const SwarmSecret secret, fresh_secret(arguments));
   const auto created = secret.create(files.current);
   if (!created && created.error().code == Errc::already_exists)
@@ -197,7 +188,7 @@ Result<void> promote(const Arguments& arguments, std::ostream& out) {
 Result<void> show_id(const Arguments& arguments, const Terminal& terminal) {
   const fs::path dir = arguments.config.node.dir;
   const auto file = dir / "identity.key";
-  TRY_VOID(make_folder(dir));
+  TRY_VOID(make_private_folder(dir, Doing::writing_file));
   std::error_code ignored;
   const bool existed = fs::exists(file, ignored);
   TRY(const auto identity, transport::Identity::load_or_create(file));
