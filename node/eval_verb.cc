@@ -4,6 +4,7 @@
 #include "node/log_backend.h"
 #include "node/options.h"
 #include "node/printable.h"
+#include "node/training_settings.h"
 #include "training/data/dataset.h"
 #include "training/data/spec.h"
 #include "training/evaluate.h"
@@ -35,10 +36,7 @@ Result<Measured> measure(const Config& config, const EvalArguments& arguments, L
   TRY(const training::ModelSpec model_spec, training::model_of_file(arguments.model));
   TRY(const training::Model model, training::make_model(model_spec));
   TRY(const training::Replica replica, training::read_model(arguments.model, model));
-  if (static_cast<std::int64_t>(data->classes()) > model_spec.classes)
-    return fail(Errc::data_failed, Doing::evaluating,
-                data->name() + " has " + std::to_string(data->classes()) +
-                    " classes, the model knows " + std::to_string(model_spec.classes));
+  TRY_VOID(check_classes(model_spec, *data, Doing::evaluating));
   auto options = training::loader_options_for(*data, training::Pass::evaluation,
                                               static_cast<std::uint32_t>(model_spec.image_size),
                                               static_cast<std::uint32_t>(model_spec.channels));

@@ -25,10 +25,7 @@ Result<OwnSettings> read_kept(const std::filesystem::path& file, const training:
   TRY(const std::string text, read_whole(file, bootstrap::Settings::kMaxText));
   TRY(const auto kept, bootstrap::Settings::parse(text));
   TRY(TrainingSettings settings, parse_settings(kept.values()));
-  if (train.classes() > static_cast<std::uint32_t>(settings.model.classes))
-    return fail(Errc::data_failed, Doing::starting,
-                fmt::format("they are for {} classes, the data here has {}", settings.model.classes,
-                            train.classes()));
+  TRY_VOID(check_classes(settings.model, train, Doing::starting));
   TRY(OwnSettings complete_kept, complete(std::move(settings)));
   if (complete_kept.text != kept)
     return fail(

@@ -149,10 +149,8 @@ void Node::adopt_settings(const bootstrap::AdoptSettings& adopt) {
   if (!settings) return unusable(std::move(settings).error());
   auto model = training::make_model(settings->model);
   if (!model) return unusable(std::move(model).error());
-  if (parts_.data.train->classes() > static_cast<std::uint32_t>(settings->model.classes))
-    return unusable(Error{Errc::data_failed, Doing::joining,
-                          fmt::format("the swarm trains {} classes, the data here has {}",
-                                      settings->model.classes, parts_.data.train->classes())});
+  auto same_classes = check_classes(settings->model, *parts_.data.train, Doing::joining);
+  if (!same_classes) return unusable(std::move(same_classes).error());
   log_.info("join.adopted", {{"from", short_form(adopt.from)}, {"difference", adopt.diff}});
   tasks_.spawn("adopt", [this, wanted = std::move(*settings), model = std::move(*model),
                          text = adopt.settings] { return rebuild_for(wanted, model, text); });

@@ -97,6 +97,12 @@ class Reader {
     if (!stages || stages->empty()) note(key, "is no schedule of image sides");
     return stages.value_or(std::vector<training::ImageStage>());
   }
+  std::optional<Hash> hash(const std::string& key) {
+    const auto bytes = from_hex(word(key));
+    const auto value = bytes ? Hash::from(*bytes) : std::nullopt;
+    if (!value) note(key, "is no hash of 64 hexadecimal digits");
+    return value;
+  }
   void same(const std::string& key, const std::string& ours) {
     const std::string theirs = word(key);
     if (theirs != ours) note(key, "is " + theirs + " there and can only be " + ours + " here");
@@ -148,6 +154,7 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
   TrainingSettings made;
   made.model.name = config.train.model;
   made.model.classes = train.classes();
+  made.model.class_names = training::names_of_classes(train);
   made.model.channels = train.channels();
   made.model.image_size =
       config.train.img.value_or(training::default_image_size(train.uniform_size()));
@@ -198,9 +205,11 @@ SettingsText to_text(const TrainingSettings& settings, const Hash& genesis) {
       {"codec", std::to_string(gossip::kCodecVersion)},
       {"genesis", to_hex(genesis.view())},
   };
-  // Only where it was asked for, so that swarms which never heard of it keep their fingerprint.
+  // Only where there is one, so that swarms which never heard of it keep their fingerprint.
   if (settings.rule != gossip::consensus::Rule::mean)
     text.emplace("aggregator", kRules.at(static_cast<std::size_t>(settings.rule)));
+  if (settings.model.class_names)
+    text.emplace("class_names", to_hex(settings.model.class_names->view()));
   if (!settings.resize.empty()) text.emplace("resize", show_resize(settings.resize));
   return text;
 }
@@ -226,6 +235,7 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
   reader.same("codec", std::to_string(gossip::kCodecVersion));
   (void)reader.word("genesis");
   if (text.contains("aggregator")) made.rule = reader.rule("aggregator");
+  if (text.contains("class_names")) made.model.class_names = reader.hash("class_names");
   if (text.contains("resize")) made.resize = reader.resize("resize");
   if (!training::make_plan(made.model)) reader.note("model", "names no model that this node has");
   if (const auto wrong = wrong_with(made.resize, made.model); !wrong.empty())
@@ -233,6 +243,28 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
   if (const std::string wrong = reader.wrong(); !wrong.empty())
     return fail(Errc::bad_message, Doing::joining, wrong);
   return made;
+}
+
+Result<void> check_classes(const training::ModelSpec& model, const training::Dataset& data,
+                           Doing doing) {
+  const auto names = training::names_of_classes(data);
+  const auto count = static_cast<std::int64_t>(data.classes());
+  const auto refuse = [&](std::string_view why) {
+    return fail(Errc::data_failed, doing,
+                fmt::format("the model is for {} classes, {} has {}{}", model.classes, data.name(),
+                            data.classes(), why));
+  };
+  if (count > model.classes) return refuse("");
+  if (names && model.class_names && *names != *model.class_names)
+    return refuse(
+        " and other names or another order of them, so that its labels would mean other classes; "
+        "give it the same folders, an empty one for each class that it has no image of");
+  if (names && !model.class_names && count < model.classes)
+    return refuse(
+        ", and which of them only numbers tell; give it a folder for each class, an empty one "
+        "where "
+        "it has no image");
+  return {};
 }
 
 std::set<std::string> forced_settings(const Config& config) {

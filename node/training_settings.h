@@ -57,6 +57,13 @@ using SettingsText = std::map<std::string, std::string>;
 // Errors:  bad_message naming the key, if one is missing, unknown or out of its bounds.
 [[nodiscard]] Result<TrainingSettings> parse_settings(const SettingsText& text);
 
+// Whether a label of `data` means the class that `model` knows by it. Data whose classes are named
+// by their labels may lack the last ones; no other may lack any, or its labels would shift.
+//
+// Errors:  data_failed with what differs and what to do about it.
+[[nodiscard]] Result<void> check_classes(const training::ModelSpec& model,
+                                         const training::Dataset& data, Doing doing);
+
 // Keys of the settings that a person chose at this node: they are never adopted (rulings 23).
 [[nodiscard]] std::set<std::string> forced_settings(const Config& config);
 

@@ -157,6 +157,7 @@ Metadata with_model(const Metadata& metadata, const ModelSpec& spec) {
   all["classes"] = std::to_string(spec.classes);
   all["channels"] = std::to_string(spec.channels);
   all["image_size"] = std::to_string(spec.image_size);
+  if (spec.class_names) all["class_names"] = to_hex(spec.class_names->view());
   return all;
 }
 
@@ -167,6 +168,16 @@ std::int64_t number_or(const Metadata& metadata, const std::string& key, std::in
   std::int64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   return problem == std::errc{} && end == text.data() + text.size() ? value : -1;
+}
+
+// Nothing where the file does not say it; an error where it says what is no hash.
+Result<std::optional<Hash>> class_names_of(const Metadata& metadata) {
+  const auto found = metadata.find("class_names");
+  if (found == metadata.end()) return std::optional<Hash>();
+  const auto bytes = from_hex(found->second);
+  const auto hash = bytes ? Hash::from(*bytes) : std::nullopt;
+  if (!hash) return corrupt_model("its class_names are no hash of 64 hexadecimal digits");
+  return hash;
 }
 
 const TensorEntry* find(const SafetensorsHeader& header, std::string_view name) {
@@ -236,9 +247,12 @@ Result<ModelSpec> model_of_file(const std::filesystem::path& path) {
     return fail(Errc::unsupported, Doing::reading_file,
                 path.string() + ": no conv1.weight and fc.weight as a residual net has them");
   }
+  const auto class_names = class_names_of(header.metadata);
+  if (!class_names) return corrupt_model(path.string() + ": " + class_names.error().detail);
   for (const std::string_view name : model_names()) {
     ModelSpec spec{std::string(name), last->shape[0], stem->shape[1], 0};
     spec.image_size = number_or(header.metadata, "image_size", 224);
+    spec.class_names = *class_names;
     const auto plan = make_plan(spec);
     if (plan && fits(header, *plan)) return spec;
   }

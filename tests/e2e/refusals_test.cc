@@ -1,4 +1,5 @@
 // What a node refuses, and how it says so.
+#include "node/base/bytes.h"
 #include "tests/e2e/swarm.h"
 
 #include <arpa/inet.h>
@@ -11,7 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -77,6 +80,22 @@ std::uint16_t port_of(const NodeProcess& node) {
   return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
 }
 
+// A folder for each class with some images of eight gray pixels a side.
+std::filesystem::path class_folders(const std::filesystem::path& root,
+                                    const std::vector<std::string>& names) {
+  const auto png = starling::from_hex(
+      "89504e470d0a1a0a0000000d49484452000000080000000808020000004b6d29dc0000000f4944415478da63"
+      "48c0011886960400226c4801dbdd20f90000000049454e44ae426082");
+  for (const std::string& name : names) {
+    std::filesystem::create_directories(root / name);
+    for (const char* file : {"1.png", "2.png", "3.png", "4.png"}) {
+      std::ofstream out(root / name / file, std::ios::binary);
+      for (const std::byte b : *png) out.put(static_cast<char>(b));
+    }
+  }
+  return root;
+}
+
 }  // namespace
 
 TEST_SUITE("e2e/refusals") {
@@ -117,6 +136,34 @@ TEST_SUITE("e2e/refusals") {
     CHECK(ended->status == 5);
     CHECK(contains(text, "resnet18"));
     CHECK(contains(text, "small"));
+  }
+
+  TEST_CASE("data whose labels would mean other classes joins nobody, and is told the remedy") {
+    const TempDir images;
+    const auto all = class_folders(images.path() / "all", {"ant", "bee", "cat"});
+    const auto fewer = class_folders(images.path() / "fewer", {"ant", "cat"});
+    const std::vector<std::string> run{"--model", "small",   "--batch",
+                                       "8",       "--until", "samples=1000000000",
+                                       "--img",   "32",      "--data"};
+    auto first = run;
+    first.push_back(all.string());
+    Swarm swarm(first);
+    swarm.start(1);
+    auto second = run;
+    second.insert(second.end(),
+                  {fewer.string(), "--peer", swarm.node(0).address(), "--secret-file",
+                   swarm.secret_file(), "--require-peers", "1", "--join-timeout", "20s"});
+    const TempDir other;
+    NodeProcess stranger(other.path() / "stranger", second);
+
+    const auto ended = stranger.process().wait(60s);
+
+    const auto text = stranger.process().standard_error();
+    INFO(text);
+    REQUIRE(ended.has_value());
+    CHECK(ended->status == 5);
+    CHECK(contains(text, "the model is for 3 classes"));
+    CHECK(contains(text, "an empty one for each class"));
   }
 
   TEST_CASE("nobody to meet is exit 4 only where peers were required") {

@@ -5,8 +5,11 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 using namespace starling;
 using namespace starling::node;
@@ -23,6 +26,26 @@ struct Fixture {
 
   Fixture() { config.train.model = "small"; }
   SettingsText text() { return to_text(*settings_of(config, *data.train), Hash{}); }
+};
+
+// Images of classes with these names; none is ever read.
+class NamedClasses final : public training::Dataset {
+ public:
+  explicit NamedClasses(std::vector<std::string> names) : names_(std::move(names)) {}
+
+  std::uint32_t size() const override { return 100; }
+  std::uint32_t channels() const override { return 1; }
+  std::optional<training::ImageSize> uniform_size() const override {
+    return training::ImageSize{16, 16};
+  }
+  const std::vector<std::string>& class_names() const override { return names_; }
+  std::string name() const override { return "named set"; }
+  Hash id() const override { return {}; }
+  Result<void> read(std::uint32_t, training::Sample&) const override { return {}; }
+  std::string sample_name(std::uint32_t) const override { return "image"; }
+
+ private:
+  std::vector<std::string> names_;
 };
 
 }  // namespace
@@ -94,6 +117,56 @@ TEST_SUITE("node/training_settings") {
     CHECK_FALSE(settings_of(node.config, *node.data.train).has_value());
     node.config.origins["train.resize"] = {};
     CHECK(forced_settings(node.config).contains("resize"));
+  }
+
+  TEST_CASE("data whose labels mean other classes fits no model") {
+    const NamedClasses three({"ant", "bee", "cat"});
+    const NamedClasses two({"ant", "cat"});
+    const NamedClasses other({"ant", "bee", "cow"});
+    const NamedClasses more({"ant", "bee", "cat", "dog"});
+    const NamedClasses numbers({"0", "1", "2"});
+    const NamedClasses first_numbers({"0", "1"});
+    const NamedClasses holed_numbers({"0", "2"});
+    const auto fits = [](const training::Dataset& data, const training::Dataset& swarm) {
+      training::ModelSpec model;
+      model.classes = swarm.classes();
+      model.class_names = training::names_of_classes(swarm);
+      return check_classes(model, data, Doing::joining);
+    };
+    CHECK(fits(three, three).has_value());
+    CHECK(fits(numbers, numbers).has_value());
+    // Nobody can tell whether they agree; IDX files and folders may be of the same images.
+    CHECK(fits(numbers, three).has_value());
+    CHECK(fits(three, numbers).has_value());
+    CHECK(fits(first_numbers, numbers).has_value());
+    CHECK(fits(first_numbers, three).has_value());
+    CHECK_FALSE(fits(holed_numbers, numbers).has_value());
+    CHECK_FALSE(fits(other, three).has_value());
+    CHECK_FALSE(fits(more, three).has_value());
+    CHECK_FALSE(fits(more, numbers).has_value());
+    const auto refused = fits(two, three);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == Errc::data_failed);
+    CHECK(refused.error().detail.find("3 classes, named set has 2") != std::string::npos);
+    CHECK(refused.error().detail.find("an empty one for each class") != std::string::npos);
+  }
+
+  TEST_CASE("the names of the classes are a setting where there are names") {
+    Fixture node;
+    CHECK_FALSE(node.text().contains("class_names"));
+    const auto named = *settings_of(node.config, NamedClasses({"ant", "bee", "cat"}));
+    const auto text = to_text(named, Hash{});
+    const auto parsed = parse_settings(text);
+    REQUIRE(parsed.has_value());
+    CHECK(parsed->model == named.model);
+    CHECK(to_text(*parsed, Hash{}) == text);
+    CHECK(to_text(*settings_of(node.config, NamedClasses({"ant", "cow", "cat"})), Hash{}) != text);
+    for (const std::string word : {"", "ant", "zz"}) {
+      CAPTURE(word);
+      auto wrong = text;
+      wrong["class_names"] = word;
+      CHECK_FALSE(parse_settings(wrong).has_value());
+    }
   }
 
   TEST_CASE("an extension makes other settings of the same run") {

@@ -112,6 +112,24 @@ TEST_SUITE("training/model_file") {
     CHECK(*spec == kSpec);
   }
 
+  TEST_CASE("a file says which classes its outputs are, or what it says is refused") {
+    const TempFolder folder;
+    Model model = colour_model();
+    model.plan.spec.class_names = hash_of(as_bytes("ant, bee"));
+    REQUIRE(write_model(folder.path() / "m", model, some_replica(model), {}).has_value());
+    const auto spec = model_of_file(folder.path() / "m");
+    REQUIRE(spec.has_value());
+    CHECK(*spec == model.plan.spec);
+
+    model.plan.spec.class_names.reset();
+    REQUIRE(write_model(folder.path() / "m", model, some_replica(model), {{"class_names", "ant"}})
+                .has_value());
+    const auto refused = model_of_file(folder.path() / "m");
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == Errc::corrupt);
+    CHECK(refused.error().detail.find("class_names") != std::string::npos);
+  }
+
   TEST_CASE("a file with a tensor missing, added, reshaped or not finite is refused by name") {
     const TempFolder folder;
     const Model model = colour_model();

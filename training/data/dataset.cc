@@ -1,5 +1,6 @@
 #include "training/data/dataset.h"
 
+#include "node/base/hash.h"
 #include "training/data/byte_source.h"
 #include "training/data/cifar10.h"
 #include "training/data/idx.h"
@@ -156,6 +157,17 @@ Result<DataSets> open_parts(const DataSpec& spec, Log& log) {
 }
 
 }  // namespace
+
+std::optional<Hash> names_of_classes(const Dataset& set) {
+  Hasher hasher;
+  bool numbers = true;
+  std::size_t label = 0;
+  for (const std::string& name : set.class_names()) {
+    numbers = numbers && name == std::to_string(label++);
+    hasher.add(std::uint64_t{name.size()}).add(name);
+  }
+  return numbers ? std::nullopt : std::optional(hasher.finish());
+}
 
 Result<DataSets> open_data(const DataSpec& spec, const DataSpec* val, Log& log) {
   TRY(DataSets sets, open_parts(spec, log));

@@ -64,6 +64,10 @@ class Dataset {
   }
 };
 
+// Equal on two machines exactly if a label means the same class on both. Nothing where each class
+// is named by its label, as IDX and shards with numbers do: those names tell nothing.
+[[nodiscard]] std::optional<Hash> names_of_classes(const Dataset& set);
+
 inline constexpr std::uint32_t kMaxClasses = 65'536;
 
 // Training and validation set of a run.

@@ -4,9 +4,11 @@
 // them can name or size a tensor differently.
 #pragma once
 
+#include "node/base/ids.h"
 #include "node/base/result.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +21,8 @@ struct ModelSpec {
   std::int64_t classes = 1000;
   std::int64_t channels = 3;      // of an input image
   std::int64_t image_size = 224;  // pixels, height and width
+  // Hash of the names of the classes in order, see names_of_classes(): what each output means.
+  std::optional<Hash> class_names = std::nullopt;
 
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };

@@ -257,6 +257,24 @@ TEST_SUITE("training/data/dataset") {
     CHECK(first->train->id() != third->train->id());
   }
 
+  TEST_CASE("the names of classes tell two data sets apart, and numbers tell nothing") {
+    const auto names = [](const std::vector<std::string>& classes) {
+      const TempFolder folder;
+      write_folder(folder, ".", classes, 1);
+      const auto sets = open_sets(folder.path().string());
+      REQUIRE(sets);
+      return names_of_classes(*sets->train);
+    };
+    CHECK(names({"ant", "bee", "cat"}) == names({"cat", "bee", "ant"}));
+    CHECK(names({"ant", "bee", "cat"}).has_value());
+    CHECK(names({"ant", "bee", "cat"}) != names({"ant", "cat"}));
+    CHECK(names({"ant", "bee"}) != names({"an", "tbee"}));
+    CHECK_FALSE(names({"0", "1", "2"}).has_value());
+    // Where one is missing, the labels are no longer what the names say.
+    CHECK(names({"0", "2"}).has_value());
+    CHECK_FALSE(names_of_classes(*open_sets("synthetic")->train).has_value());
+  }
+
   TEST_CASE("a file that disappeared makes its sample bad, by name") {
     const TempFolder folder;
     write_folder(folder, ".", {"a", "b"}, 1);
