@@ -13,7 +13,7 @@ try:
     import torch
     import torchvision
 except ImportError as error:
-    print(f"skipped: {error}; set PYTHONPATH to a folder with torch and torchvision")
+    print(f"skipped: {error}; tests/peers/setup brings them")
     sys.exit(77)
 
 DTYPES = {"F32": torch.float32, "I64": torch.int64}
