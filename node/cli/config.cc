@@ -8,18 +8,25 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <ostream>
 
 namespace starling::node::verbs {
 
 namespace {
 
+// Whether TOML reads it back as the same digits: it has no numbers from 2^63 on, and none that
+// begin with a zero, as a node's name may.
+bool is_toml_number(const std::string& text) {
+  constexpr std::size_t kDigits = 18;  // below 2^63, whatever they are
+  return !text.empty() && text.size() <= kDigits && (text.front() != '0' || text.size() == 1) &&
+         std::ranges::all_of(
+             text, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; });
+}
+
 // A text as TOML writes it: numbers and words of the language bare, everything else quoted.
 std::string toml_value(const std::string& text) {
-  const bool number = !text.empty() && std::ranges::all_of(text, [](char c) {
-    return std::isdigit(static_cast<unsigned char>(c)) != 0;
-  });
-  if (number || text == "true" || text == "false") return text;
+  if (is_toml_number(text) || text == "true" || text == "false") return text;
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';

@@ -190,6 +190,17 @@ TEST_SUITE("node/cli") {
     CHECK(contains(again.out, "batch = \"auto\""));
   }
 
+  TEST_CASE("what config show writes is read back the same, digits of any kind too") {
+    const TempFolder folder;
+    for (const std::string name : {"007", "0", "12", "99999999999999999999", "true"}) {
+      CAPTURE(name);
+      const auto shown = say({"config", "show", "--name", name, "--seed", "18446744073709551615"});
+      CHECK(shown.code == 0);
+      const auto file = folder.write("shown.toml", shown.out);
+      CHECK(say({"config", "show", "--config", file.string()}).out == shown.out);
+    }
+  }
+
   TEST_CASE("config show says where a value comes from and what it shadows") {
     const auto said =
         say({"config", "show", "--origin", "--batch", "8"}, {{"STARLING_TRAIN__BATCH", "7"}});
