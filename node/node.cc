@@ -230,7 +230,7 @@ void Node::every_second() {
   figures_.host = host_sampler_.sample(now);
   metrics_.update(*figures_.host);
   metrics_.raise_to(Metric::events_lost, static_cast<double>(parts_.events.lost()));
-  end_late_joins(now);
+  answer_joins(now);
   for (const auto& member : gossip_.membership().members(now))
     if (member.round_trip) metrics_.observe(Metric::peer_rtt, seconds(*member.round_trip));
   for (const auto& session : transport_.figures())

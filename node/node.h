@@ -244,8 +244,8 @@ class Node final : private transport::SessionEvents,
   void on_request(const ControlRequest& request, ControlReply reply) override ON_IO_THREAD;
   void answer(const JoinRequest& request, ControlReply reply) ON_IO_THREAD;
   // Answers whoever waits for a session with this peer; tells those who waited too long.
-  void answer_join(const transport::SessionInfo& info) ON_IO_THREAD;
-  void end_late_joins(TimePoint now) ON_IO_THREAD;
+  // Whom `join` waited for is met, or is given up.
+  void answer_joins(TimePoint now) ON_IO_THREAD;
   void answer(const LeaveRequest& request, ControlReply reply) ON_IO_THREAD;
   void answer(const FinishRequest& request, ControlReply reply) ON_IO_THREAD;
   void answer(const MergeRequest& request, ControlReply reply) ON_IO_THREAD;

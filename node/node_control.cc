@@ -1,13 +1,12 @@
 // What the verbs ask of a running node.
 #include "node/node.h"
 
-#include <asio/ip/address.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <string>
-#include <system_error>
 #include <utility>
+#include <vector>
 
 namespace starling::node {
 
@@ -20,16 +19,29 @@ nlohmann::json joined(const transport::SessionInfo& info) {
   return {{"peer", to_hex(info.peer.view())}, {"name", info.name}};
 }
 
-// Whether a session is with whom a seed names. What a name resolves to is not known here: a session
-// that this node dialled, to that port, is taken for it.
-bool is_with(const transport::SessionInfo& info, const bootstrap::Seed& seed) {
+// Whether a session is with whom a seed names: by an address that the peer has, or, where the seed
+// is a name, by one that the search for peers found behind it.
+bool is_with(const transport::SessionInfo& info, const bootstrap::Seed& seed,
+             const std::vector<bootstrap::AddressReport>& known) {
   if (seed.pin && *seed.pin != info.peer) return false;
   if (std::ranges::find(info.peer_addresses, seed.endpoint) != info.peer_addresses.end())
     return true;
-  if (info.direction != transport::Direction::dialled) return false;
-  std::error_code is_name;
-  (void)asio::ip::make_address(seed.endpoint.host, is_name);
-  return is_name ? info.remote.port == seed.endpoint.port : info.remote == seed.endpoint;
+  if (info.direction == transport::Direction::dialled && info.remote == seed.endpoint) return true;
+  return std::ranges::any_of(known, [&](const bootstrap::AddressReport& address) {
+    return address.origin == seed.origin && address.peer == info.peer;
+  });
+}
+
+// What came of the addresses behind a seed, "" while nothing did.
+std::string outcome_at(const bootstrap::Seed& seed,
+                       const std::vector<bootstrap::AddressReport>& known) {
+  std::string all;
+  for (const auto& address : known) {
+    if (address.origin != seed.origin || !address.last_end) continue;
+    all += all.empty() ? " (" : "; ";
+    all += address.detail.empty() ? std::string(name_of(*address.last_end)) : address.detail;
+  }
+  return all.empty() ? all : all + ")";
 }
 
 }  // namespace
@@ -56,24 +68,27 @@ void Node::answer(const JoinRequest& request, ControlReply reply) {
   auto effects = join_.add_seeds(clock_.now(), seeds);
   if (!effects) return reply.fail(effects.error());
   waiting_for_join_.push_back({std::move(seeds), clock_.now() + kJoinPatience, std::move(reply)});
-  for (const auto& session : transport_.sessions()) answer_join(session);
+  answer_joins(clock_.now());
   bootstrap_driver_.carry_out(std::move(*effects));
 }
 
-void Node::answer_join(const transport::SessionInfo& info) {
-  std::erase_if(waiting_for_join_, [&info](WaitingJoin& waiting) {
-    const auto named = [&info](const bootstrap::Seed& seed) { return is_with(info, seed); };
-    if (std::ranges::none_of(waiting.seeds, named)) return false;
-    waiting.reply.done(joined(info));
-    return true;
-  });
-}
-
-void Node::end_late_joins(TimePoint now) {
-  std::erase_if(waiting_for_join_, [now](WaitingJoin& waiting) {
+void Node::answer_joins(TimePoint now) {
+  if (waiting_for_join_.empty()) return;
+  const auto known = join_.status(now).addresses;
+  const auto sessions = transport_.sessions();
+  std::erase_if(waiting_for_join_, [&](WaitingJoin& waiting) {
+    const auto met = std::ranges::find_if(sessions, [&](const transport::SessionInfo& info) {
+      return std::ranges::any_of(
+          waiting.seeds, [&](const bootstrap::Seed& seed) { return is_with(info, seed, known); });
+    });
+    if (met != sessions.end()) {
+      waiting.reply.done(joined(*met));
+      return true;
+    }
     if (now < waiting.until && !waiting.reply.gone()) return false;
     std::string all;
-    for (const auto& seed : waiting.seeds) all += (all.empty() ? "" : ", ") + seed.origin;
+    for (const auto& seed : waiting.seeds)
+      all += (all.empty() ? "" : ", ") + seed.origin + outcome_at(seed, known);
     waiting.reply.fail(Error{Errc::timed_out, Doing::connecting,
                              "no session with " + all + " within " +
                                  std::to_string(kJoinPatience / std::chrono::seconds(1)) +

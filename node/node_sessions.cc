@@ -29,7 +29,7 @@ void Node::on_session_up(const transport::SessionInfo& info) {
   if (spread_) carry_out(spread_->on_session_up(clock_.now(), info.peer));
   gossip_driver_.on_session_up(info);
   bootstrap_driver_.on_session_up(info);
-  answer_join(info);
+  answer_joins(clock_.now());
 }
 
 void Node::on_session_down(const NodeId& peer, const Error& why) {

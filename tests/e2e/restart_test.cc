@@ -221,8 +221,16 @@ TEST_SUITE("e2e/restart") {
 
     CHECK(nobody.status != 0);
     CHECK(contains(nobody.err, "127.0.0.1:9"));
+    CHECK(contains(nobody.err, "refused"));
     const auto met = join(swarm.node(0).address());  // a session that is there already
     CHECK(met.status == 0);
     CHECK(contains(met.out, "peer"));
+    // By a name, and from the side that was dialled.
+    const auto port = swarm.node(1).address().substr(swarm.node(1).address().rfind(':'));
+    const auto by_name = run_to_end({starling_binary(), "join", "localhost" + port, "--dir",
+                                     swarm.node(0).dir().string(), "--json"});
+    INFO(by_name.err);
+    CHECK(by_name.status == 0);
+    CHECK(contains(by_name.out, "peer"));
   }
 }
