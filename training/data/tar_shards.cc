@@ -186,6 +186,7 @@ std::vector<FolderPlace> places_of(const std::vector<Path>& folders) {
   std::vector<std::optional<std::size_t>> part_at;
   std::vector<Path> in_parts;  // from below the part
   std::vector<Path> outside;
+  std::string_view validation;  // as in a folder on disk: `val` before `test`, which is for later
   for (const Path& folder : folders) {
     part_at.push_back(find_part(folder, shared));
     if (!part_at.back()) {
@@ -193,6 +194,8 @@ std::vector<FolderPlace> places_of(const std::vector<Path>& folders) {
     } else {
       const auto below = static_cast<std::ptrdiff_t>(*part_at.back() + 1);
       in_parts.emplace_back(folder.begin() + below, folder.end());
+      const std::string_view part = folder[*part_at.back()];
+      if (is_validation_name(part)) validation = std::max(validation, part);
     }
   }
   const std::size_t depth_in_part = class_depth(in_parts, 0);
@@ -205,8 +208,10 @@ std::vector<FolderPlace> places_of(const std::vector<Path>& folders) {
     if (at >= folder.size()) continue;
     // A test set without labels, beside a training part, is no class of it.
     if (!part_at[i] && !in_parts.empty() && is_part_name(folder[at])) continue;
+    const bool validates = part_at[i] && is_validation_name(folder[*part_at[i]]);
+    if (validates && folder[*part_at[i]] != validation) continue;
     places[i].class_name = folder[at];
-    if (part_at[i] && is_validation_name(folder[*part_at[i]])) places[i].part = Part::val;
+    if (validates) places[i].part = Part::val;
   }
   return places;
 }

@@ -17,8 +17,9 @@ namespace starling::training {
 // Rule:    WebDataset, where any member ends in `.cls`: members in a row with the same name up to
 //          the first dot of the base name are one sample, an image and its class as a number.
 //          Otherwise class folders, sorted bytewise, which may have folders of their own. A
-//          `train`, `val`, `valid`, `validation` or `test` says which part lies in it; the class is
-//          the first folder below that (or below the top, without parts) in which members differ.
+//          `train`, `val`, `valid`, `validation` or `test` says which part lies in it (a `test`
+//          beside a `val` is left for later); the class is the first folder below that (or below
+//          the top, without parts) in which members differ.
 //          Other members and names that begin with a dot are passed over, and so are images above
 //          the classes. Either part may come out null, not both.
 // Errors:  data_failed naming the shard: damaged or truncated archive, no sample in any shard, a
