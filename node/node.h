@@ -124,7 +124,7 @@ class Node final : private transport::SessionEvents,
   void begin_training(const bootstrap::BeginTraining& begin) ON_IO_THREAD;
   void adopt_settings(const bootstrap::AdoptSettings& adopt) ON_IO_THREAD;
   transport::Task<> rebuild_for(TrainingSettings settings, training::Model model,
-                                bootstrap::Settings text);
+                                bootstrap::AdoptSettings adopt);
   void install_state(const bootstrap::InstallState& install) ON_IO_THREAD;
   void take_snapshot() ON_IO_THREAD;
   void fetch_final(const bootstrap::FetchFinal& fetch) ON_IO_THREAD;

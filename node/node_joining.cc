@@ -151,19 +151,19 @@ void Node::adopt_settings(const bootstrap::AdoptSettings& adopt) {
   if (!model) return unusable(std::move(model).error());
   auto same_classes = check_classes(settings->model, *parts_.data.train, Doing::joining);
   if (!same_classes) return unusable(std::move(same_classes).error());
-  log_.info("join.adopted", {{"from", short_form(adopt.from)}, {"difference", adopt.diff}});
-  tasks_.spawn("adopt", [this, wanted = std::move(*settings), model = std::move(*model),
-                         text = adopt.settings] { return rebuild_for(wanted, model, text); });
+  tasks_.spawn("adopt", [this, wanted = std::move(*settings), model = std::move(*model), adopt] {
+    return rebuild_for(wanted, model, adopt);
+  });
 }
 
 transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model model,
-                                    bootstrap::Settings text) {
+                                    bootstrap::AdoptSettings adopt) {
   assert_io_thread();
   // All that can fail comes first: settings that are of no use, or lies, stop nothing here.
   auto draw = [&model, seed = settings.seed] { return training::make_genesis(model, seed).hash; };
   const Hash genesis = co_await transport::on_pool(pool_, std::move(draw));
   assert_io_thread();
-  if (to_text(settings, genesis) != text.values()) {
+  if (to_text(settings, genesis) != adopt.settings.values()) {
     const Error why{Errc::settings_mismatch, Doing::joining,
                     "the swarm's genesis is not what these settings draw here: another version?"};
     bootstrap_driver_.carry_out(join_.on_settings_unusable(clock_.now(), why));
@@ -175,6 +175,7 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
     bootstrap_driver_.carry_out(join_.on_settings_kept(clock_.now()));
     co_return;
   }
+  log_.info("join.adopted", {{"from", short_form(adopt.from)}, {"difference", adopt.diff}});
   if (gossip_.mixer() != nullptr) gossip_driver_.carry_out(gossip_.end_averaging(clock_.now()));
   set_phase(Phase::joining);
   auto training_ends = drop_bridge();
@@ -184,7 +185,7 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
   parts_.model = std::move(model);
   consensus_memory_.reset();
   merge_memory_.reset();
-  bootstrap_driver_.carry_out(join_.on_settings_adopted(clock_.now(), text));
+  bootstrap_driver_.carry_out(join_.on_settings_adopted(clock_.now(), adopt.settings));
 }
 
 void Node::install_state(const bootstrap::InstallState& install) {
