@@ -162,7 +162,8 @@ void Node::note(const gossip::ExchangeEvent& event) {
     figures_.exchanges += 1;
     figures_.delta_bytes_sent += exchanged->bytes_sent;
     figures_.delta_bytes_received += exchanged->bytes_received;
-    if (exchanged->scale < 1) metrics_.add(Metric::gossip_clipped, 1);
+    if (exchanged->scale < 1 || exchanged->channels_clipped > 0)
+      metrics_.add(Metric::gossip_clipped, 1);
     log_.debug("exchange", {{"what", gossip::to_string(event)}});
     return;
   }

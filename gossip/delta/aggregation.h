@@ -32,7 +32,7 @@ enum class Aggregator : std::uint8_t {
 }
 
 // Whether neighbours are taken at their word where no norm bounds what they say: BatchNorm
-// statistics, and what a reference has become.
+// statistics, a few sizes of a channel at a time, and what a reference has become.
 [[nodiscard]] constexpr bool trusts(Aggregator aggregator) {
   return aggregator == Aggregator::mean || aggregator == Aggregator::unguarded;
 }

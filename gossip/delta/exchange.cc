@@ -151,6 +151,24 @@ class Applier final : public BlockSink {
   BlockPair values_;
 };
 
+// Mean and variance of one channel.
+struct Channel {
+  float mean = 0;
+  float variance = 0;
+};
+
+// In double, where the square of no float is infinite. A mean ends between the two, so it is
+// finite.
+Channel within_reach(const Channel& own, const Channel& theirs) {
+  const double m = own.mean;
+  const double squared = m * m + std::max(static_cast<double>(own.variance), 0.0) + 1;
+  const double reach = kStatisticsReach * std::sqrt(squared);
+  const double most = kStatisticsReach * kStatisticsReach * squared;
+  const auto mean = std::clamp(static_cast<double>(theirs.mean), m - reach, m + reach);
+  return {static_cast<float>(mean),
+          static_cast<float>(std::min(static_cast<double>(theirs.variance), most))};
+}
+
 }  // namespace
 
 std::size_t max_payload_bytes(const Layout& layout, Level level, Statistics statistics) {
@@ -194,14 +212,19 @@ Result<void> append_statistics(const ChannelStatistics& own, Bytes& out) {
   return {};
 }
 
-void pool_statistics(ByteView theirs, Weight weight, const ChannelStatistics& own) {
+std::size_t pool_statistics(ByteView theirs, Weight weight, const ChannelStatistics& own,
+                            StatisticsBound bound) {
   STARLING_CHECK_OP(theirs.size(), ==, 2 * own.mean.size_bytes());
   const float b = weight.value();
   const float a = 1.0F - b;
   const std::size_t channels = own.mean.size();
+  std::size_t clipped = 0;
   for (std::size_t i = 0; i < channels; ++i) {
-    const float mean = float_at(theirs, i);
-    const float variance = float_at(theirs, channels + i);
+    const Channel stated{float_at(theirs, i), float_at(theirs, channels + i)};
+    const Channel mine{own.mean[i], own.variance[i]};
+    const auto [mean, variance] =
+        bound == StatisticsBound::reach ? within_reach(mine, stated) : stated;
+    if (mean != stated.mean || variance != stated.variance) ++clipped;
     const float apart = own.mean[i] - mean;
     const float pooled_mean = a * own.mean[i] + b * mean;
     const float pooled = a * own.variance[i] + b * variance + a * b * (apart * apart);
@@ -209,6 +232,7 @@ void pool_statistics(ByteView theirs, Weight weight, const ChannelStatistics& ow
     own.mean[i] = pooled_mean;
     own.variance[i] = pooled;
   }
+  return clipped;
 }
 
 double difference_norm(const DeltaPair& pair, Isa isa) {

@@ -48,12 +48,25 @@ struct ChannelStatistics {
 // Errors:  diverged if a value is not finite or a variance is negative; out is as before then.
 [[nodiscard]] Result<void> append_statistics(const ChannelStatistics& own, Bytes& out);
 
+// How far from the own statistics of a channel those of the other end count, in sizes of the
+// channel, sqrt(m^2 + v + 1). The one in it is the variance at genesis: measured by sqrt(v) alone a
+// dead channel would refuse everything for ever, and of a fresh channel (mean 0, variance 1) and a
+// trained one (5, 0.01) the latter is 50 of them away from the former; in sizes they are 3.5 and 1
+// apart. A quarter of what the final consensus bears (kStatisticsFactor there): to clip costs an
+// honest neighbour a part that its next exchange brings, a refused result costs everybody an epoch.
+inline constexpr double kStatisticsReach = 4;
+
+// Whether statistics count only within that reach.
+enum class StatisticsBound : std::uint8_t { reach, none };
+
 // Pools checked statistics of the other end into the own ones, `weight` being the share of theirs.
+// Returns the number of channels in which they were clipped.
 //
-// Rule:    m = a m1 + b m2, v = a v1 + b v2 + a b (m1 - m2)^2, a = 1 - b (rulings 18); a channel
-// whose
-//          pooled values would not be finite keeps its own.
-void pool_statistics(ByteView theirs, Weight weight, const ChannelStatistics& own);
+// Rule:    m = a m1 + b m2, v = a v1 + b v2 + a b (m1 - m2)^2, a = 1 - b (rulings 18), after m2
+//          was brought within 4 sizes of m1, and v2 below 16 sizes squared. A channel whose pooled
+//          values would not be finite keeps its own.
+std::size_t pool_statistics(ByteView theirs, Weight weight, const ChannelStatistics& own,
+                            StatisticsBound bound = StatisticsBound::reach);
 
 // The two deltas of an exchange as one end sees them.
 struct DeltaPair {

@@ -137,6 +137,8 @@ struct ExchangeDone {
   float norm = 0;         // |q_their - q_own| before clipping
   float scale = 1;        // factor by which the increment was clipped, 1 if it was not
   EncodeFigures figures;  // zero after an ApplyJob
+  // BatchNorm channels of theirs that were out of reason and counted in part.
+  std::size_t channels_clipped = 0;
 };
 struct ReferenceSet {
   Hash reference;     // hash of r: the start of the hash chain

@@ -240,10 +240,13 @@ Result<void> Replica::settle(const Exchange& exchange, LentMaster& master, Edge&
     if (held_.complete(edges_.size())) TRY_VOID(add_held(master));
   }
   if (fault::planted("replica.residual_dropped")) master.overwrite(*edge.reference);
-  // A pooled mean is bounded by nothing, so whoever is on guard keeps its own until the end.
+  // Who sends a few sizes at every turn moves a mean as far as it likes in the end, so whoever is
+  // on guard keeps its own until the final consensus.
   if (trusts(options_.aggregator) && !exchange.theirs.statistics.empty()) {
     TRY(const ChannelStatistics own, master.statistics());
-    pool_statistics(exchange.theirs.statistics, terms.weight, own);
+    const auto bound = options_.aggregator == Aggregator::unguarded ? StatisticsBound::none
+                                                                    : StatisticsBound::reach;
+    done.channels_clipped = pool_statistics(exchange.theirs.statistics, terms.weight, own, bound);
   }
   return {};
 }

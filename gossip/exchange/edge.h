@@ -24,13 +24,15 @@
 //              Busy, hash of the pending  the pending offer is void
 //              anything that contradicts  reset
 //              session down               -> lost
-//              EdgeOpen g > known         -> accepting  (the other end has lost the edge)
+//              EdgeOpen g > known         -> accepting  (they lost it without a word: a reset)
 //              EdgeReset g > known        void; lower id: -> opening (snapshot), else -> resetting
 //   resetting  EdgeOpen g >= known        -> accepting
 //              session down, time-out     -> closed
 //   lost       session up, same process   -> resuming   send Resume
 //              time-out                   -> closed     void
-//   resuming   Resume, equal              -> open       send the pending offer again
+//   resuming   EdgeOpen g > known         -> accepting  (the other end gave the edge up meanwhile)
+//              EdgeOpen g <= known        EdgeClose{known, stale_generation}
+//              Resume, equal              -> open       send the pending offer again
 //              Resume, they one behind    -> open       send the kept answer
 //              Resume, they one ahead     -> open       their answer will come
 //              Resume, anything else      reset
@@ -254,6 +256,9 @@ class Edge {
   void reset(Turn& turn, ResetReason reason);
   void start_over(Turn& turn);
   [[nodiscard]] bool count_reset(Turn& turn);
+  // Tells and counts that the peer opened the open edge anew. False if it was once too often: the
+  // edge is closed then.
+  [[nodiscard]] bool count_reopening(Turn& turn, Generation generation);
   // Notes an offence and tells of it. False if it was one too many.
   [[nodiscard]] bool count_offence(Turn& turn, const Error& error);
   void send_resume(Turn& turn);

@@ -198,7 +198,8 @@ void Edge::finish_exchange(Turn& turn, JobKind kind, ExchangeDone done) {
                   .scale = done.scale,
                   .took = out_ ? turn.now - out_->sent_at : Duration{},
                   .bytes_sent = sent.bytes ? sent.bytes->size() : 0,
-                  .bytes_received = applied.bytes_received};
+                  .bytes_received = applied.bytes_received,
+                  .channels_clipped = done.channels_clipped};
   if (out_) learn_answer_time(turn);
   last_answer_.reset();
   if (applied.role != Role::initiator)

@@ -51,10 +51,11 @@ bool Edge::stands_against_ours(const EdgeOpen& message) const {
 
 void Edge::handle(Turn& turn, EdgeOpen& message, const Admission& admission) {
   if (!stands_against_ours(message)) {
-    // The proposer learns which generation to go beyond; where ours stands, it is on its way.
-    if (state_ == EdgeState::closed || message.generation < generation_)
-      if (state_ != EdgeState::opening)
-        send(turn, EdgeClose{generation_, CloseReason::stale_generation});
+    if (state_ == EdgeState::opening) return;  // ours stands, and is on its way
+    // Whoever opened this very edge with us does not propose it, or an earlier one, after that.
+    if (state_ == EdgeState::open) return reset(turn, ResetReason::bad_header);
+    // The proposer learns which generation to go beyond.
+    send(turn, EdgeClose{generation_, CloseReason::stale_generation});
     return;
   }
   if (state_ == EdgeState::closed && (admission.refuse_open || cooling(turn.now))) {
@@ -62,7 +63,20 @@ void Edge::handle(Turn& turn, EdgeOpen& message, const Admission& admission) {
     send(turn, EdgeClose{generation_, admission.refuse_open.value_or(CloseReason::cooling)});
     return;
   }
+  if (state_ == EdgeState::open && !count_reopening(turn, message.generation)) return;
   accept(turn, message);
+}
+
+// A peer that gives an edge up says so before it proposes another one, so this is a reset without
+// its name: it costs this end as much, a reference and the cached answer, and a peer that could do
+// it for ever would need no EdgeReset, whose number is limited.
+bool Edge::count_reopening(Turn& turn, Generation generation) {
+  turn.out.events.emplace_back(
+      EdgeWasReset{peer_, generation, ResetReason::generation_differs, By::them});
+  if (count_reset(turn)) return true;
+  generation_ = generation;
+  close_with(turn, CloseReason::too_many_resets);
+  return false;
 }
 
 void Edge::accept(Turn& turn, EdgeOpen& message) {

@@ -42,6 +42,7 @@ struct EventLine {
         << " role=" << name_of(e.role) << " level=" << gossip::name_of(e.own_level)
         << " weight=" << e.weight.value() << " norm=" << e.norm << " scale=" << e.scale
         << " seconds=" << seconds(e.took);
+    if (e.channels_clipped > 0) out << " channels_clipped=" << e.channels_clipped;
   }
   void operator()(const ExchangeTorn& e) {
     out << "exchange torn   " << short_form(e.peer) << " seq=" << e.seq;

@@ -52,6 +52,7 @@ struct Exchanged {
   Duration took{};  // from the own offer to its answer; zero for a responder
   std::size_t bytes_sent = 0;
   std::size_t bytes_received = 0;
+  std::size_t channels_clipped = 0;  // BatchNorm statistics that were out of reason
 };
 // An exchange that was applied here and cannot be completed there (algorithm 5.6).
 struct ExchangeTorn {

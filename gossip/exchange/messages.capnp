@@ -6,7 +6,8 @@ $Cxx.namespace("starling::gossip::exchange_wire");
 #
 # An edge belongs to the two ends of the session that carries the message; nothing here names them.
 # Either end may open: normally the one with the lower id does. Two openings that cross: the larger
-# generation stands, of equal ones that of the lower id.
+# generation stands, of equal ones that of the lower id. Whoever gives an open edge up sends EdgeClose
+# first: EdgeOpen alone counts as a reset.
 #
 #   EdgeOpen  ->  EdgeOpenAck | EdgeClose          the reference r is now the same at both ends
 #   Offer     ->  Answer | Busy                    one exchange; two offers that cross are one, too

@@ -221,7 +221,7 @@ void Mixer::count_exchange(Turn& turn, const Exchanged& event) {
   Neighbour& peer = neighbour(event.peer);
   ++exchanges_;
   ++peer.counters.exchanges;
-  if (event.scale < 1) {
+  if (event.scale < 1 || event.channels_clipped > 0) {
     ++peer.counters.clipped;
     peer.counters.last_scale = event.scale;
   }

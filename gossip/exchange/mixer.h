@@ -56,8 +56,11 @@ struct TrainingState {
 // How far behind this replica is.
 struct Lag {
   double own_age = 0;
-  double median_age = 0;    // of the neighbours
+  double median_age = 0;    // of the neighbours, the lower one of two in the middle
   bool far_behind = false;  // join again by state transfer
+  // Behind by no more than half of that, as far as anybody says: whoever is far behind after this
+  // is so anew. In between nothing changes, or each exchange at the bound would be told.
+  bool caught_up = false;
 };
 
 struct NeighbourView {
@@ -69,13 +72,13 @@ struct NeighbourView {
   bool wanted = false;
   bool parked = false;
   std::uint64_t exchanges = 0;
-  std::uint64_t clipped = 0;
+  std::uint64_t clipped = 0;   // exchanges of which parameters or statistics counted in part
   std::uint64_t refused = 0;   // payloads of the peer
   std::string refused_why;     // the last of them
   std::uint32_t offences = 0;  // refused payloads that still count against the peer
   std::uint32_t drops = 0;     // times that it was dropped for them
   TimePoint closed_until{};    // no edge with it before
-  float last_scale = 1;        // of the last increment that was clipped
+  float last_scale = 1;        // of the increment of the last exchange that was clipped
   std::uint64_t busy = 0;      // own offers that were not answered
   std::uint64_t resets = 0;
   std::uint64_t bytes_sent = 0;  // of payloads and snapshots
@@ -234,7 +237,7 @@ class Mixer {
   Duration job_cost_{};          // mean of the codec's last offers and exchanges
   std::uint32_t job_costs_ = 0;  // that it is the mean of
   PerLevel message_bytes_{};
-  std::optional<TimePoint> lag_since_;
+  std::optional<TimePoint> lag_since_;  // far behind, and not caught up since
   TimePoint last_event_{};
 };
 

@@ -145,23 +145,31 @@ double Mixer::usual_norm() const {
 
 // --- lag ----------------------------------------------------------------------------------------
 
+// Of two ages in the middle the lower one counts: two values do not say which of them is the lie.
+// To believe an age that is too high costs the replica, which is thrown away for another one, and
+// the part in the final consensus; to believe one that is too low costs a state transfer that did
+// not happen, and the exchanges heal what it would have healed, only later.
 Lag Mixer::lag() const {
   std::vector<double> ages;
   for (const auto& [peer, each] : neighbours_)
     if (const auto age = each.edge.peer_age()) ages.push_back(*age);
-  Lag lag{.own_age = age(), .median_age = age(), .far_behind = false};
+  Lag lag{.own_age = age(), .median_age = age(), .far_behind = false, .caught_up = true};
   if (ages.empty()) return lag;
-  std::sort(ages.begin(), ages.end());
-  lag.median_age = (ages[(ages.size() - 1) / 2] + ages[ages.size() / 2]) / 2;
+  const auto middle = ages.begin() + static_cast<std::ptrdiff_t>((ages.size() - 1) / 2);
+  std::nth_element(ages.begin(), middle, ages.end());
+  lag.median_age = *middle;
   const double bearable = std::max(options_.lag_share * lag.median_age, options_.lag_steps);
-  lag.far_behind = lag.median_age - lag.own_age > bearable;
+  const double behind = lag.median_age - lag.own_age;
+  lag.far_behind = behind > bearable;
+  lag.caught_up = behind <= bearable / 2;
   return lag;
 }
 
 void Mixer::watch_lag(TimePoint now) {
-  if (!lag().far_behind) {
+  const Lag present = lag();
+  if (present.caught_up) {
     lag_since_.reset();
-  } else if (!lag_since_) {
+  } else if (present.far_behind && !lag_since_) {
     lag_since_ = now;
   }
 }

@@ -57,7 +57,7 @@ struct Star {
     }
   }
   // Neighbour k offers what it holds, node 0 answers.
-  void exchange(std::size_t k, Statistics statistics = Statistics::without) {
+  ExchangeDone exchange(std::size_t k, Statistics statistics = Statistics::without) {
     const EdgeEnds edge = EdgeEnds::of(member_id(0), member_id(k));
     const auto offered = members[k]->replica.run(OfferJob{edge, Level::l6, statistics, 0});
     const auto& offer = std::get<OfferDone>(offered.result.value());
@@ -65,10 +65,12 @@ struct Star {
         .edge = edge, .own_side = Side::lower, .weight = {}, .max_norm = 0, .chain = {}};
     const auto answered =
         members[0]->replica.run(AnswerJob{terms, Level::l6, offer.payload, offer.spot});
-    const auto& answer = std::get<ExchangeDone>(answered.result.value()).answer;
+    const auto& done = std::get<ExchangeDone>(answered.result.value());
     auto theirs = terms;
     theirs.own_side = Side::higher;
-    REQUIRE(members[k]->replica.run(ApplyJob{theirs, offer.payload, answer, std::nullopt}).result);
+    REQUIRE(
+        members[k]->replica.run(ApplyJob{theirs, offer.payload, done.answer, std::nullopt}).result);
+    return done;
   }
   [[nodiscard]] float value() const { return members[0]->x[0]; }
 
@@ -158,6 +160,20 @@ TEST_SUITE("gossip/delta/aggregation") {
     CHECK(star.value() == 1);
     star.exchange(3);
     CHECK(star.value() == doctest::Approx(1.1).epsilon(0.01));
+  }
+
+  TEST_CASE("statistics that are out of reason are clipped and told, unless nothing is") {
+    for (const Aggregator rule : {Aggregator::mean, Aggregator::unguarded}) {
+      CAPTURE(name_of(rule));
+      Star star(rule, 1);
+      star.members[0]->fill(star.layout, 1);
+      star.members[1]->fill(star.layout, 1);
+      star.members[1]->mean[2] = 1e6F;
+      const ExchangeDone done = star.exchange(1, Statistics::with);
+      CHECK(done.channels_clipped == (rule == Aggregator::mean ? 1 : 0));
+      CHECK((star.members[0]->mean[2] < 3) == (rule == Aggregator::mean));  // half of 4 sqrt(2)
+      CHECK(done.scale == 1);
+    }
   }
 
   TEST_CASE("statistics of a neighbour are pooled only by who trusts it") {

@@ -319,6 +319,58 @@ TEST_SUITE("gossip/delta/exchange") {
     }
   }
 
+  TEST_CASE("statistics that are out of reason move the own ones by a few times their size") {
+    struct Channel {
+      float mean;
+      float variance;
+    };
+    // as at genesis, trained, hardly alive, dead
+    for (const Channel& own : {Channel{0, 1}, Channel{5, 0.01F}, Channel{1e-4F, 1e-9F}, Channel{}})
+      for (const float lie : {1e3F, -1e15F, 1e30F, std::numeric_limits<float>::max()}) {
+        CAPTURE(own.mean);
+        CAPTURE(lie);
+        std::vector<float> mean{own.mean};
+        std::vector<float> variance{own.variance};
+        std::vector<float> their_mean{lie};
+        std::vector<float> their_variance{std::abs(lie)};
+        Bytes theirs;
+        REQUIRE(append_statistics({their_mean, their_variance}, theirs).has_value());
+
+        CHECK(pool_statistics(theirs, {}, {mean, variance}) == 1);
+
+        const double size = std::sqrt(static_cast<double>(own.mean * own.mean + own.variance + 1));
+        // Half of what counts, 4 sizes, and of the variance with what the two means are apart:
+        // v/2 + 16 size^2 / 2 + (4 size)^2 / 4. A rounding or two on top.
+        CHECK(std::abs(static_cast<double>(mean[0] - own.mean)) < 2.0001 * size);
+        CHECK(static_cast<double>(variance[0]) <
+              (0.5 * static_cast<double>(own.variance) + 12.001 * size * size));
+        CHECK(variance[0] > 0);
+      }
+  }
+
+  TEST_CASE("a fresh and a trained node's statistics are pooled whole, to the bit") {
+    struct Channel {
+      float mean;
+      float variance;
+    };
+    for (const auto& [a, b] :
+         {std::pair{Channel{0, 1}, Channel{5, 0.01F}}, std::pair{Channel{-2, 9}, Channel{3, 1}},
+          std::pair{Channel{}, Channel{1, 4}}}) {
+      std::vector<float> mean{a.mean};
+      std::vector<float> variance{a.variance};
+      std::vector<float> their_mean{b.mean};
+      std::vector<float> their_variance{b.variance};
+      Bytes theirs;
+      REQUIRE(append_statistics({their_mean, their_variance}, theirs).has_value());
+
+      CHECK(pool_statistics(theirs, {}, {mean, variance}) == 0);
+
+      const float apart = a.mean - b.mean;
+      CHECK(mean[0] == 0.5F * a.mean + 0.5F * b.mean);
+      CHECK(variance[0] == 0.5F * a.variance + 0.5F * b.variance + 0.25F * (apart * apart));
+    }
+  }
+
   TEST_CASE("statistics that are not finite are never sent") {
     for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity(), -1.0F}) {
       std::vector<float> mean{0.0F};

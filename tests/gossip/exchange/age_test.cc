@@ -21,7 +21,9 @@ TEST_CASE("a node far below the median of its neighbours is to join again") {
   CHECK_FALSE(bench.mixer.lag().far_behind);
   bench.age = 5000;
   bench.open(21);
-  CHECK(bench.mixer.lag().median_age == 2950);
+  CHECK_FALSE(bench.mixer.lag().far_behind);  // one of two says so
+  bench.open(22);
+  CHECK(bench.mixer.lag().median_age == 5000);
   CHECK(bench.mixer.lag().far_behind);
   bench.steps(4);
   CHECK(bench.jobs.empty());  // its exchanges would pull the others back
@@ -31,6 +33,58 @@ TEST_CASE("a node far below the median of its neighbours is to join again") {
   CHECK(bench.mixer.age() == 4990);
   CHECK(bench.mixer.newcomer());
   CHECK(bench.to<EdgeClose>(20)->reason == CloseReason::replica_changed);
+}
+
+TEST_CASE("of an even number of neighbours no half makes a node far behind") {
+  for (const std::size_t honest : {1U, 2U}) {
+    CAPTURE(honest);
+    Bench bench;
+    bench.take(bench.mixer.adopt_replica(bench.now, 10'000));
+    std::uint8_t peer = 20;
+    for (std::size_t i = 0; i < honest; ++i) {
+      bench.age = 10'000;
+      bench.open(peer++);
+    }
+    for (std::size_t i = 0; i < honest; ++i) {
+      bench.age = exchange_limits::kMaxAge;
+      bench.open(peer++);
+    }
+
+    CHECK(bench.mixer.lag().median_age == 10'000);
+    CHECK_FALSE(bench.mixer.lag().far_behind);
+    bench.steps(2);
+    CHECK(bench.jobs.size() == 1);  // nor does it hold back
+  }
+}
+
+TEST_CASE("a node at the bound of what heals holds back once, and again after it caught up") {
+  Bench bench;
+  bench.age = 3'000;
+  bench.open(20);
+  bench.now += 60s;
+  // Ends that far behind a neighbour that stated to be so far ahead before the exchange; an
+  // exchange brings it nearer by 500.
+  const auto exchange = [&](double ahead) {
+    bench.steps(2);
+    REQUIRE(bench.jobs.size() == 1);
+    bench.finish_jobs();
+    bench.age = bench.mixer.age() + ahead;
+    bench.answer(20);
+  };
+  exchange(1'400);
+  CHECK_FALSE(bench.mixer.lag().far_behind);
+  exchange(1'600);
+  CHECK(bench.mixer.lag().far_behind);
+  exchange(1'400);  // it does not hold back again
+  CHECK_FALSE(bench.mixer.lag().far_behind);
+  CHECK_FALSE(bench.mixer.lag().caught_up);
+  exchange(900);
+  CHECK(bench.mixer.lag().caught_up);
+  exchange(1'600);
+  CHECK(bench.mixer.lag().far_behind);
+
+  bench.steps(2);
+  CHECK(bench.jobs.empty());
 }
 
 TEST_CASE("a thousand steps of lag heal by averaging") {

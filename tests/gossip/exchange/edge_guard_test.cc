@@ -1,8 +1,12 @@
-// What one edge does against a peer that sends too much, or what does not decode.
+// What one edge does against a peer that sends too much, what does not decode, or what contradicts.
 #include "gossip/exchange/edge.h"
 #include "tests/gossip/exchange/pair.h"
 
 #include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
 
 TEST_SUITE_BEGIN("gossip/exchange/edge_guard");
 
@@ -40,6 +44,30 @@ TEST_CASE("norms are clipped after eight exchanges, those of a leave push are no
   pair.low.finish_job();
   pair.high.receive(*pair.low.take<Offer>());
   CHECK(pair.high.job<AnswerJob>()->terms.max_norm > 0);  // one push is all a peer gets
+}
+
+TEST_CASE("samples that a peer claims lift its bound to what is usual with sixteen times ours") {
+  for (const bool says_nothing_first : {false, true}) {
+    CAPTURE(says_nothing_first);
+    Pair pair;
+    pair.open();
+    for (int i = 0; i < 9; ++i) {
+      if (!says_nothing_first) pair.low.node.replica.samples += 32;
+      pair.high.node.replica.samples += 32;
+      pair.high.receive(offer_from(pair.low));
+      pair.run();
+    }
+    pair.low.node.replica.samples = std::numeric_limits<std::uint64_t>::max();
+    pair.high.node.replica.samples += 32;
+
+    pair.high.receive(offer_from(pair.low));
+
+    // Norms of 1 with 64 samples, or with the own 32 where it claimed none: 3 of that times
+    // sqrt(32 + 16 * 32), 2.9 or 4.1 times the bound of an honest peer.
+    const double usual = 1 / std::sqrt(says_nothing_first ? 32.0 : 64.0);
+    CHECK(pair.high.job<AnswerJob>()->terms.max_norm ==
+          doctest::Approx(3 * usual * std::sqrt(17 * 32.0)));
+  }
 }
 
 TEST_CASE("an edge that clips at what is usual elsewhere does so from the first exchange on") {
@@ -129,6 +157,58 @@ TEST_CASE("an offence is forgotten after an hour") {
     pair.high.now += 31min;
   }
   CHECK(pair.high.edge.drops() == 0);
+}
+
+TEST_CASE("an opening of an edge that is open already is a reset, and counts as one") {
+  Pair pair;
+  pair.open();
+  const auto open_again = [&] {
+    EdgeOpen again;
+    again.generation = pair.high.edge.generation().next();
+    again.reference = hash_of(as_bytes("genesis"));
+    pair.high.receive(again);
+    pair.high.finish_jobs();
+  };
+  for (int i = 0; i < 3; ++i) {
+    open_again();
+    REQUIRE(pair.high.edge.state() == EdgeState::open);
+  }
+  REQUIRE(pair.high.count<EdgeWasReset>() == 3);
+  CHECK(pair.high.last<EdgeWasReset>()->reason == ResetReason::generation_differs);
+  CHECK(pair.high.last<EdgeWasReset>()->by == By::them);
+  CHECK(pair.high.last<EdgeWasReset>()->generation == Generation{4});
+  pair.high.out.send.clear();
+
+  open_again();
+
+  CHECK(pair.high.edge.state() == EdgeState::closed);
+  CHECK_FALSE(pair.high.edge.may_open(pair.high.now + 9min));
+  const auto close = pair.high.take<EdgeClose>();
+  REQUIRE(close.has_value());
+  CHECK(close->generation == Generation{5});
+  CHECK(close->reason == CloseReason::too_many_resets);
+}
+
+TEST_CASE("an opening of an open edge whose generation is not new contradicts it") {
+  for (const std::uint64_t generation : {0U, 1U}) {
+    CAPTURE(generation);
+    Pair pair;
+    pair.open();
+    EdgeOpen again;
+    again.generation = {generation};
+    again.reference = hash_of(as_bytes("genesis"));
+
+    pair.high.receive(again);
+
+    const auto reset = pair.high.take<EdgeReset>();
+    REQUIRE(reset.has_value());
+    CHECK(reset->reason == ResetReason::bad_header);
+    CHECK(pair.high.count<EdgeWasReset>() == 1);
+    pair.low.receive(*reset);
+    pair.run();
+    CHECK(pair.low.edge.state() == EdgeState::open);
+    CHECK(pair.high.edge.state() == EdgeState::open);
+  }
 }
 
 }  // namespace

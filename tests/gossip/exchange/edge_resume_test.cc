@@ -104,6 +104,32 @@ TEST_CASE("a resumption of an edge that is closed here is refused") {
   CHECK(close->generation == Generation{4});
 }
 
+TEST_CASE("an opening instead of a resumption is answered whatever its generation is") {
+  for (const std::uint64_t generation : {0U, 1U, 2U}) {
+    CAPTURE(generation);
+    Pair pair;
+    pair.open();
+    pair.disconnect();
+    pair.high.session_up(11);
+    REQUIRE(pair.high.take<Resume>().has_value());
+    EdgeOpen other;
+    other.generation = {generation};
+    other.reference = hash_of(as_bytes("genesis"));
+
+    pair.high.receive(other);
+
+    if (generation == 2) {
+      CHECK(pair.high.edge.state() == EdgeState::accepting);  // the peer gave the edge up meanwhile
+    } else {
+      const auto close = pair.high.take<EdgeClose>();
+      REQUIRE(close.has_value());
+      CHECK(close->reason == CloseReason::stale_generation);
+      CHECK(close->generation == Generation{1});
+    }
+    CHECK(pair.high.count<EdgeWasReset>() == 0);
+  }
+}
+
 TEST_CASE("another process of the peer voids the edge") {
   Pair pair;
   pair.open();

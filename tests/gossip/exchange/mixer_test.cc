@@ -344,6 +344,19 @@ TEST_CASE("an exchange counts with what was taken of it, and with nothing where 
   CHECK(bench.mixer.largest_norm() == doctest::Approx(3));
 }
 
+TEST_CASE("an exchange whose statistics were clipped counts as clipped") {
+  Bench bench;
+  bench.open(20);
+  bench.steps(2);
+  bench.finish_jobs();
+  bench.codec.channels_clipped = 7;
+  bench.answer(20);
+
+  CHECK(bench.mixer.neighbours().front().clipped == 1);
+  CHECK(bench.mixer.neighbours().front().last_scale == 1);
+  CHECK(to_string(bench.events.back()).find("channels_clipped=7") != std::string::npos);
+}
+
 TEST_CASE("a rebuilt trainer that counts from zero goes on offering") {
   Bench bench;
   bench.open(20);

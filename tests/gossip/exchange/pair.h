@@ -117,9 +117,10 @@ struct End {
                           next(answered->terms.chain),
                           norm,
                           scale,
-                          {}};
+                          {},
+                          channels_clipped};
     if (const auto* applied = std::get_if<ApplyJob>(&work))
-      return ExchangeDone{{}, next(applied->terms.chain), norm, scale, {}};
+      return ExchangeDone{{}, next(applied->terms.chain), norm, scale, {}, channels_clipped};
     return ReferenceDropped{};
   }
   static Hash next(const Hash& chain) { return hash_of(chain.view()); }
@@ -130,6 +131,7 @@ struct End {
   TimePoint now = TimePoint{} + std::chrono::hours(1);
   float norm = 1;
   float scale = 1;
+  std::size_t channels_clipped = 0;
 };
 
 // The two ends of an edge between node 1 (lower) and node 2 (higher).
