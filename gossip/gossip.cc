@@ -116,15 +116,30 @@ bool Gossip::admits(const NodeId& from, std::uint16_t type, std::size_t attachme
 GossipEffects Gossip::on_refused(TimePoint now, const NodeId& peer,
                                  const transport::Message& message) {
   GossipEffects out;
-  if (consensus_ &&
-      message.type == static_cast<std::uint16_t>(consensus::MessageType::certificate) &&
-      !fault::planted("consensus.refused_certificate_not_shown_again"))
-    take(now, consensus_->on_certificate_refused(now, peer), out);
-  if (message.room() != transport::Room::exchange || !mixer_) return out;
+  const auto room = message.room();
+  if (room == transport::Room::consensus && consensus_) on_bulk_refused(now, peer, message, out);
+  if (room != transport::Room::exchange || !mixer_) return out;
   deliver(
       peer, decode_refused(message.type, message.body),
       [&](const ExchangeMessage& m) { take(now, mixer_->on_refused(now, peer, m), out); }, out);
   return out;
+}
+
+void Gossip::on_bulk_refused(TimePoint now, const NodeId& peer, const transport::Message& message,
+                             GossipEffects& out) {
+  // Without its attachment a certificate is no message any more.
+  if (message.type == static_cast<std::uint16_t>(consensus::MessageType::certificate)) {
+    if (!fault::planted("consensus.refused_certificate_not_shown_again"))
+      take(now, consensus_->on_certificate_refused(now, peer), out);
+    return;
+  }
+  deliver(
+      peer, consensus::decode(message),
+      [&](const consensus::ConsensusMessage& m) {
+        take(now, consensus_->on_refused(now, peer, m), out);
+        if (merge_) take_merge(now, merge_->on_refused(now, peer, m), out);
+      },
+      out);
 }
 
 GossipEffects Gossip::on_dial_refused(TimePoint now, const NodeId& peer) {
@@ -380,6 +395,7 @@ void Gossip::update_standing(TimePoint now, GossipEffects& out) {
       newcomer || lag.far_behind ? consensus::Role::follower : consensus::Role::participant;
   take(now, consensus_->on_standing(now, standing), out);
   if (merge_) take_merge(now, merge_->on_standing(now, standing), out);
+  if (lag.caught_up) far_behind_told_ = false;
   if (lag.far_behind && phase_ == Phase::averaging && !std::exchange(far_behind_told_, true))
     out.emplace_back(FarBehind{lag});
 }

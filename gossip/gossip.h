@@ -160,7 +160,8 @@ class Gossip {
   // Whether to reserve memory for an attachment that `from` wants to send.
   [[nodiscard]] bool admits(const NodeId& from, std::uint16_t type,
                             std::size_t attachment_bytes) const;
-  // `peer` had no room for the attachment of a message, which it never saw. Only the body is known.
+  // `peer` had no room for the attachment of a message, or it was cut with a renewed session. Only
+  // the body is known.
   [[nodiscard]] GossipEffects on_refused(TimePoint now, const NodeId& peer,
                                          const transport::Message& message);
   [[nodiscard]] GossipEffects on_dial_refused(TimePoint now, const NodeId& peer);
@@ -229,6 +230,8 @@ class Gossip {
   void take_merge(TimePoint now, ConsensusEffects effects, GossipEffects& out);
   // What both kinds of run have in common.
   void take_common(TimePoint now, ConsensusEffects& effects, GossipEffects& out);
+  void on_bulk_refused(TimePoint now, const NodeId& peer, const transport::Message& message,
+                       GossipEffects& out);
   void react(TimePoint now, const MemberChange& change, GossipEffects& out);
   void update_record();
   void update_neighbours(TimePoint now, GossipEffects& out);

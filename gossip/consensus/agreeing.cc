@@ -84,6 +84,7 @@ void FinalConsensus::enter_epoch(Epoch epoch, std::string why) {
   own_hash_.reset();
   away_.clear();
   lost_.clear();
+  returned_.clear();
   entered_ = last_heard_ = last_progress_ = now_;
   revision_ = 0;
   dialled_ = considered_ = false;

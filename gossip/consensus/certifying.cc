@@ -7,6 +7,27 @@
 #include <utility>
 
 namespace starling::gossip::consensus {
+namespace {
+
+// Messages for one peer that wait to be sent again: transport has no more under way at a time. What
+// a peer refuses beyond that is left to the stall limit.
+constexpr std::ptrdiff_t kMostReturned = 32;
+
+// The round of a message of the reduction.
+std::optional<RoundId> round_of_bulk(const ConsensusMessage& message) {
+  return std::visit(
+      [](const auto& m) -> std::optional<RoundId> {
+        if constexpr (requires {
+                        m.round;
+                        m.values;
+                      })
+          return m.round;
+        return std::nullopt;
+      },
+      message);
+}
+
+}  // namespace
 
 void FinalConsensus::take(ReductionEffects effects) {
   for (auto& [to, message] : effects.send) send(to, std::move(message));
@@ -165,6 +186,29 @@ void FinalConsensus::show_refused() {
     refused_.erase(peer);
     if (certificate_ && !is_stranded()) show_certificate(peer);
   }
+}
+
+// What came to nothing at its receiver goes out again, over the session that there is then. Not at
+// once: a peer without memory would refuse it as fast as it is sent.
+void FinalConsensus::keep_returned(const NodeId& peer, const ConsensusMessage& message) {
+  // Who signed the hash has it all.
+  if (!reduction_ || certificate_ || !sessions_.contains(peer)) return;
+  if (round_of_bulk(message) != RoundId{options_.run, epoch_}) return;
+  if (std::ranges::count(returned_, peer, &Returned::peer) < kMostReturned)
+    returned_.push_back({peer, now_, message});
+}
+
+void FinalConsensus::send_returned() {
+  while (!returned_.empty() && now_ >= returned_.front().since + options_.send_again) {
+    const auto returned = std::move(returned_.front());
+    returned_.pop_front();
+    if (reduction_ && !certificate_) take(reduction_->send_again(returned.peer, returned.message));
+  }
+}
+
+// A session that comes up says everything again.
+void FinalConsensus::forget_returned(const NodeId& peer) {
+  std::erase_if(returned_, [&](const Returned& returned) { return returned.peer == peer; });
 }
 
 void FinalConsensus::handle(const CertificateMessage& message) {

@@ -101,6 +101,7 @@ ConsensusEffects FinalConsensus::on_session_up(TimePoint now, const NodeId& peer
     gone_.erase(peer);
     lost_.erase(peer);
     shown_.erase(peer);
+    forget_returned(peer);
     considered_ = false;
     if (phase_ == Phase::idle || phase_ == Phase::failed) return;
     if (certificate_) {
@@ -121,6 +122,7 @@ ConsensusEffects FinalConsensus::on_session_down(TimePoint now, const NodeId& pe
   return on_event(now, [&] {
     sessions_.erase(peer);
     refused_.erase(peer);
+    forget_returned(peer);
     away_.insert_or_assign(peer, now);
     considered_ = false;
     if (phase_ == Phase::collecting) restate();
@@ -160,6 +162,11 @@ ConsensusEffects FinalConsensus::on_certificate_refused(TimePoint now, const Nod
   });
 }
 
+ConsensusEffects FinalConsensus::on_refused(TimePoint now, const NodeId& peer,
+                                            const ConsensusMessage& message) {
+  return on_event(now, [&] { keep_returned(peer, message); });
+}
+
 ConsensusEffects FinalConsensus::on_frozen(TimePoint now) {
   fault::pass("consensus.frozen");
   return on_event(now, [&] { frozen_ = true; });
@@ -175,6 +182,7 @@ ConsensusEffects FinalConsensus::on_tick(TimePoint now) {
   return on_event(now, [&] {
     if (phase_ == Phase::fetching) take(fetch_.on_tick(now_));
     show_refused();
+    send_returned();
   });
 }
 
@@ -416,6 +424,7 @@ TimePoint FinalConsensus::next_deadline() const {
     at(last_progress_ + options_.stall_limit);
   }
   for (const auto& [peer, since] : refused_) at(since + options_.show_again);
+  if (!returned_.empty()) at(returned_.front().since + options_.send_again);
   switch (phase_) {
     case Phase::collecting:
       if (!considered_) at(last_heard_ + options_.settle);

@@ -19,6 +19,7 @@
 //   confirming  a neighbour's session is gone for the  collecting  E+1; the frozen contribution
 //   .. to ..    grace, a member is gone or excluded,               stays as it is
 //   certifying  a refusal, no progress for stall_limit
+//   reducing    a peer saw nothing of a bulk message   reducing    it is sent again in a second
 //   any         Finish(E' > E)                         collecting  Finish(E')
 //   any         a valid certificate                    fetching    ChunkRequests where needed
 //   fetching    every chunk has its certified hash     lingering   finished
@@ -99,6 +100,10 @@ struct ConsensusOptions {
   Duration linger = std::chrono::seconds(30);
   // When a certificate that its receiver had no room for is shown again.
   Duration show_again = std::chrono::seconds(5);
+  // When a message of the reduction that came to nothing is sent again. Raising it stretches the
+  // pause that a renewed session makes; lowering it sends more in vain to a peer without memory,
+  // up to 256 KiB of each message before the refusal is here.
+  Duration send_again = std::chrono::seconds(1);
   // Chunks that this node works on at a time; memory is about 2 MiB each and 1 MiB a child.
   std::uint32_t window = 8;
   // Tries before the run fails, at most kMaxEpoch.
@@ -207,6 +212,10 @@ class FinalConsensus {
   // `peer` saw none of a certificate that was sent to it: it had no room, or no model yet. It is
   // shown again when the peer asks, and from time to time as long as it does not have it.
   ConsensusEffects on_certificate_refused(TimePoint now, const NodeId& peer);
+  // `peer` saw none of another message that was sent to it, of which all but the attachment is
+  // given: it had no room for it, or its session was renewed meanwhile. It is sent again a little
+  // later, as long as the epoch lasts and it matters.
+  ConsensusEffects on_refused(TimePoint now, const NodeId& peer, const ConsensusMessage& message);
   ConsensusEffects on_frozen(TimePoint now);
   ConsensusEffects on_job_done(TimePoint now, const JobOutcome& outcome);
   // Certificate and model are where a power cut cannot take them: the others, who wait for the word
@@ -284,6 +293,9 @@ class FinalConsensus {
   void advance_certifying();
   void show_certificate(const NodeId& peer);
   void show_refused();
+  void keep_returned(const NodeId& peer, const ConsensusMessage& message);
+  void send_returned();
+  void forget_returned(const NodeId& peer);
   void acknowledge();
   void accept(const CertificateMessage& message);
   void advance_fetching();
@@ -351,6 +363,12 @@ class FinalConsensus {
   std::vector<Hash> certified_;          // chunk hashes behind the certificate
   std::set<NodeId> shown_;               // sessions over which it was shown
   std::map<NodeId, TimePoint> refused_;  // of them those that could not take it then
+  struct Returned {
+    NodeId peer;
+    TimePoint since;
+    ConsensusMessage message;  // without the values
+  };
+  std::deque<Returned> returned_;  // messages of the reduction that came to nothing, oldest first
   TimePoint finished_at_{};
   bool stored_ = false;
   std::optional<TimePoint> settled_at_;  // nobody is waited for any more

@@ -120,6 +120,12 @@ ConsensusEffects Merge::on_message(TimePoint now, const NodeId& from,
   return settle(run_->on_message(now, from, message));
 }
 
+ConsensusEffects Merge::on_refused(TimePoint now, const NodeId& peer,
+                                   const ConsensusMessage& message) {
+  if (!run_ || run_of(message) != RunId{RunKind::merge, request_->number}) return {};
+  return settle(run_->on_refused(now, peer, message));
+}
+
 ConsensusEffects Merge::on_frozen(TimePoint now) {
   if (!run_) return {};
   return settle(run_->on_frozen(now));

@@ -48,6 +48,7 @@ class Merge {
   ConsensusEffects on_member_gone(TimePoint now, const NodeId& member);
   ConsensusEffects on_standing(TimePoint now, Role role);
   ConsensusEffects on_message(TimePoint now, const NodeId& from, const ConsensusMessage& message);
+  ConsensusEffects on_refused(TimePoint now, const NodeId& peer, const ConsensusMessage& message);
   ConsensusEffects on_frozen(TimePoint now);
   ConsensusEffects on_job_done(TimePoint now, const JobOutcome& outcome);
   ConsensusEffects on_tick(TimePoint now);

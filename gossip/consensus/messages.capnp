@@ -14,7 +14,8 @@
 #
 # Everything else goes between two neighbours of a chunk's tree (Exponents, Sum, Contribution,
 # ResultChunk) or between two nodes with a session (ChunkRequest, Chunk, CertificateMessage). It may be
-# repeated after a reconnect; the receiver ignores what it has.
+# repeated after a reconnect, and a second after the receiver had no room for it; the receiver ignores
+# what it has.
 #
 # Bulk bytes are attachments: exponents (one byte a block, 0 to 254), sums (packed two's complement
 # integers, lowest bit first, of 25 + ceil(log2 of the weights in the sum) bits for parameters and 31 + the same for

@@ -292,12 +292,16 @@ void Reduction::on_done(std::uint32_t chunk, const SumPacked& done) {
   w.stage = Stage::lowering;
   w.sum = done.values;
   ++progress_;
-  if (terms_.agreed.rule != Rule::mean && plan_.kind(chunk) != ChunkKind::counters) {
-    out_.send.emplace_back(*w.parent, Contribution{terms_.round, chunk, terms_.self, done.values});
-  } else {
-    out_.send.emplace_back(*w.parent, Sum{terms_.round, chunk, done.values});
-    for (auto& child : w.children) child.sum = nullptr;
-  }
+  send_own(chunk, w);
+  for (auto& child : w.children) child.sum = nullptr;
+}
+
+// The packed sum of this node's subtree, or its own values, to the parent.
+void Reduction::send_own(std::uint32_t chunk, const Work& w) {
+  if (terms_.agreed.rule != Rule::mean && plan_.kind(chunk) != ChunkKind::counters)
+    out_.send.emplace_back(*w.parent, Contribution{terms_.round, chunk, terms_.self, w.sum});
+  else
+    out_.send.emplace_back(*w.parent, Sum{terms_.round, chunk, w.sum});
 }
 
 void Reduction::on_done(std::uint32_t chunk, const ChunkDivided& done) {
@@ -341,10 +345,7 @@ ReductionEffects Reduction::on_session_up(const NodeId& peer) {
       for (const auto& [origin, values] : w.contributions)
         out_.send.emplace_back(peer, Contribution{terms_.round, chunk, origin, values});
       if (w.stage == Stage::lowering) {
-        if (terms_.agreed.rule != Rule::mean && plan_.kind(chunk) != ChunkKind::counters)
-          out_.send.emplace_back(peer, Contribution{terms_.round, chunk, terms_.self, w.sum});
-        else
-          out_.send.emplace_back(peer, Sum{terms_.round, chunk, w.sum});
+        send_own(chunk, w);
         out_.send.emplace_back(peer, ChunkRequest{terms_.round, chunk, Hash{}});
       }
     }
@@ -352,6 +353,42 @@ ReductionEffects Reduction::on_session_up(const NodeId& peer) {
       out_.send.emplace_back(peer, Exponents{terms_.round, chunk, Direction::down, w.common});
   }
   return take();
+}
+
+ReductionEffects Reduction::send_again(const NodeId& peer, const ConsensusMessage& message) {
+  // A result is kept by nobody but the result buffer.
+  if (const auto* result = std::get_if<ResultChunk>(&message))
+    return on_request(peer, ChunkRequest{terms_.round, result->chunk, Hash{}});
+  std::visit(
+      [&](const auto& lost) {
+        if constexpr (requires(Work& w) { repeat(peer, w, lost); })
+          if (const auto at = works_.find(lost.chunk); at != works_.end())
+            repeat(peer, at->second, lost);
+      },
+      message);
+  return take();
+}
+
+// A parent that went on has what it went on with, whatever became of the session.
+void Reduction::repeat(const NodeId& peer, Work& w, const Exponents& lost) {
+  const bool up = lost.direction == Direction::up;
+  if (up ? w.parent == peer && w.stage == Stage::raising
+         : w.common && find_child(w, peer) != nullptr)
+    out_.send.emplace_back(
+        peer, Exponents{terms_.round, lost.chunk, lost.direction, up ? w.raised : w.common});
+}
+
+void Reduction::repeat(const NodeId& peer, Work& w, const Sum& lost) {
+  if (w.parent == peer && w.stage == Stage::lowering) send_own(lost.chunk, w);
+}
+
+void Reduction::repeat(const NodeId& peer, Work& w, const Contribution& lost) {
+  if (w.parent != peer) return;
+  if (lost.origin == terms_.self) {
+    if (w.stage == Stage::lowering) send_own(lost.chunk, w);
+  } else if (const auto at = w.contributions.find(lost.origin); at != w.contributions.end()) {
+    out_.send.emplace_back(peer, Contribution{terms_.round, lost.chunk, lost.origin, at->second});
+  }
 }
 
 }  // namespace starling::gossip::consensus

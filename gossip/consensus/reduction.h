@@ -74,6 +74,9 @@ class Reduction {
   ReductionEffects on_job_done(const JobOutcome& outcome);
   // Says again what may have been lost with the old session; everything is idempotent.
   ReductionEffects on_session_up(const NodeId& peer);
+  // Says again what came to nothing at `peer`, if it has not become needless: a message of this
+  // round, of which only the values are not known any more.
+  ReductionEffects send_again(const NodeId& peer, const ConsensusMessage& message);
 
   [[nodiscard]] bool complete() const { return started_ && done_ == plan_.count(); }
   // Hashes of the result's chunks, once complete.
@@ -128,6 +131,7 @@ class Reduction {
   void advance(std::uint32_t chunk);
   void raise(std::uint32_t chunk, Work& work);
   void spread_exponents(std::uint32_t chunk, const Work& work);
+  void send_own(std::uint32_t chunk, const Work& work);
   void add_up(std::uint32_t chunk, Work& work);
   void add_up_median(std::uint32_t chunk, Work& work);
   void finish(std::uint32_t chunk);
@@ -138,6 +142,9 @@ class Reduction {
   void on_done(std::uint32_t chunk, const ChunkStored& done);
   void on_done(std::uint32_t chunk, const ChunkLoaded& done);
   void on_done(std::uint32_t, const ReplicaChecked&) {}
+  void repeat(const NodeId& peer, Work& work, const Exponents& lost);
+  void repeat(const NodeId& peer, Work& work, const Sum& lost);
+  void repeat(const NodeId& peer, Work& work, const Contribution& lost);
   ReductionEffects take();
 
   ReductionTerms terms_;

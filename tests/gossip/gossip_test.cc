@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -190,6 +191,25 @@ TEST_SUITE("gossip/gossip") {
     CHECK(results(swarm, {0, 1, 2, 3}).size() == 1);
   }
 
+  TEST_CASE("what a node has no room for while all agree is sent again and costs no epoch") {
+    for (std::uint64_t seed = 42; seed <= 46; ++seed) {
+      CAPTURE(seed);
+      VirtualSwarm swarm({.seed = seed});
+      swarm.connect_all();
+      std::map<std::uint16_t, std::size_t> refused;
+      swarm.refuses = [&](std::size_t, std::size_t, const transport::Message& message) {
+        return message.room() == transport::Room::consensus && ++refused[message.type] <= 2;
+      };
+
+      REQUIRE(swarm.run_until(120s, [&] { return all_finished(swarm, {0, 1, 2, 3}); }));
+
+      CHECK(refused.size() >= 3);  // Exponents, Sum, ResultChunk
+      CHECK(results(swarm, {0, 1, 2, 3}).size() == 1);
+      CHECK(swarm.node(0).finished->certificate.participants.size() == 4);
+      CHECK(swarm.node(0).finished->certificate.epoch.value == 1);
+    }
+  }
+
   TEST_CASE("nodes that know one address each become one swarm") {
     VirtualSwarm swarm({.seed = 51, .nodes = 8, .budget_samples = 0});
     for (std::size_t i = 1; i < 8; ++i) swarm.connect(0, i);
@@ -265,6 +285,52 @@ TEST_SUITE("gossip/gossip") {
       CHECK(shown[i] == proposer.gossip->membership().self());
       CHECK(shown[i].state == RecordState::alive);
     }
+  }
+
+  TEST_CASE("a node that falls behind again after it caught up is told again") {
+    VirtualSwarm swarm({.seed = 111, .nodes = 2, .budget_samples = 0, .step_time = 1s});
+    double ahead = 0;             // of the age that node 1 states
+    std::map<Hash, Hash> offers;  // its own name of an offer by the one that node 0 got
+    swarm.on_send = [&](std::size_t from, Outgoing& outgoing) {
+      if (outgoing.message.room() != transport::Room::exchange) return;
+      auto message = decode_exchange(outgoing.message);
+      REQUIRE(message.has_value());
+      const double stated = swarm.node(0).gossip->mixer()->age() + ahead;
+      if (auto* busy = std::get_if<Busy>(&*message);
+          busy != nullptr && offers.contains(busy->offer))
+        busy->offer = offers.at(busy->offer);
+      if (auto* offer = std::get_if<Offer>(&*message); offer != nullptr && from == 1 && ahead > 0) {
+        const Hash own = name_of_offer(*offer);
+        offer->figures.age = stated;
+        offers[name_of_offer(*offer)] = own;
+      }
+      if (auto* answer = std::get_if<Answer>(&*message);
+          answer != nullptr && from == 1 && ahead > 0)
+        answer->figures.age = stated;
+      outgoing.message = encode_exchange(*message);
+    };
+    swarm.connect_all();
+    swarm.run_for(3s);
+    const std::size_t& told = swarm.node(0).far_behind_told;
+    CHECK(told == 0);
+
+    ahead = 4'000;  // of which an exchange takes some hundreds
+    swarm.run_for(64s);
+    CHECK(told == 1);
+    ahead = 1'200;  // 700 after it: between the bound and half of it nothing is new
+    swarm.run_for(6s);
+    CHECK_FALSE(swarm.node(0).gossip->mixer()->lag().far_behind);
+    ahead = 4'000;
+    swarm.run_for(6s);
+    CHECK(swarm.node(0).gossip->mixer()->lag().far_behind);
+    CHECK(told == 1);
+    ahead = 0;
+    swarm.run_for(10s);
+    CHECK(swarm.node(0).gossip->mixer()->lag().caught_up);
+    ahead = 4'000;
+    swarm.run_for(6s);
+
+    CHECK(told == 2);
   }
 
   TEST_CASE("the degree of the settings decides how many neighbours a node has") {

@@ -311,6 +311,8 @@ void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
     node.may_exit = true;
   } else if (std::holds_alternative<Left>(effect)) {
     node.left = true;
+  } else if (std::holds_alternative<FarBehind>(effect)) {
+    node.far_behind_told += 1;
   }
 }
 
@@ -332,7 +334,20 @@ void VirtualSwarm::send(std::size_t from, Outgoing outgoing) {
        if (message.attachment &&
            !node.gossip->admits(nodes_[from]->id(), message.type, message.attachment->size()))
          return;
+       if (message.attachment && refuses && refuses(from, to, message)) {
+         refuse(from, to, message);
+         return;
+       }
        carry_out(to, node.gossip->on_message(now_, nodes_[from]->id(), message));
+     });
+}
+
+void VirtualSwarm::refuse(std::size_t from, std::size_t to, const transport::Message& message) {
+  at(now_ + options_.delay_min, from,
+     [this, from, to,
+      known = transport::Message{message.type, message.body, nullptr}](SimNode& node) {
+       if (!sessions_.contains(std::minmax(from, to))) return;
+       carry_out(from, node.gossip->on_refused(now_, nodes_[to]->id(), known));
      });
 }
 

@@ -83,6 +83,7 @@ struct SimNode {
   std::optional<Error> failed;
   bool may_exit = false;
   bool left = false;
+  std::size_t far_behind_told = 0;  // times
 
   [[nodiscard]] NodeId id() const { return identity.id(); }
   // A process of this identity: the protocol from nothing.
@@ -114,6 +115,10 @@ class VirtualSwarm {
 
   // Called with every message that leaves a node, which it may change.
   std::function<void(std::size_t from, Outgoing& outgoing)> on_send;
+
+  // Whether a node has no room for the attachment of a message: its sender is told, as transport
+  // does.
+  std::function<bool(std::size_t from, std::size_t to, const transport::Message& message)> refuses;
 
   // Called before a codec job of a node, whose replica it may change: for nodes that lie.
   std::function<void(std::size_t index, SimNode& node, const CodecJob& job)> before_job;
@@ -150,6 +155,7 @@ class VirtualSwarm {
   void carry_out(std::size_t node, GossipEffects effects);
   void carry_out_one(std::size_t node, GossipEffect effect);
   void send(std::size_t from, Outgoing outgoing);
+  void refuse(std::size_t from, std::size_t to, const transport::Message& message);
   void dial(std::size_t from, const WantedSession& wanted);
   void step(std::size_t node);
   void train_on_quadratic(SimNode& node);

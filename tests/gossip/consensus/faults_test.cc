@@ -183,7 +183,7 @@ TEST_SUITE("gossip/consensus/faults") {
     bool joining = true;
     swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
       if (!joining || to != 2) return true;
-      if (std::holds_alternative<CertificateMessage>(message)) swarm.refuse_certificate(from, 2);
+      if (std::holds_alternative<CertificateMessage>(message)) swarm.refuse(from, 2, message);
       return false;
     };
     swarm.command(0);
@@ -209,7 +209,7 @@ TEST_SUITE("gossip/consensus/faults") {
       if (to != 2) return true;
       const bool certificate = std::holds_alternative<CertificateMessage>(message);
       if (full && certificate) {
-        swarm.refuse_certificate(from, 2);
+        swarm.refuse(from, 2, message);
         ++refused;
       }
       return !away && !(full && certificate);

@@ -6,7 +6,9 @@
 #include <doctest/doctest.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
+#include <set>
 #include <vector>
 
 namespace starling::gossip::consensus::testing {
@@ -63,6 +65,10 @@ struct Group {
       while (!wire.empty()) {
         auto [from, to, message] = std::move(wire.front());
         wire.pop_front();
+        if (refuses && refuses(message)) {
+          act(from, merges[from]->on_refused(now, node_id(to), message));
+          continue;
+        }
         if (alive[from] && alive[to]) act(to, merges[to]->on_message(now, node_id(from), message));
       }
       TimePoint next = end;
@@ -92,6 +98,7 @@ struct Group {
   std::vector<int> merged;
   std::vector<std::string> failed;
   std::deque<Letter> wire;
+  std::function<bool(const ConsensusMessage& message)> refuses;  // its receiver has no room for it
   TimePoint now{};
 };
 
@@ -146,6 +153,27 @@ TEST_SUITE("gossip/consensus/merge") {
       CHECK(group.merged[k] == 1);
       CHECK_FALSE(group.failed[k].empty());
       CHECK_FALSE(group.merges[k]->running());
+    }
+  }
+
+  TEST_CASE("a merge survives that a member had no room for a message of each kind") {
+    Group group(3);
+    std::set<std::size_t> refused;
+    group.refuses = [&](const ConsensusMessage& message) {
+      const bool bulk = std::visit([](const auto& m) { return requires { m.values; }; }, message);
+      return bulk && refused.insert(message.index()).second;
+    };
+
+    auto begun = group.merges[0]->request(group.now, 5);
+    REQUIRE(begun.has_value());
+    group.act(0, std::move(*begun));
+    group.run(30s);
+
+    CHECK(refused.size() == 3);  // Exponents, Sum, ResultChunk
+    for (std::size_t k = 0; k < 3; ++k) {
+      CHECK(group.merged[k] == 1);
+      CHECK(group.failed[k].empty());
+      CHECK(group.x[k] == std::vector<float>(kShape.parameters, 2.0F));
     }
   }
 

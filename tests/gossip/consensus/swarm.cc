@@ -240,8 +240,15 @@ void Swarm::work(std::size_t k) {
   });
 }
 
-void Swarm::refuse_certificate(std::size_t from, std::size_t to) {
-  carry_out(from, nodes_[from]->consensus->on_certificate_refused(now_, nodes_[to]->id));
+void Swarm::refuse(std::size_t from, std::size_t to, const ConsensusMessage& message) {
+  auto& consensus = *nodes_[from]->consensus;
+  if (std::holds_alternative<CertificateMessage>(message))
+    return carry_out(from, consensus.on_certificate_refused(now_, nodes_[to]->id));
+  auto wire = encode(message);
+  wire.attachment = nullptr;
+  const auto known = decode(wire);
+  STARLING_CHECK(known.has_value());
+  carry_out(from, consensus.on_refused(now_, nodes_[to]->id, *known));
 }
 
 void Swarm::set_timer(std::size_t k) {

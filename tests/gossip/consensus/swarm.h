@@ -84,8 +84,9 @@ class Swarm {
   void store(std::size_t node);
   void gone(std::size_t node, std::size_t member);
   void back(std::size_t node, std::size_t member);
-  // A certificate of one node came to nothing at another one, which had no room for it.
-  void refuse_certificate(std::size_t from, std::size_t to);
+  // What one node sent came to nothing at another one, which had no room for it, or was cut when
+  // their session was renewed: the sender is told, and knows all but the attachment.
+  void refuse(std::size_t from, std::size_t to, const ConsensusMessage& message);
   // Feeds a message to a node as if it came over a session from another one.
   void inject(std::size_t to, std::size_t from, const ConsensusMessage& message);
 
