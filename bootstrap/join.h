@@ -96,7 +96,8 @@ struct InstallState {
 };
 // Copy the replica at a step boundary and cut it (cut_snapshot, on the pool), then on_snapshot().
 struct TakeSnapshot {};
-// The swarm is finished: fetch the certified model (the consensus room does that).
+// The swarm is finished, and this node has not begun: fetch the certified model (the consensus room
+// does that).
 struct FetchFinal {
   NodeId from;
   Hash certificate;

@@ -192,9 +192,10 @@ JoinEffects Join::on_settings_kept(TimePoint now) {
 void Join::finish_if_finished(const NodeId& id, const Peer& peer, JoinEffects& out) {
   if (peer.hello->phase != RunPhase::finished || peer.hello->certificate.is_zero()) return;
   if (facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving) return;
+  // A node that runs is shown the certificate itself by whoever has one: a word ends nothing.
+  if (running_) return;
   if (!fetched_.insert(peer.hello->certificate).second) return;
   out.emplace_back(FetchFinal{id, peer.hello->certificate});
-  if (running_) return;  // the consensus room decides what it means for a running node
   receiver_.reset();
   phase_ = JoinPhase::fetching;
 }

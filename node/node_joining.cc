@@ -235,11 +235,8 @@ void Node::take_snapshot() {
 }
 
 void Node::fetch_final(const bootstrap::FetchFinal& fetch) {
-  if (finished_) return;  // the same end, which this node has come to by itself
-  if (gossip_.mixer() != nullptr) {
-    // A node with a replica takes part, or is shown the certificate by those it tells.
-    return gossip_driver_.carry_out(gossip_.finish(clock_.now()));
-  }
+  // Whoever averages is shown the certificate by the peer's final consensus.
+  if (finished_ || gossip_.mixer() != nullptr) return;
   log_.info("join.finished_swarm", {{"from", short_form(fetch.from)},
                                     {"certificate", to_hex(fetch.certificate.view())},
                                     {"did", "fetch the certified model instead of training"}});

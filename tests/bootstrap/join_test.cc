@@ -277,6 +277,21 @@ TEST_SUITE("bootstrap/join") {
     CHECK(!swarm.trains(node));
   }
 
+  TEST_CASE("no node that trains ends because somebody says that it has finished") {
+    JoinSwarm swarm(13);
+    const auto node = swarm.start({}, {});
+    swarm.run(1s);
+    REQUIRE(swarm.trains(node));
+    NodePlan finished;
+    finished.certificate = hash_of(as_bytes("certificate"));
+    swarm.start(finished, {node});
+    swarm.run(5s);
+    // What a certificate means for it the final consensus decides, which sees the certificate.
+    CHECK(swarm.told<FetchFinal>(node).empty());
+    CHECK(swarm.trains(node));
+    CHECK(swarm.at(node).phase() == JoinPhase::member);
+  }
+
   TEST_CASE(
       "a node that starts finished trains never and sends who comes for the certified model") {
     JoinSwarm swarm(13);

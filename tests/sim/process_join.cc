@@ -189,8 +189,7 @@ void Process::probe_port(const bootstrap::ProbePort& wanted) {
 }
 
 void Process::fetch_final() {
-  if (finished_) return;
-  if (gossip_->final_consensus() != nullptr) return carry_out(gossip_->finish(local()));
+  if (finished_ || gossip_->final_consensus() != nullptr) return;
   set_phase(RunPhase::finishing);
   carry_out(
       gossip_->begin_following(local(), services_.problem.facts(join_->settings().fingerprint())));
