@@ -1,6 +1,8 @@
 #include "bootstrap/driver.h"
 
 #include "bootstrap/message_codec.h"
+#include "transport/dialer.h"
+#include "transport/resolver.h"
 
 #include <asio/ip/tcp.hpp>
 
@@ -12,6 +14,11 @@ namespace starling::bootstrap {
 namespace {
 
 using asio::ip::tcp;
+
+// How long a name may take: where the first two lines of resolv.conf name nobody who answers, the
+// system asks the third after 10 s. Shorter than DiallerOptions::outcome, after which the name is
+// asked for anew.
+constexpr Duration kResolveTime = std::chrono::seconds(15);
 
 // How long a probe of a peer's port may take: longer than two retransmissions of a SYN.
 constexpr Duration kProbeTime = std::chrono::seconds(4);
@@ -27,8 +34,7 @@ transport::Task<Result<void>> open_and_close(tcp::endpoint endpoint) {
 
 Driver::Driver(asio::io_context& io, const Clock& clock, transport::Transport& transport,
                Join& join, BootstrapHost& host, Log& log)
-    : io_(io),
-      clock_(clock),
+    : clock_(clock),
       transport_(transport),
       join_(join),
       host_(host),
@@ -73,19 +79,15 @@ void Driver::carry_out_one(JoinEffect effect) {
 }
 
 transport::Task<> Driver::resolve(transport::Endpoint name) {
-  tcp::resolver resolver(io_);
-  const auto [error, results] =
-      co_await resolver.async_resolve(name.host, std::to_string(name.port), transport::as_result);
+  auto resolving = transport::resolve(name, kResolveTime);
+  const auto found = co_await std::move(resolving);
   assert_io_thread();
   if (stopped_) co_return;
   Result<std::vector<transport::Endpoint>> addresses;
-  if (error) {
-    addresses = fail(Errc::resolve_failed, Doing::resolving, name.host + ": " + error.message());
+  if (found) {
+    for (const auto& endpoint : *found) addresses->push_back(transport::endpoint_of(endpoint));
   } else {
-    for (const auto& entry : results) {
-      const auto endpoint = entry.endpoint();
-      addresses->push_back({endpoint.address().to_string(), endpoint.port()});
-    }
+    addresses = fail(found.error());
   }
   carry_out(join_.on_resolved(clock_.now(), name, addresses));
 }

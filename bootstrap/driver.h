@@ -54,7 +54,6 @@ class Driver {
   transport::Task<> probe(ProbePort wanted, std::string host);
   void arm() ON_IO_THREAD;
 
-  asio::io_context& io_;
   const Clock& clock_;
   transport::Transport& transport_;
   Join& join_;

@@ -3,12 +3,12 @@
 #include "node/base/fault.h"
 #include "transport/admission.h"
 #include "transport/limits.h"
+#include "transport/resolver.h"
 
 #include <asio/error.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,26 +16,6 @@ namespace starling::transport {
 namespace {
 
 using asio::ip::tcp;
-
-Task<Result<std::vector<tcp::endpoint>>> resolve(Endpoint target) {
-  std::vector<tcp::endpoint> endpoints;
-  std::error_code no_number;
-  // Numbers need no resolver, which would start a thread.
-  const auto address = asio::ip::make_address(target.host, no_number);
-  if (!no_number) {
-    endpoints.emplace_back(address, target.port);
-    co_return endpoints;
-  }
-  tcp::resolver resolver(co_await asio::this_coro::executor);
-  const auto port = std::to_string(target.port);
-  const auto [error, found] = co_await resolver.async_resolve(target.host, port, as_result);
-  if (error == asio::error::operation_aborted)
-    co_return fail(Errc::cancelled, Doing::resolving, "stopping");
-  if (error)
-    co_return fail(Errc::resolve_failed, Doing::resolving, target.host + ": " + error.message());
-  for (const auto& entry : found) endpoints.push_back(entry.endpoint());
-  co_return endpoints;
-}
 
 Task<Result<tcp::socket>> connect_one(tcp::endpoint endpoint) {
   tcp::socket socket(co_await asio::this_coro::executor);
@@ -54,12 +34,9 @@ Task<Result<tcp::socket>> connect_one(tcp::endpoint endpoint) {
 }  // namespace
 
 Task<Result<tcp::socket>> connect_to(Endpoint target) {
-  auto resolving = resolve(target);
-  auto resolved =
-      co_await with_deadline(limits::kResolveDeadline, Doing::resolving, std::move(resolving));
+  auto resolving = resolve(std::move(target));
+  auto resolved = co_await std::move(resolving);
   if (!resolved) co_return fail(std::move(resolved).error());
-  if (resolved->empty())
-    co_return fail(Errc::resolve_failed, Doing::resolving, target.host + " has no address");
   auto connecting = connect_to_any(std::move(*resolved));
   auto socket = co_await std::move(connecting);
   co_return socket;

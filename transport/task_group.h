@@ -41,7 +41,7 @@ class TaskGroup {
     if (stopping_) return;
     const auto entry = running_.emplace(running_.end(), name);
     auto done = [this, entry](std::exception_ptr error) { on_end(entry, std::move(error)); };
-    asio::co_spawn(executor_, run(std::move(make)),
+    asio::co_spawn(executor_, run(entry->begun, std::move(make)),
                    asio::bind_cancellation_slot(entry->cancel.slot(), std::move(done)));
   }
 
@@ -64,10 +64,14 @@ class TaskGroup {
     explicit Entry(std::string_view task_name) : name(task_name) {}
     std::string_view name;
     asio::cancellation_signal cancel;
+    bool begun = false;
   };
 
   template <class Make>
-  static Task<> run(Make make) {
+  // NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): on_end() ends the
+  // entry.
+  static Task<> run(bool& begun, Make make) {
+    begun = true;
     co_await asio::this_coro::throw_if_cancelled(false);
     auto task = make();
     co_await std::move(task);
@@ -75,8 +79,10 @@ class TaskGroup {
 
   void on_end(std::list<Entry>::iterator entry, std::exception_ptr error) {
     const auto name = entry->name;
+    // Asio throws at what is cancelled before its first step: nothing of ours has run.
+    const bool ours = entry->begun;
     running_.erase(entry);
-    if (error) report(name, std::move(error));
+    if (error && ours) report(name, std::move(error));
     if (running_.empty()) empty_.cancel();
   }
 

@@ -19,7 +19,7 @@ struct Ban {
 // clang-format off
 const std::vector<Ban>& bans() {
   static const std::vector<Ban> kBans{
-      {"detached", {"detach"}, R"(\bdetached\b|\bthread\w*\.detach\(\))", "spawn it in a TaskGroup, or join the thread", {}},
+      {"detached", {"detach"}, R"(\bdetached\b|\bthread\w*\.detach\(\))", "spawn it in a TaskGroup, or join the thread", {"transport/resolver.cc"}},
       {"sleep", {"sleep"}, R"(\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\()",
        "wait with a deadline on the io thread; in tests use virtual time, or poll() what you wait for", {}},
       {"random", {"rand", "random_device", "mt19937", "default_random"}, R"(\bstd::rand\b|\bsrand\s*\(|\brandom_device\b|\bmt19937|\bdefault_random_engine\b)",

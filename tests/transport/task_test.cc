@@ -103,6 +103,28 @@ TEST_SUITE("transport/task") {
     CHECK_FALSE(ran);
   }
 
+  TEST_CASE("a task that is cancelled before its first step is no bug") {
+    asio::io_context io{1};
+    NullLog log;
+    int bugs = 0;
+    TaskGroup group(io.get_executor(), log, [&bugs] { ++bugs; });
+    TaskGroup stopper(io.get_executor(), log);
+    bool stopped = false;
+    stopper.spawn("stop", [&]() -> Task<> {
+      co_await group.stop();
+      stopped = true;
+    });
+    // Its first step waits in line behind the other's.
+    group.spawn("new", []() -> Task<> {
+      auto waiting = answer_after(1h);
+      (void)co_await std::move(waiting);
+    });
+    io.run();
+    CHECK(stopped);
+    CHECK(bugs == 0);
+    CHECK(group.running() == 0);
+  }
+
   TEST_CASE("a task that throws is a bug that its owner hears of") {
     asio::io_context io{1};
     NullLog log;
