@@ -41,7 +41,7 @@ class TaskGroup {
     if (stopping_) return;
     const auto entry = running_.emplace(running_.end(), name);
     auto done = [this, entry](std::exception_ptr error) { on_end(entry, std::move(error)); };
-    asio::co_spawn(executor_, run(entry->begun, std::move(make)),
+    asio::co_spawn(executor_, run(entry, std::move(make)),
                    asio::bind_cancellation_slot(entry->cancel.slot(), std::move(done)));
   }
 
@@ -68,10 +68,8 @@ class TaskGroup {
   };
 
   template <class Make>
-  // NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): on_end() ends the
-  // entry.
-  static Task<> run(bool& begun, Make make) {
-    begun = true;
+  static Task<> run(std::list<Entry>::iterator entry, Make make) {
+    entry->begun = true;
     co_await asio::this_coro::throw_if_cancelled(false);
     auto task = make();
     co_await std::move(task);
