@@ -158,15 +158,17 @@ struct Channel {
 };
 
 // In double, where the square of no float is infinite. A mean ends between the two, so it is
-// finite.
+// finite. No root for what is within reach, which is nearly everything.
 Channel within_reach(const Channel& own, const Channel& theirs) {
   const double m = own.mean;
-  const double squared = m * m + std::max(static_cast<double>(own.variance), 0.0) + 1;
-  const double reach = kStatisticsReach * std::sqrt(squared);
-  const double most = kStatisticsReach * kStatisticsReach * squared;
-  const auto mean = std::clamp(static_cast<double>(theirs.mean), m - reach, m + reach);
-  return {static_cast<float>(mean),
-          static_cast<float>(std::min(static_cast<double>(theirs.variance), most))};
+  const double size_squared = m * m + std::max(static_cast<double>(own.variance), 0.0) + 1;
+  const double most = kStatisticsReach * kStatisticsReach * size_squared;
+  const double apart = static_cast<double>(theirs.mean) - m;
+  Channel counted = theirs;
+  if (apart * apart > most)
+    counted.mean = static_cast<float>(m + std::copysign(std::sqrt(most), apart));
+  if (static_cast<double>(theirs.variance) > most) counted.variance = static_cast<float>(most);
+  return counted;
 }
 
 }  // namespace
