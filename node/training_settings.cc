@@ -261,9 +261,8 @@ Result<void> check_classes(const training::ModelSpec& model, const training::Dat
         "give it the same folders, an empty one for each class that it has no image of");
   if (names && !model.class_names && count < model.classes)
     return refuse(
-        ", and which of them only numbers tell; give it a folder for each class, an empty one "
-        "where "
-        "it has no image");
+        ", and which of them only numbers tell; give it a folder for each class, "
+        "an empty one where it has no image");
   return {};
 }
 

@@ -2,7 +2,7 @@
 
 #include "node/base/clock.h"
 #include "node/base/log.h"
-#include "node/base/mutex.h"
+#include "tests/transport/names.h"
 #include "transport/resolver.h"
 
 #include <asio/co_spawn.hpp>
@@ -21,44 +21,6 @@ namespace {
 using asio::ip::tcp;
 using namespace std::chrono_literals;
 
-// Says nothing about "silent.example" until it is told to, and 127.0.0.1 to every other name.
-class Names {
- public:
-  Result<transport::Addresses> look_up(const std::string& host) {
-    const MutexLock lock(mutex_);
-    if (host == "silent.example") {
-      ++silent_;
-      // The bound is for a test that fails: it shall end.
-      const auto end = clock_.now() + 30s;
-      while (!speaks_ && clock_.now() < end) (void)changed_.wait_for(mutex_, 1s);
-      --silent_;
-      changed_.notify_all();
-    }
-    return transport::Addresses{asio::ip::address_v4::loopback()};
-  }
-
-  int silent() {
-    const MutexLock lock(mutex_);
-    return silent_;
-  }
-
-  bool speak() {
-    const MutexLock lock(mutex_);
-    speaks_ = true;
-    changed_.notify_all();
-    const auto end = clock_.now() + 30s;
-    while (silent_ > 0 && clock_.now() < end) (void)changed_.wait_for(mutex_, 1s);
-    return silent_ == 0;
-  }
-
- private:
-  SteadyClock clock_;
-  Mutex mutex_;
-  CondVar changed_;
-  bool speaks_ STARLING_GUARDED_BY(mutex_) = false;
-  int silent_ STARLING_GUARDED_BY(mutex_) = 0;
-};
-
 struct NoHost final : BootstrapHost, transport::SessionEvents {
   void on_effect(JoinEffect) override {}
   void on_session_up(const transport::SessionInfo&) override {}
@@ -71,7 +33,7 @@ struct NoHost final : BootstrapHost, transport::SessionEvents {
 
 // A node that only looks for peers.
 struct Seeker {
-  explicit Seeker(const std::shared_ptr<Names>& names) {
+  explicit Seeker(const std::shared_ptr<transport::Names>& names) {
     asio::make_service<transport::Resolver>(
         io, [names](const std::string& name) { return names->look_up(name); });
   }
@@ -97,7 +59,7 @@ TEST_SUITE("bootstrap/driver") {
   TEST_CASE("a name that gets no answer holds up neither the search nor leaving") {
     assert_io_thread();
     // Owners: this test and the threads that look names up.
-    const auto names = std::make_shared<Names>();
+    const auto names = std::make_shared<transport::Names>();
     {
       Seeker seeker(names);
       tcp::acceptor peer(seeker.io, {asio::ip::address_v4::loopback(), 0});
@@ -111,7 +73,7 @@ TEST_SUITE("bootstrap/driver") {
         seeker.driver.carry_out(seeker.join.add_seeds(seeker.clock.now(), {seed}).value());
       }
       const auto end = seeker.clock.now() + 20s;
-      while (!(dialled && names->silent() == 1) && seeker.clock.now() < end)
+      while (!(dialled && names->inside() == 1) && seeker.clock.now() < end)
         seeker.io.run_one_for(50ms);
       CHECK(dialled == std::error_code());
       peer.close();
@@ -119,8 +81,9 @@ TEST_SUITE("bootstrap/driver") {
       asio::co_spawn(seeker.io, [&] { return seeker.leave(); }, [](const std::exception_ptr&) {});
       seeker.io.run();  // returns by itself
     }
-    CHECK(names->silent() == 1);
-    CHECK(names->speak());
+    CHECK(names->inside() == 1);
+    names->speak();
+    CHECK(names->wait_for_inside(0));
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include "node/base/clock.h"
 #include "node/base/log.h"
-#include "node/base/mutex.h"
+#include "tests/transport/names.h"
 #include "transport/dialer.h"
 #include "transport/task_group.h"
 
@@ -27,62 +27,6 @@ using asio::ip::tcp;
 using namespace std::chrono_literals;
 
 using Endpoints = std::vector<tcp::endpoint>;
-
-// A resolver that says nothing to names that begin with "silent" until it is told to, no address
-// to "unknown", and 127.0.0.1 to all others.
-class Names {
- public:
-  Result<Addresses> look_up(const std::string& host) {
-    const MutexLock lock(mutex_);
-    asked_.push_back(host);
-    ++inside_;
-    most_inside_ = std::max(most_inside_, inside_);
-    changed_.notify_all();
-    // The bound is for a test that fails: it shall end.
-    const auto end = clock_.now() + 10s;
-    while (host.starts_with("silent") && !speaks_ && clock_.now() < end)
-      (void)changed_.wait_for(mutex_, 1s);
-    --inside_;
-    changed_.notify_all();
-    if (host == "unknown") return fail(Errc::resolve_failed, Doing::resolving, host + ": not here");
-    return Addresses{asio::ip::address_v4::loopback()};
-  }
-
-  void speak() {
-    const MutexLock lock(mutex_);
-    speaks_ = true;
-    changed_.notify_all();
-  }
-
-  bool wait_for_inside(int count) {
-    const MutexLock lock(mutex_);
-    const auto end = clock_.now() + 30s;
-    while (inside_ != count && clock_.now() < end) (void)changed_.wait_for(mutex_, 1s);
-    return inside_ == count;
-  }
-
-  int inside() {
-    const MutexLock lock(mutex_);
-    return inside_;
-  }
-  int most_inside() {
-    const MutexLock lock(mutex_);
-    return most_inside_;
-  }
-  std::vector<std::string> asked() {
-    const MutexLock lock(mutex_);
-    return asked_;
-  }
-
- private:
-  SteadyClock clock_;
-  Mutex mutex_;
-  CondVar changed_;
-  bool speaks_ STARLING_GUARDED_BY(mutex_) = false;
-  int inside_ STARLING_GUARDED_BY(mutex_) = 0;
-  int most_inside_ STARLING_GUARDED_BY(mutex_) = 0;
-  std::vector<std::string> asked_ STARLING_GUARDED_BY(mutex_);
-};
 
 // A node's io thread that asks for names.
 struct Asker {

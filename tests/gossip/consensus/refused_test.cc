@@ -54,6 +54,26 @@ void begin(Swarm& swarm) {
 
 using Path = std::tuple<std::size_t, std::size_t, Which>;
 
+// A node that has had no room for what it was sent, since the first of it came.
+struct Full {
+  std::map<Path, int> times;  // that a message was refused
+  std::optional<TimePoint> since;
+
+  // Refuses what node 1 is sent for as long as `time`.
+  void begin(Swarm& swarm, Duration time) {
+    swarm.on_deliver = [this, &swarm, time](std::size_t from, std::size_t to,
+                                            const ConsensusMessage& message) {
+      const auto bulk = which(message);
+      if (to != 1 || !bulk) return true;
+      if (!since) since = swarm.now();
+      if (swarm.now() - *since >= time) return true;
+      ++times[{from, to, *bulk}];
+      swarm.refuse(from, to, message);
+      return false;
+    };
+  }
+};
+
 }  // namespace
 
 TEST_SUITE("gossip/consensus/refused") {
@@ -119,25 +139,16 @@ TEST_SUITE("gossip/consensus/refused") {
       CAPTURE(static_cast<int>(rule));
       Swarm swarm({.nodes = 6, .seed = 4, .rule = rule});
       begin(swarm);
-      std::map<Path, int> times;
-      std::optional<TimePoint> full_since;
-      swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
-        const auto bulk = which(message);
-        if (to != 1 || !bulk) return true;
-        if (!full_since) full_since = swarm.now();
-        if (swarm.now() >= *full_since + 20s) return true;
-        ++times[{from, to, *bulk}];
-        swarm.refuse(from, to, message);
-        return false;
-      };
+      Full full;
+      full.begin(swarm, 20s);
 
       swarm.command(0);
       swarm.run(10min);
 
       check_result(swarm, all_of(swarm), all_of(swarm), rule);
       CHECK(epoch_of(swarm, 0) == 1);
-      REQUIRE_FALSE(times.empty());
-      for (const auto& [path, count] : times) {
+      REQUIRE_FALSE(full.times.empty());
+      for (const auto& [path, count] : full.times) {
         CHECK(count >= 15);
         CHECK(count <= 21);
       }
@@ -147,27 +158,19 @@ TEST_SUITE("gossip/consensus/refused") {
   TEST_CASE("a peer that never has room ends the epoch as silence does") {
     Swarm swarm({.nodes = 4, .seed = 9});
     begin(swarm);
-    std::map<Path, int> times;
-    std::optional<TimePoint> full_since;
-    swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
-      const auto bulk = which(message);
-      if (to != 1 || !bulk) return true;
-      if (!full_since) full_since = swarm.now();
-      ++times[{from, to, *bulk}];
-      swarm.refuse(from, to, message);
-      return false;
-    };
+    Full full;
+    full.begin(swarm, Duration::max());
 
     swarm.command(0);
     while (swarm.node(0).consensus->state().epoch.value < 2 && swarm.elapsed() < 5min)
       swarm.run(100ms);
-    REQUIRE(full_since);
-    CHECK(swarm.now() <= *full_since + 2 * swarm.options().stall_limit);
+    REQUIRE(full.since);
+    CHECK(swarm.now() <= *full.since + 2 * swarm.options().stall_limit);
     swarm.run(30min);
 
     CHECK(swarm.idle());
     for (const std::size_t k : all_of(swarm)) CHECK(swarm.node(k).failed);
-    for (const auto& [path, count] : times) CHECK(count <= 61);
+    for (const auto& [path, count] : full.times) CHECK(count <= 61);
   }
 
   TEST_CASE("what waits to be sent again is not sent twice when the session comes back first") {
