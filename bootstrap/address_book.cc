@@ -60,8 +60,7 @@ std::optional<KnownPeer> read_peer(Reader& reader) {
   const auto id_text = reader.string();
   if (!id_text || !reader.take('}')) return std::nullopt;
   const auto endpoint = transport::parse_endpoint(*address);
-  const auto raw = from_hex(*id_text);
-  const auto id = raw ? NodeId::from(*raw) : std::nullopt;
+  const auto id = NodeId::from_hex(*id_text);
   if (!endpoint || endpoint->port == 0 || !id) return std::nullopt;
   // Hosts with quotes would not survive another round.
   if (endpoint->host.find_first_of("\"\\") != std::string::npos) return std::nullopt;

@@ -31,8 +31,7 @@ template <class Id>
 bool read_hex(const Json& json, const char* key, Id& id) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_string()) return false;
-  const auto bytes = from_hex(found->get_ref<const std::string&>());
-  const auto parsed = bytes ? Id::from(*bytes) : std::nullopt;
+  const auto parsed = Id::from_hex(found->get_ref<const std::string&>());
   if (parsed) id = *parsed;
   return parsed.has_value();
 }

@@ -131,8 +131,7 @@ SavedProgress parse_progress(std::string_view text) {
       const auto run_age_ms = std::min(whole_number<std::uint64_t>(value).value_or(0), kMostMs);
       progress.run_age = std::chrono::milliseconds(static_cast<std::int64_t>(run_age_ms));
     } else {
-      const auto raw = from_hex(key);
-      const auto id = raw ? NodeId::from(*raw) : std::nullopt;
+      const auto id = NodeId::from_hex(key);
       const auto samples = whole_number<std::uint64_t>(value);
       if (id && samples) progress.counters.push_back({*id, *samples});
     }

@@ -98,8 +98,7 @@ class Reader {
     return stages.value_or(std::vector<training::ImageStage>());
   }
   std::optional<Hash> hash(const std::string& key) {
-    const auto bytes = from_hex(word(key));
-    const auto value = bytes ? Hash::from(*bytes) : std::nullopt;
+    const auto value = Hash::from_hex(word(key));
     if (!value) note(key, "is no hash of 64 hexadecimal digits");
     return value;
   }

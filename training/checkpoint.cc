@@ -189,8 +189,7 @@ Result<T> field(const Json& json, const char* key) {
 
 Result<Hash> hash_field(const Json& json, const char* key) {
   TRY(const std::string text, field<std::string>(json, key));
-  const auto bytes = from_hex(text);
-  const auto hash = bytes ? Hash::from(*bytes) : std::nullopt;
+  const auto hash = Hash::from_hex(text);
   if (!hash) return corrupt_checkpoint(std::string("state.json: ") + key + " is no hash");
   return *hash;
 }

@@ -174,8 +174,7 @@ std::int64_t number_or(const Metadata& metadata, const std::string& key, std::in
 Result<std::optional<Hash>> class_names_of(const Metadata& metadata) {
   const auto found = metadata.find("class_names");
   if (found == metadata.end()) return std::optional<Hash>();
-  const auto bytes = from_hex(found->second);
-  const auto hash = bytes ? Hash::from(*bytes) : std::nullopt;
+  const auto hash = Hash::from_hex(found->second);
   if (!hash) return corrupt_model("its class_names are no hash of 64 hexadecimal digits");
   return hash;
 }

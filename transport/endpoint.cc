@@ -69,8 +69,7 @@ Result<DialTarget> parse_dial_target(std::string_view text,
   DialTarget target;
   auto address = text;
   if (const auto at = text.find('@'); at != std::string_view::npos) {
-    const auto raw = from_hex(text.substr(0, at));
-    target.pin = raw ? NodeId::from(*raw) : std::nullopt;
+    target.pin = NodeId::from_hex(text.substr(0, at));
     if (!target.pin)
       return bad_endpoint(text, "before '@' stands a node id of 64 hexadecimal digits");
     address = text.substr(at + 1);

@@ -1,7 +1,7 @@
 // Lines "name value" of the small files that hold keys and what is signed with them.
 #pragma once
 
-#include "node/base/bytes.h"
+#include "node/base/ids.h"
 
 #include <cstdint>
 #include <optional>
@@ -20,8 +20,7 @@ namespace starling::transport {
 template <class Id>
 [[nodiscard]] std::optional<Id> take_hex_line(std::string_view& text, std::string_view name) {
   const auto line = take_line(text, name);
-  const auto raw = line ? from_hex(*line) : std::nullopt;
-  return raw ? Id::from(*raw) : std::nullopt;
+  return line ? Id::from_hex(*line) : std::nullopt;
 }
 
 }  // namespace starling::transport

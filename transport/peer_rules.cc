@@ -49,8 +49,7 @@ Result<std::set<NodeId>> parse_peer_list(std::string_view text) {
     line.remove_prefix(std::min(line.find_first_not_of(kBlanks), line.size()));
     if (line.empty() || line.front() == '#') continue;
     const auto word = line.substr(0, line.find_first_of(kBlanks));
-    const auto bytes = word.size() == 64 ? from_hex(word) : std::nullopt;
-    const auto id = bytes ? NodeId::from(*bytes) : std::nullopt;
+    const auto id = NodeId::from_hex(word);
     if (!id)
       return fail(Errc::bad_config, Doing::reading_config,
                   "line " + std::to_string(number) + ": \"" + shown(word) +

@@ -38,6 +38,13 @@ struct Id32 {
     return id;
   }
 
+  // An id of exactly 64 hexadecimal digits, of either case; nothing for any other text.
+  [[nodiscard]] static std::optional<Id32> from_hex(std::string_view text) {
+    if (text.size() != 64) return std::nullopt;
+    const auto raw = starling::from_hex(text);
+    return raw ? from(*raw) : std::nullopt;
+  }
+
   friend std::ostream& operator<<(std::ostream& out, const Id32& id) {
     return out << to_hex(id.view());
   }

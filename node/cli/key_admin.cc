@@ -41,8 +41,7 @@ Result<AdminKey> load_admin(const Arguments& arguments) {
 }
 
 Result<NodeId> node_of(std::string_view word) {
-  const auto bytes = word.size() == 64 ? from_hex(word) : std::nullopt;
-  const auto id = bytes ? NodeId::from(*bytes) : std::nullopt;
+  const auto id = NodeId::from_hex(word);
   if (!id)
     return wrong(
         fmt::format("\"{}\" is no node id: the 64 hexadecimal digits that `starling id` "

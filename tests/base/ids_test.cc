@@ -21,6 +21,18 @@ TEST_SUITE("base/ids") {
     CHECK_FALSE(NodeId::from(Bytes(33)).has_value());
   }
 
+  TEST_CASE("an id is written as 64 hexadecimal digits") {
+    NodeId id;
+    id.bytes[0] = std::byte{0xab};
+    const std::string text = to_hex(id.view());
+
+    CHECK(NodeId::from_hex(text) == id);
+    CHECK(NodeId::from_hex("AB" + text.substr(2)) == id);
+    CHECK_FALSE(NodeId::from_hex(text.substr(2)).has_value());
+    CHECK_FALSE(NodeId::from_hex(text + "00").has_value());
+    CHECK_FALSE(NodeId::from_hex("x" + text.substr(1)).has_value());
+  }
+
   TEST_CASE("a name has two words and follows from the key") {
     NodeId id;
     id.bytes[30] = std::byte{37};
