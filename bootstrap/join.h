@@ -45,6 +45,8 @@ struct JoinOptions {
   Duration hello_patience = std::chrono::seconds(5);
   // After the first suitable sponsor others may still say hello: the least loaded one is taken.
   Duration sponsor_choice = std::chrono::milliseconds(300);
+  // After the first member that says that it has finished, those that still train may say hello.
+  Duration finished_choice = std::chrono::seconds(1);
   Duration hello_refresh = std::chrono::seconds(30);
   DiallerOptions dialler;
   TransferOptions transfer;
@@ -293,7 +295,7 @@ class Join {
   void look_for_donors(TimePoint now, JoinEffects& out);
   void enforce_requirement(TimePoint now, JoinEffects& out);
   void rest_if_finished(TimePoint now);
-  void finish_if_finished(const NodeId& id, const Peer& peer, JoinEffects& out);
+  bool fetch_if_finished(TimePoint now, JoinEffects& out);
   void go(TimePoint now, JoinPhase phase) {
     phase_ = phase;
     phase_since_ = now;

@@ -101,7 +101,6 @@ void Join::compare(TimePoint now, const NodeId& id, JoinEffects& out) {
       peer.refused = false;
       if (!was_same) out.emplace_back(SameSettings{id});
       met_.insert(id);
-      finish_if_finished(id, peer, out);
       return;
     case SettingsVerdict::they_adopt:
       return;  // their next hello shows it
@@ -189,15 +188,28 @@ JoinEffects Join::on_settings_kept(TimePoint now) {
   return {};
 }
 
-void Join::finish_if_finished(const NodeId& id, const Peer& peer, JoinEffects& out) {
-  if (peer.hello->phase != RunPhase::finished || peer.hello->certificate.is_zero()) return;
-  if (facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving) return;
-  // A node that runs is shown the certificate itself by whoever has one: a word ends nothing.
-  if (running_) return;
-  if (!fetched_.insert(peer.hello->certificate).second) return;
-  out.emplace_back(FetchFinal{id, peer.hello->certificate});
-  receiver_.reset();
-  phase_ = JoinPhase::fetching;
+// Whoever comes to a finished swarm takes its model; where others still train, it joins them: one
+// that was cut off and ended alone is no end of the swarm. A node that runs is shown the
+// certificate itself: a word ends nothing.
+bool Join::fetch_if_finished(TimePoint now, JoinEffects& out) {
+  if (running_ || facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving)
+    return false;
+  const std::pair<const NodeId, Peer>* finished = nullptr;
+  for (const auto& item : peers_) {
+    const Peer& peer = item.second;
+    if (!peer.hello && now < peer.up + options_.hello_patience) return false;
+    if (!peer.hello || !peer.same) continue;
+    if (peer.hello->phase == RunPhase::training && now >= peer.no_sponsor) return false;
+    if (peer.hello->phase == RunPhase::finished && !peer.hello->certificate.is_zero() &&
+        now >= peer.up + options_.finished_choice && !fetched_.contains(peer.hello->certificate))
+      finished = &item;
+  }
+  if (finished == nullptr) return false;
+  const Hash certificate = finished->second.hello->certificate;
+  fetched_.insert(certificate);
+  out.emplace_back(FetchFinal{finished->first, certificate});
+  go(now, JoinPhase::fetching);
+  return true;
 }
 
 void Join::rest_if_finished(TimePoint now) {
@@ -230,7 +242,7 @@ void Join::proceed(TimePoint now, JoinEffects& out) {
   if (phase_ == JoinPhase::choosing && now >= choose_at_) return choose_sponsor(now, out);
   if (phase_ != JoinPhase::seeking && phase_ != JoinPhase::greeting) return;
   if (phase_ == JoinPhase::greeting && peers_.empty()) go(now, JoinPhase::seeking);
-  if (!required_peers_met()) return;
+  if (fetch_if_finished(now, out) || !required_peers_met()) return;
 
   bool awaited = false;  // somebody whose hello may change everything
   bool old = false;      // somebody is far from genesis, or about to be
@@ -435,9 +447,11 @@ TimePoint Join::next_deadline() const {
   if (phase_ == JoinPhase::seeking || phase_ == JoinPhase::greeting) {
     // Once these have passed only an event changes anything: they are not asked for again.
     if (grace_until_ > checked_) next = std::min(next, grace_until_);
-    for (const auto& [id, peer] : peers_)
-      if (!peer.hello && peer.up + options_.hello_patience > checked_)
-        next = std::min(next, peer.up + options_.hello_patience);
+    for (const auto& [id, peer] : peers_) {
+      const TimePoint due =
+          peer.up + (peer.hello ? options_.finished_choice : options_.hello_patience);
+      if (due > checked_) next = std::min(next, due);
+    }
   }
   if (begun_ && !required_peers_met() && !running_)
     next = std::min(next, began_ + options_.join_timeout);

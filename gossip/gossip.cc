@@ -198,6 +198,8 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   consensus_ =
       std::make_unique<FinalConsensus>(consensus_options(Contributes::yes), signer_, verifier_);
   merge_ = std::make_unique<Merge>(consensus_options(Contributes::yes), signer_, verifier_);
+  for (const auto& member : membership_.members(now))
+    take(now, consensus_->on_member(now, member.record.id, presence_of(member)), out);
   if (phase_ == Phase::joining) phase_ = Phase::averaging;
   far_behind_told_ = false;
   mixer_->continue_from({.steps = beginning.steps, .samples = beginning.samples});
@@ -333,14 +335,22 @@ void Gossip::take(TimePoint now, MembershipEffects effects, GossipEffects& out) 
   }
 }
 
+consensus::Presence Gossip::presence_of(const std::optional<MemberView>& member) const {
+  using consensus::Presence;
+  if (!member) return Presence::forgotten;
+  if (member->state == MemberState::dead || member->state == MemberState::left)
+    return Presence::gone;
+  const bool trains = member->state != MemberState::joining &&
+                      (member->record.roles & role::kTrainer) != 0 &&
+                      member->record.settings == model_.fingerprint;
+  return trains ? Presence::trains : Presence::present;
+}
+
 void Gossip::react(TimePoint now, const MemberChange& change, GossipEffects& out) {
   const bool gone =
       !change.after || *change.after == MemberState::dead || *change.after == MemberState::left;
-  if (consensus_)
-    take(now,
-         gone ? consensus_->on_member_gone(now, change.id)
-              : consensus_->on_member_back(now, change.id),
-         out);
+  const auto presence = presence_of(membership_.find(now, change.id));
+  if (consensus_) take(now, consensus_->on_member(now, change.id, presence), out);
   if (gone && merge_) take_merge(now, merge_->on_member_gone(now, change.id), out);
   // A joiner that became alive may be averaged with from now on.
   if (!gone) update_neighbours(now, out);

@@ -115,11 +115,13 @@ struct ConsensusFailed {
 struct MayExit {
   Epoch epoch;
 };
+using consensus::NotTaken;
 
-using GossipEffect = std::variant<Outgoing, CodecJob, consensus::ConsensusJob, WantedSession,
-                                  CloseSession, PersistIncarnation, PauseTraining, TakeContribution,
-                                  FarBehind, Left, consensus::Finished, consensus::Merged,
-                                  ConsensusFailed, MayExit, MemberChange, ExchangeEvent, Notice>;
+using GossipEffect =
+    std::variant<Outgoing, CodecJob, consensus::ConsensusJob, WantedSession, CloseSession,
+                 PersistIncarnation, PauseTraining, TakeContribution, FarBehind, Left,
+                 consensus::Finished, consensus::Merged, ConsensusFailed, NotTaken, MayExit,
+                 MemberChange, ExchangeEvent, Notice>;
 
 using GossipEffects = std::vector<GossipEffect>;
 
@@ -232,6 +234,7 @@ class Gossip {
   void take_common(TimePoint now, ConsensusEffects& effects, GossipEffects& out);
   void on_bulk_refused(TimePoint now, const NodeId& peer, const transport::Message& message,
                        GossipEffects& out);
+  [[nodiscard]] consensus::Presence presence_of(const std::optional<MemberView>& member) const;
   void react(TimePoint now, const MemberChange& change, GossipEffects& out);
   void update_record();
   void update_neighbours(TimePoint now, GossipEffects& out);

@@ -132,12 +132,14 @@ void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
     out.emplace_back(PauseTraining{});
     advance(now, out);
   }
+  if (effects.not_taken) out.emplace_back(std::move(*effects.not_taken));
   if (effects.finished) {
     const auto participants = effects.finished->certificate.participants;
     out.emplace_back(std::move(*effects.finished));
     // Whom this node does not know (any more) it cannot hear acknowledge: not waited for.
     for (const auto& id : participants)
-      if (id != self_ && !may_be_here(id)) take(now, consensus_->on_member_gone(now, id), out);
+      if (id != self_ && !may_be_here(id))
+        take(now, consensus_->on_member(now, id, consensus::Presence::gone), out);
   }
   if (effects.failed)
     out.emplace_back(ConsensusFailed{consensus::RunKind::finish, std::move(*effects.failed)});

@@ -182,6 +182,7 @@ class Node final : private transport::SessionEvents,
   void note(const gossip::MemberChange& change) ON_IO_THREAD;
   void note(const gossip::ExchangeEvent& event) ON_IO_THREAD;
   void note_dropped(const gossip::EdgeWasClosed& closed) ON_IO_THREAD;
+  void note(const gossip::NotTaken& shown) ON_IO_THREAD;
   void note(gossip::Notice notice) ON_IO_THREAD;
 
   // node_access.cc: who may have a session, while files change.

@@ -117,6 +117,8 @@ void Node::on_effect(gossip::GossipEffect effect) {
     note(*change);
   } else if (const auto* event = std::get_if<gossip::ExchangeEvent>(&effect)) {
     note(*event);
+  } else if (const auto* shown = std::get_if<gossip::NotTaken>(&effect)) {
+    note(*shown);
   } else if (const auto* notice = std::get_if<gossip::Notice>(&effect)) {
     note(*notice);
   }
@@ -204,6 +206,24 @@ void Node::note_dropped(const gossip::EdgeWasClosed& closed) {
                                   {"why", "too many of its payloads did not decode"},
                                   {"did", "no edge with it for a while"}});
   parts_.events.append("neighbour_dropped", {{"peer", to_hex(closed.peer.view())}});
+}
+
+void Node::note(const gossip::NotTaken& shown) {
+  const std::string hash = to_hex(shown.certificate.hash.view());
+  const std::size_t participants = shown.certificate.participants.size();
+  log_.warn(
+      "final.not_taken",
+      {{"hash", hash},
+       {"participants", participants},
+       {"why", shown.others == 0
+                   ? std::string("this node has a certificate of other participants")
+                   : std::to_string(shown.others) + " members train on, more than took part in it"},
+       {"did", shown.others == 0 ? "keeps its own; joiners follow the larger one"
+                                 : "trains on; takes it when they no longer are more"}});
+  parts_.events.append("final_not_taken", {{"hash", hash},
+                                           {"epoch", shown.certificate.epoch.value},
+                                           {"participants", participants},
+                                           {"others", shown.others}});
 }
 
 void Node::note(gossip::Notice notice) {

@@ -231,13 +231,68 @@ void FinalConsensus::handle(const CertificateMessage& message) {
     return;
   }
   if (certificate_) {
-    out_.conflicting = theirs;
     const bool own = std::ranges::binary_search(certificate_->participants, self_);
     const bool larger = theirs.participants.size() > certificate_->participants.size();
     // Followers take the larger one while they still can; what is finished stays.
-    if (own || phase_ != Phase::fetching || !(larger || is_stranded())) return;
+    if (own || phase_ != Phase::fetching || !(larger || is_stranded()))
+      return tell_not_taken(theirs, 0);
+  } else if (is_outnumbered(theirs)) {
+    return hold_back(message);
   }
   accept(message);
+}
+
+// Participants that this node knows for members: an id costs its maker nothing.
+std::size_t FinalConsensus::count_signers(const Certificate& certificate) const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      certificate.participants, [&](const NodeId& id) { return members_.contains(id); }));
+}
+
+// Members, this one included, that would lose what they learned to a model in which they had no
+// part: they train, and do not hold it.
+std::size_t FinalConsensus::count_others(const Certificate& certificate) const {
+  const auto& holders = ledger_.acknowledged();
+  return 1 + static_cast<std::size_t>(std::ranges::count_if(members_, [&](const auto& member) {
+           const auto& [id, trains] = member;
+           const auto at = holders.find(id);
+           return trains && !std::ranges::binary_search(certificate.participants, id) &&
+                  (at == holders.end() || at->second.hash != certificate.hash);
+         }));
+}
+
+// A certificate ends the run of those who agreed and of those they outnumber, not that of a swarm
+// which a few of its members, or one that was cut off, ended without it (decision 0040). Whoever
+// has begun to agree when it is shown takes it all the same: the end is to be one. So does whoever
+// signed it itself, in an earlier life.
+bool FinalConsensus::is_outnumbered(const Certificate& certificate) const {
+  if (!options_.contributes || withdrawn_) return false;
+  if (std::ranges::binary_search(certificate.participants, self_)) return false;
+  const bool held = held_back_ && held_back_->message.certificate.hash == certificate.hash;
+  if (phase_ != Phase::idle && !held) return false;
+  return count_signers(certificate) < count_others(certificate);
+}
+
+void FinalConsensus::tell_not_taken(const Certificate& certificate, std::size_t others) {
+  if (told_not_taken_ == certificate.hash) return;
+  told_not_taken_ = certificate.hash;
+  out_.not_taken = NotTaken{certificate, others};
+}
+
+void FinalConsensus::hold_back(const CertificateMessage& message) {
+  tell_not_taken(message.certificate, count_others(message.certificate));
+  const bool better =
+      !held_back_ || held_back_->message.certificate.hash == message.certificate.hash ||
+      count_signers(held_back_->message.certificate) < count_signers(message.certificate);
+  if (better) held_back_ = HeldBack{message, from_};
+}
+
+// Members left, died or took the model themselves.
+void FinalConsensus::reconsider_held_back() {
+  if (!held_back_ || certificate_ || over() || !sessions_.contains(held_back_->from)) return;
+  if (is_outnumbered(held_back_->message.certificate)) return;
+  const HeldBack held = *std::exchange(held_back_, std::nullopt);
+  from_ = held.from;
+  accept(held.message);
 }
 
 // Shown a certificate: the own epoch is dropped, what is missing is fetched by hash.

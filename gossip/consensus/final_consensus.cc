@@ -33,7 +33,7 @@ void ConsensusEffects::append(ConsensusEffects other) {
   append_all(dial, std::move(other.dial));
   append_all(misbehaved, std::move(other.misbehaved));
   if (other.freeze) freeze = other.freeze;
-  if (other.conflicting) conflicting = std::move(other.conflicting);
+  if (other.not_taken) not_taken = std::move(other.not_taken);
   if (other.finished) finished = std::move(other.finished);
   if (other.merged) merged = std::move(other.merged);
   if (other.failed) failed = std::move(other.failed);
@@ -130,20 +130,21 @@ ConsensusEffects FinalConsensus::on_session_down(TimePoint now, const NodeId& pe
   });
 }
 
-ConsensusEffects FinalConsensus::on_member_gone(TimePoint now, const NodeId& member) {
+ConsensusEffects FinalConsensus::on_member(TimePoint now, const NodeId& member, Presence presence) {
   return on_event(now, [&] {
-    if (sessions_.contains(member)) return;
-    gone_.insert(member);
-    lost_.insert(member);
     considered_ = false;
-  });
-}
-
-ConsensusEffects FinalConsensus::on_member_back(TimePoint now, const NodeId& member) {
-  return on_event(now, [&] {
-    gone_.erase(member);
-    lost_.erase(member);
-    considered_ = false;
+    if (presence == Presence::forgotten)
+      members_.erase(member);
+    else
+      members_.insert_or_assign(member, presence == Presence::trains);
+    if (presence == Presence::trains || presence == Presence::present) {
+      gone_.erase(member);
+      lost_.erase(member);
+    } else if (!sessions_.contains(member)) {
+      gone_.insert(member);
+      lost_.insert(member);
+    }
+    reconsider_held_back();
   });
 }
 
@@ -297,10 +298,13 @@ void FinalConsensus::handle(const Equivocation& message) {
 }
 
 void FinalConsensus::handle(const Acknowledge& message) {
-  if (phase_ == Phase::idle || phase_ == Phase::failed) return;
-  if (admit(message) && phase_ == Phase::fetching && message.hash == certificate_->hash &&
+  const bool of_held = held_back_ && held_back_->message.certificate.hash == message.hash;
+  if ((phase_ == Phase::idle && !of_held) || phase_ == Phase::failed) return;
+  if (!admit(message)) return;
+  if (phase_ == Phase::fetching && message.hash == certificate_->hash &&
       sessions_.contains(message.signer))
     take(fetch_.add_holder(now_, message.signer));
+  reconsider_held_back();
 }
 
 void FinalConsensus::handle(const Exponents& message) {

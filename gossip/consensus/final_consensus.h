@@ -22,6 +22,8 @@
 //   reducing    a peer saw nothing of a bulk message   reducing    it is sent again in a second
 //   any         Finish(E' > E)                         collecting  Finish(E')
 //   any         a valid certificate                    fetching    ChunkRequests where needed
+//   idle        one of fewer members than train on     idle        kept, until they are fewer; the
+//                                                                  same in every later phase
 //   fetching    every chunk has its certified hash     lingering   finished
 //   lingering   certificate and model are on the disk  lingering   Acknowledge
 //   fetching    nobody has the model, nothing came     fetching    another certificate is taken,
@@ -131,6 +133,14 @@ struct ConsensusSend {
   ConsensusMessage message;
 };
 
+// What membership says of another member.
+enum class Presence : std::uint8_t {
+  trains,     // has a model of this run and trains it
+  present,    // has none to lose
+  gone,       // dead or left: nobody waits for its acknowledgement
+  forgotten,  // no longer known at all
+};
+
 // A peer sent what no correct node sends: the session ends and the peer is counted.
 struct Misbehaviour {
   NodeId peer;
@@ -141,6 +151,12 @@ struct Misbehaviour {
 struct Finished {
   Certificate certificate;
   Role role = Role::participant;  // follower: "adopted"
+};
+// A certificate of other participants over another hash, and this node goes its own way: it holds
+// one itself (rulings 36: both stay), or so many members train on.
+struct NotTaken {
+  Certificate certificate;
+  std::size_t others = 0;  // members, this one included, that train on; 0: it has its own
 };
 // The result buffer holds x*: master += x* - y (rulings 39).
 struct Merged {
@@ -157,8 +173,8 @@ struct ConsensusEffects {
   std::optional<RunKind> freeze;
   std::vector<NodeId> dial;
   std::vector<Misbehaviour> misbehaved;
-  // A certificate of other participants over another hash was shown: both stay (rulings 36).
-  std::optional<Certificate> conflicting;
+  // The same one is told once, however often it is shown.
+  std::optional<NotTaken> not_taken;
   std::optional<Finished> finished;
   std::optional<Merged> merged;
   // The run is over without a result. A merge: aborted, training goes on untouched.
@@ -204,10 +220,8 @@ class FinalConsensus {
   ConsensusEffects on_standing(TimePoint now, Role role);
   ConsensusEffects on_session_up(TimePoint now, const NodeId& peer);
   ConsensusEffects on_session_down(TimePoint now, const NodeId& peer);
-  // Membership holds this member for dead or left: nobody waits for its acknowledgement.
-  ConsensusEffects on_member_gone(TimePoint now, const NodeId& member);
-  // It is not: it refuted, or came back.
-  ConsensusEffects on_member_back(TimePoint now, const NodeId& member);
+  // Of every member that membership knows at the beginning, and of every change.
+  ConsensusEffects on_member(TimePoint now, const NodeId& member, Presence presence);
   ConsensusEffects on_message(TimePoint now, const NodeId& from, const ConsensusMessage& message);
   // `peer` saw none of a certificate that was sent to it: it had no room, or no model yet. It is
   // shown again when the peer asks, and from time to time as long as it does not have it.
@@ -298,6 +312,12 @@ class FinalConsensus {
   void forget_returned(const NodeId& peer);
   void acknowledge();
   void accept(const CertificateMessage& message);
+  [[nodiscard]] std::size_t count_signers(const Certificate& certificate) const;
+  [[nodiscard]] std::size_t count_others(const Certificate& certificate) const;
+  [[nodiscard]] bool is_outnumbered(const Certificate& certificate) const;
+  void tell_not_taken(const Certificate& certificate, std::size_t others);
+  void hold_back(const CertificateMessage& message);
+  void reconsider_held_back();
   void advance_fetching();
   [[nodiscard]] bool is_stranded() const;
   void advance_following();
@@ -343,6 +363,7 @@ class FinalConsensus {
 
   std::set<NodeId> sessions_;
   std::map<NodeId, TimePoint> away_;  // sessions that went down in this epoch
+  std::map<NodeId, bool> members_;    // known to membership: whether they train
   std::set<NodeId> gone_;             // dead or left, says membership
   std::set<NodeId> lost_;             // of them those of whom it said so in this epoch
   Ledger ledger_;
@@ -360,7 +381,13 @@ class FinalConsensus {
   std::optional<Hash> own_hash_;
   Hash claim_;
   std::optional<Certificate> certificate_;
-  std::vector<Hash> certified_;          // chunk hashes behind the certificate
+  std::vector<Hash> certified_;  // chunk hashes behind the certificate
+  struct HeldBack {
+    CertificateMessage message;
+    NodeId from;
+  };
+  std::optional<HeldBack> held_back_;    // a certificate that more members than signed it outlast
+  std::optional<Hash> told_not_taken_;   // the latest
   std::set<NodeId> shown_;               // sessions over which it was shown
   std::map<NodeId, TimePoint> refused_;  // of them those that could not take it then
   struct Returned {

@@ -83,7 +83,7 @@ ConsensusEffects Merge::on_session_down(TimePoint now, const NodeId& peer) {
 
 ConsensusEffects Merge::on_member_gone(TimePoint now, const NodeId& member) {
   if (!run_) return {};
-  return settle(run_->on_member_gone(now, member));
+  return settle(run_->on_member(now, member, Presence::gone));
 }
 
 ConsensusEffects Merge::on_standing(TimePoint now, Role role) {

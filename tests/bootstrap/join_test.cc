@@ -277,6 +277,33 @@ TEST_SUITE("bootstrap/join") {
     CHECK(!swarm.trains(node));
   }
 
+  TEST_CASE("who comes to a swarm that trains joins it, though one member has finished") {
+    for (const auto& [finished_first, required] :
+         {std::pair(false, 0U), {true, 0U}, {false, 3U}, {true, 3U}}) {
+      CAPTURE(finished_first);
+      CAPTURE(required);
+      JoinSwarm swarm(13);
+      const auto trainer = swarm.start({}, {});
+      swarm.run(1s);
+      swarm.set_age(trainer, 1'000'000);
+      NodePlan ended;
+      ended.certificate = hash_of(as_bytes("certificate"));
+      const auto finished = swarm.start(ended, {trainer});
+      swarm.run(1s);
+
+      NodePlan plan;
+      plan.options.require_peers = required;
+      const auto joiner = swarm.start(plan, {finished_first ? finished : trainer});
+      swarm.run(200ms);
+      swarm.add_seed(joiner, finished_first ? trainer : finished);
+      swarm.run(20s);
+
+      CHECK(swarm.told<FetchFinal>(joiner).empty());
+      CHECK(swarm.trains(joiner) == (required == 0));
+      CHECK(swarm.told<InstallState>(joiner).size() == (required == 0 ? 1 : 0));
+    }
+  }
+
   TEST_CASE("no node that trains ends because somebody says that it has finished") {
     JoinSwarm swarm(13);
     const auto node = swarm.start({}, {});

@@ -97,8 +97,7 @@ class Bench {
       case 3:
         return own();
       case 4:
-        return take(byte() % 2 == 0 ? node_.on_member_gone(now_, any())
-                                    : node_.on_member_back(now_, any()));
+        return take(node_.on_member(now_, any(), static_cast<Presence>(byte() % 4)));
       case 5:
       case 6:
         return end_job();

@@ -180,6 +180,36 @@ TEST_SUITE("gossip/gossip") {
             MemberState::left);
   }
 
+  TEST_CASE("one that was cut off and ended alone ends nobody else's run, and they say so") {
+    for (std::uint64_t seed = 61; seed <= 64; ++seed) {
+      CAPTURE(seed);
+      VirtualSwarm swarm({.seed = seed, .budget_samples = 0});
+      for (const std::size_t peer : {1UL, 2UL}) swarm.connect(0, peer);
+      swarm.finish(3);
+      REQUIRE(swarm.run_until(60s, [&] { return swarm.node(3).finished.has_value(); }));
+      const auto held = swarm.node(3).gossip->final_consensus()->certificate_message();
+      REQUIRE(held.has_value());
+      swarm.restart(3);
+      swarm.serve(3, *held);
+      swarm.connect(2, 3);
+
+      swarm.run_for(60s);
+
+      for (const std::size_t other : {0UL, 1UL, 2UL}) {
+        CAPTURE(other);
+        CHECK(swarm.node(other).training);
+        CHECK_FALSE(swarm.node(other).finished);
+      }
+      REQUIRE(swarm.node(2).not_taken.has_value());
+      CHECK(swarm.node(2).not_taken->others == 3);
+
+      swarm.finish(0);
+      REQUIRE(swarm.run_until(200s, [&] { return all_finished(swarm, {0, 1, 2}); }));
+      CHECK(results(swarm, {0, 1, 2}).size() == 1);
+      CHECK(swarm.node(1).finished->certificate.participants.size() == 3);
+    }
+  }
+
   TEST_CASE("any member can order the end") {
     VirtualSwarm swarm({.seed = 41, .budget_samples = 1'000'000'000});
     swarm.connect_all();

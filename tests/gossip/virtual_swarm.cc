@@ -307,6 +307,8 @@ void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
        [this, index](SimNode& self) { carry_out(index, self.gossip->on_result_stored(now_)); });
   } else if (const auto* failed = std::get_if<ConsensusFailed>(&effect)) {
     node.failed = failed->error;
+  } else if (auto* not_taken = std::get_if<NotTaken>(&effect)) {
+    node.not_taken = std::move(*not_taken);
   } else if (std::holds_alternative<MayExit>(effect)) {
     node.may_exit = true;
   } else if (std::holds_alternative<Left>(effect)) {

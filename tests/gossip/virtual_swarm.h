@@ -81,6 +81,7 @@ struct SimNode {
   std::vector<std::int64_t> result_counters{0};
   std::optional<consensus::Finished> finished;
   std::optional<Error> failed;
+  std::optional<NotTaken> not_taken;
   bool may_exit = false;
   bool left = false;
   std::size_t far_behind_told = 0;  // times

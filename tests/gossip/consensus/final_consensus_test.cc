@@ -215,8 +215,92 @@ TEST_SUITE("gossip/consensus/final_consensus") {
 
     check_result(swarm, {0, 1, 2}, {0, 1, 2});
     check_result(swarm, {3}, {3});
-    CHECK(swarm.node(2).conflicting.has_value());
-    CHECK(swarm.node(3).conflicting.has_value());
+    REQUIRE(swarm.node(2).not_taken.size() == 1);
+    REQUIRE(swarm.node(3).not_taken.size() == 1);
+    CHECK(swarm.node(2).not_taken.front().certificate.participants.size() == 1);
+    CHECK(swarm.node(3).not_taken.front().certificate.participants.size() == 3);
+  }
+
+  TEST_CASE("a member that was cut off and ended alone does not end the run of the others") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 4, .seed = seed});
+      swarm.connect(0, 1);
+      swarm.connect(1, 2);
+      swarm.command(3);
+      swarm.run(1min);
+      REQUIRE(swarm.node(3).finished);
+
+      swarm.connect(2, 3);
+      swarm.run(10min);
+
+      for (std::size_t k = 0; k < 3; ++k) CHECK_FALSE(swarm.node(k).finished);
+      REQUIRE(swarm.node(2).not_taken.size() == 1);
+      CHECK(swarm.node(2).not_taken.front().others == 3);
+      swarm.command(0);
+      swarm.run(15min);
+      check_result(swarm, {0, 1, 2}, {0, 1, 2});
+    }
+  }
+
+  TEST_CASE("who is left alone takes the model of those who ended without it") {
+    // The others die, are forgotten, or take that model themselves.
+    for (const int way : {0, 1, 2}) {
+      CAPTURE(way);
+      Swarm swarm({.nodes = 4, .seed = 31});
+      swarm.command(3);
+      swarm.run(1min);
+      swarm.connect(2, 3);
+      swarm.run(1min);
+      REQUIRE_FALSE(swarm.node(2).finished);
+
+      for (std::size_t other = 0; other < 2; ++other) {
+        if (way == 0) swarm.presence(2, other, Presence::gone);
+        if (way == 1) swarm.presence(2, other, Presence::forgotten);
+        if (way == 2) {
+          for (const std::size_t third : {1 - other, std::size_t{2}})
+            swarm.presence(other, third, Presence::gone);
+          swarm.connect(other, 3);
+        }
+      }
+      swarm.run(1min);
+
+      REQUIRE(swarm.node(2).finished);
+      CHECK(swarm.node(2).finished->role == Role::follower);
+      CHECK(swarm.node(2).finished->certificate.hash == swarm.node(3).finished->certificate.hash);
+    }
+  }
+
+  TEST_CASE(
+      "who signed a certificate and lost it in a crash takes it again, however few they were") {
+    Swarm swarm({.nodes = 5, .seed = 32});
+    swarm.connect(3, 4);
+    swarm.command(3);
+    swarm.run(1min);
+    REQUIRE(swarm.node(4).finished);
+
+    swarm.restart(4);
+    swarm.connect(3, 4);
+    swarm.run(1min);
+
+    REQUIRE(swarm.node(4).finished);
+    CHECK(swarm.node(4).finished->certificate.hash == swarm.node(3).finished->certificate.hash);
+  }
+
+  TEST_CASE("ids that nobody knows for members outvote nobody") {
+    Swarm swarm({.nodes = 4, .seed = 33});
+    swarm.connect(0, 1);
+    swarm.connect(2, 3);
+    for (const std::size_t signer : {2UL, 3UL})
+      for (const std::size_t other : {0UL, 1UL}) swarm.presence(other, signer, Presence::forgotten);
+    swarm.command(2);
+    swarm.run(1min);
+    REQUIRE(swarm.node(3).finished);
+
+    swarm.connect(1, 2);
+    swarm.run(1min);
+
+    CHECK_FALSE(swarm.node(1).finished);
   }
 
   TEST_CASE("weights count in the mean, exactly") {
@@ -305,7 +389,7 @@ TEST_SUITE("gossip/consensus/final_consensus") {
 
       if (is_gone) {
         swarm.kill(2);
-        for (std::size_t k = 0; k < 2; ++k) swarm.gone(k, 2);
+        for (std::size_t k = 0; k < 2; ++k) swarm.presence(k, 2, Presence::gone);
       } else {
         swarm.store(2);
       }

@@ -28,6 +28,13 @@ Swarm::Swarm(SwarmOptions options) : options_(options), rng_(options.seed) {
     nodes_.push_back(std::make_unique<SimNode>());
     start_node(k);
   }
+  for (std::size_t k = 0; k < options.nodes; ++k) introduce(k);
+}
+
+// Membership knows everybody for a member that trains, until the test says otherwise.
+void Swarm::introduce(std::size_t k) {
+  for (std::size_t other = 0; other < size(); ++other)
+    if (other != k && options_.newcomer != other) presence(k, other, Presence::trains);
 }
 
 void Swarm::start_node(std::size_t k) {
@@ -146,6 +153,7 @@ void Swarm::restart(std::size_t node) {
   nodes_[node] = std::make_unique<SimNode>();
   nodes_[node]->life = life;
   start_node(node);
+  introduce(node);
 }
 
 void Swarm::command(std::size_t k) { carry_out(k, nodes_[k]->consensus->on_finish_command(now_)); }
@@ -155,14 +163,9 @@ void Swarm::progress(std::size_t k, std::uint64_t samples, std::uint64_t budget)
 void Swarm::standing(std::size_t k, Role role) {
   carry_out(k, nodes_[k]->consensus->on_standing(now_, role));
 }
-void Swarm::gone(std::size_t k, std::size_t member) {
+void Swarm::presence(std::size_t k, std::size_t member, Presence presence) {
   if (nodes_[k]->alive)
-    carry_out(k, nodes_[k]->consensus->on_member_gone(now_, nodes_[member]->id));
-}
-
-void Swarm::back(std::size_t k, std::size_t member) {
-  if (nodes_[k]->alive)
-    carry_out(k, nodes_[k]->consensus->on_member_back(now_, nodes_[member]->id));
+    carry_out(k, nodes_[k]->consensus->on_member(now_, nodes_[member]->id, presence));
 }
 
 void Swarm::inject(std::size_t to, std::size_t from, const ConsensusMessage& message) {
@@ -199,7 +202,7 @@ void Swarm::carry_out(std::size_t k, ConsensusEffects effects) {
   }
   if (effects.merged) n.merged = effects.merged;
   if (effects.failed) n.failed = effects.failed;
-  if (effects.conflicting) n.conflicting = effects.conflicting;
+  if (effects.not_taken) n.not_taken.push_back(*effects.not_taken);
   if (effects.may_exit) n.may_exit = true;
   work(k);
   set_timer(k);

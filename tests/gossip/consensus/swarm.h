@@ -55,7 +55,7 @@ struct SimNode {
   std::optional<Finished> finished;
   std::optional<Merged> merged;
   std::optional<Error> failed;
-  std::optional<Certificate> conflicting;
+  std::vector<NotTaken> not_taken;
   bool may_exit = false;
   std::vector<Misbehaviour> misbehaved;
   std::vector<NodeId> dialled;
@@ -82,8 +82,7 @@ class Swarm {
   void progress(std::size_t node, std::uint64_t samples, std::uint64_t budget);
   void standing(std::size_t node, Role role);
   void store(std::size_t node);
-  void gone(std::size_t node, std::size_t member);
-  void back(std::size_t node, std::size_t member);
+  void presence(std::size_t node, std::size_t member, Presence presence);
   // What one node sent came to nothing at another one, which had no room for it, or was cut when
   // their session was renewed: the sender is told, and knows all but the attachment.
   void refuse(std::size_t from, std::size_t to, const ConsensusMessage& message);
@@ -117,6 +116,7 @@ class Swarm {
     }
   };
   void start_node(std::size_t k);
+  void introduce(std::size_t k);
   void schedule(TimePoint at, std::function<void()> action);
   void carry_out(std::size_t k, ConsensusEffects effects);
   void deliver(std::size_t from, std::size_t to, const ConsensusMessage& message);
