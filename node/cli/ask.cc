@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <ostream>
 
 namespace starling::node::verbs {
@@ -16,6 +17,7 @@ namespace {
 
 // Answers come when the work is done; a node that works shows signs of life between.
 constexpr Duration kActionPatience = std::chrono::minutes(10);
+static_assert(kActionPatience > 3 * kSignOfLife);
 
 // The sentence of an answer, or its fields where it has none.
 std::string sentence_of(const std::string& body) {
@@ -116,7 +118,20 @@ int log_level(const Arguments& arguments, const Surroundings& surroundings) {
 }
 
 int eval(const Arguments& arguments, const Surroundings& surroundings) {
-  if (arguments.words.empty()) return ask(arguments, surroundings, EvalRequest{});
+  if (arguments.words.empty()) {
+    // A figure of the node's own data must not pass for one of the data that was named here.
+    const auto unused = std::ranges::find_if(
+        arguments.keys, [](const FlagValue& flag) { return flag.key != "node.dir"; });
+    if (unused != arguments.keys.end())
+      return report("eval",
+                    {Errc::bad_argument, Doing::parsing_arguments,
+                     fmt::format("{} counts for a model file only: name one (starling eval "
+                                 "MODEL.safetensors), or leave it out, and the running node "
+                                 "evaluates its replica on its own data",
+                                 unused->flag)},
+                    surroundings.terminal);
+    return ask(arguments, surroundings, EvalRequest{});
+  }
   if (arguments.config.data.train.empty() && arguments.config.data.val.empty())
     return report("eval",
                   {Errc::bad_argument, Doing::parsing_arguments,

@@ -1,10 +1,12 @@
 #include "node/control/caller.h"
 
+#include "node/config/values.h"
 #include "node/control/socket_path.h"
 
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -36,7 +38,22 @@ std::unexpected<Error> failed(std::string_view what, int error) {
               fmt::format("{}: {}", what, std::generic_category().message(error)));
 }
 
-Result<void> connect_to(const Socket& socket, const std::filesystem::path& dir) {
+std::unexpected<Error> no_answer(Duration patience) {
+  return fail(Errc::timed_out, Doing::controlling,
+              fmt::format("the node did not answer for {}: its process stands still, or is busy",
+                          show_duration(patience)));
+}
+
+// A node that stands still accepts nobody, and where verbs wait for it there is room for a few:
+// without a limit connect() would wait for ever.
+void limit_waiting(const Socket& socket, Duration patience) {
+  const auto whole = std::max(patience, Duration(1));
+  const timeval limit{.tv_sec = whole / std::chrono::seconds(1),
+                      .tv_usec = (whole % std::chrono::seconds(1)).count()};
+  (void)::setsockopt(socket.number(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
+Result<void> connect_to(const Socket& socket, const std::filesystem::path& dir, Duration patience) {
   const auto nobody = [&] {
     return fail(Errc::not_found, Doing::controlling,
                 fmt::format("no node runs in {}: start one with `starling run --dir {}`, or say "
@@ -44,6 +61,7 @@ Result<void> connect_to(const Socket& socket, const std::filesystem::path& dir) 
                             dir.string(), dir.string()));
   };
   if (socket.number() < 0) return failed("no socket", errno);
+  limit_waiting(socket, patience);
   const auto path = SocketPath::in(dir);
   if (!path && path.error().code == Errc::not_found) return nobody();
   if (!path) return fail(path.error());
@@ -54,16 +72,18 @@ Result<void> connect_to(const Socket& socket, const std::filesystem::path& dir) 
   if (::connect(socket.number(), generic, sizeof(address)) == 0) return {};
   const int error = errno;
   if (error == ENOENT || error == ECONNREFUSED || error == ENOTDIR) return nobody();
+  if (error == EAGAIN) return no_answer(patience);
   if (error == EACCES || error == EPERM)
     return fail(Errc::permission, Doing::controlling,
                 fmt::format("the node in {} belongs to another user", dir.string()));
   return failed(dir.string(), error);
 }
 
-Result<void> send_all(const Socket& socket, std::string_view text) {
+Result<void> send_all(const Socket& socket, std::string_view text, Duration patience) {
   while (!text.empty()) {
     const auto sent = ::send(socket.number(), text.data(), text.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno == EAGAIN) return no_answer(patience);
     if (sent <= 0) return failed("the node does not listen", errno);
     text.remove_prefix(static_cast<std::size_t>(sent));
   }
@@ -89,9 +109,7 @@ Result<std::string> next_line(const Socket& socket, std::string& rest, Duration 
     pollfd waiting{socket.number(), POLLIN, 0};
     const int ready = ::poll(&waiting, 1, patience_ms);
     if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0)
-      return fail(Errc::timed_out, Doing::controlling,
-                  fmt::format("the node did not answer for {} s", patience_ms / 1'000));
+    if (ready == 0) return no_answer(patience);
     const auto count = ::recv(socket.number(), buffer.data(), buffer.size(), 0);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0)
@@ -106,8 +124,8 @@ Result<std::string> ask_node(const std::filesystem::path& dir, const ControlRequ
                              Duration patience,
                              const std::function<void(const std::string&)>& on_progress) {
   const Socket socket;
-  TRY_VOID(connect_to(socket, dir));
-  TRY_VOID(send_all(socket, encode_request(request)));
+  TRY_VOID(connect_to(socket, dir, patience));
+  TRY_VOID(send_all(socket, encode_request(request), patience));
   std::string rest;
   while (true) {
     TRY(const auto line, next_line(socket, rest, patience));

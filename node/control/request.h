@@ -29,6 +29,9 @@ namespace starling::node {
 inline constexpr std::size_t kMaxControlRequest = std::size_t{16} << 10;
 inline constexpr std::size_t kMaxControlReply = std::size_t{16} << 20;
 inline constexpr std::size_t kMaxJoinAddresses = 64;
+// How often a verb that waits for its answer hears that the node is at work on it: an evaluation, a
+// merge or a final consensus may take hours, and a verb does not wait in silence for so long.
+inline constexpr Duration kSignOfLife = std::chrono::minutes(1);
 // How long an invite is good: unless said otherwise, and at the least and the most.
 inline constexpr Duration kInviteTtl = std::chrono::hours(24);
 inline constexpr Duration kMinInviteTtl = std::chrono::minutes(1);

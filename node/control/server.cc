@@ -37,8 +37,14 @@ class ControlServer::Impl : public std::enable_shared_from_this<ControlServer::I
  public:
   class Connection;
 
-  Impl(asio::io_context& io, SnapshotBox& snapshots, ControlHandler& handler, Log& log)
-      : acceptor_(io), retry_(io), snapshots_(snapshots), handler_(handler), log_(log) {}
+  Impl(asio::io_context& io, SnapshotBox& snapshots, ControlHandler& handler, Log& log,
+       Duration sign_of_life)
+      : acceptor_(io),
+        retry_(io),
+        snapshots_(snapshots),
+        handler_(handler),
+        log_(log),
+        sign_of_life_(sign_of_life) {}
 
   Result<void> listen(const std::filesystem::path& dir);
   void stop();
@@ -54,6 +60,7 @@ class ControlServer::Impl : public std::enable_shared_from_this<ControlServer::I
   SnapshotBox& snapshots_;
   ControlHandler& handler_;
   Log& log_;
+  const Duration sign_of_life_;
   std::filesystem::path dir_;
   // Owners of a connection: this set until it ends, and the callbacks that Asio holds.
   std::set<std::shared_ptr<Connection>> connections_;
@@ -67,11 +74,11 @@ class ControlServer::Impl::Connection : public std::enable_shared_from_this<Conn
  public:
   // The server is told weakly: a connection may outlive it by a callback.
   Connection(Protocol::socket socket, std::weak_ptr<Impl> server)
-      : socket_(std::move(socket)), deadline_(socket_.get_executor()), server_(std::move(server)) {}
+      : socket_(std::move(socket)), timer_(socket_.get_executor()), server_(std::move(server)) {}
 
   void start() {
-    deadline_.expires_after(kRequestDeadline);
-    deadline_.async_wait([self = shared_from_this()](const asio::error_code& error) {
+    timer_.expires_after(kRequestDeadline);
+    timer_.async_wait([self = shared_from_this()](const asio::error_code& error) {
       if (!error) self->close();
     });
     read();
@@ -89,16 +96,31 @@ class ControlServer::Impl::Connection : public std::enable_shared_from_this<Conn
     queued_bytes_ += line.size();
     if (queued_bytes_ > kMaxQueued) return close();
     last_queued_ = answer.kind != ControlAnswer::Kind::progress;
+    if (last_queued_) timer_.cancel();
     queue_.push_back(std::move(line));
     if (queue_.size() == 1) write();
   }
 
   [[nodiscard]] bool closed() const { return closed_; }
 
+  // Says every now and then that the answer is on its way; to a verb that reads, and until it is.
+  void show_life(std::string_view verb, Duration period) {
+    if (closed_ || last_queued_) return;
+    timer_.expires_after(period);
+    timer_.async_wait([self = shared_from_this(), verb, period](const asio::error_code& error) {
+      if (error) return;
+      if (self->queue_.empty())
+        self->send({ControlAnswer::Kind::progress,
+                    json_text({{"message", fmt::format("the node is still at work on {}", verb)}}),
+                    {}});
+      self->show_life(verb, period);
+    });
+  }
+
   void close() {
     if (closed_) return;
     closed_ = true;
-    deadline_.cancel();
+    timer_.cancel();
     asio::error_code ignored;
     socket_.close(ignored);
     if (const auto server = server_.lock()) server->forget(shared_from_this());
@@ -122,7 +144,7 @@ class ControlServer::Impl::Connection : public std::enable_shared_from_this<Conn
     const auto end = line_.find('\n');
     if (end == std::string::npos && line_.size() <= kMaxControlRequest) return read();
     asked_ = true;
-    deadline_.cancel();
+    timer_.cancel();
     line_.resize(std::min(end, line_.size()));
     read();
     if (const auto server = server_.lock()) server->on_request(shared_from_this(), line_);
@@ -145,7 +167,7 @@ class ControlServer::Impl::Connection : public std::enable_shared_from_this<Conn
   }
 
   Protocol::socket socket_;
-  asio::steady_timer deadline_;
+  asio::steady_timer timer_;  // for the request, then for signs of life
   std::weak_ptr<Impl> server_;
   std::array<char, 4'096> chunk_{};
   std::string line_;
@@ -266,6 +288,7 @@ void ControlServer::Impl::on_request(const std::shared_ptr<Connection>& connecti
   if (std::holds_alternative<NeighboursRequest>(*request))
     return reply.done(neighbours_json(*snapshot));
   handler_.on_request(*request, std::move(reply));
+  connection->show_life(verb_of(*request), sign_of_life_);
 }
 
 void ControlServer::Impl::stop() {
@@ -281,8 +304,8 @@ void ControlServer::Impl::stop() {
 }
 
 ControlServer::ControlServer(asio::io_context& io, SnapshotBox& snapshots, ControlHandler& handler,
-                             Log& log)
-    : impl_(std::make_shared<Impl>(io, snapshots, handler, log)) {}
+                             Log& log, Duration sign_of_life)
+    : impl_(std::make_shared<Impl>(io, snapshots, handler, log, sign_of_life)) {}
 
 ControlServer::~ControlServer() { stop(); }
 

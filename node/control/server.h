@@ -60,7 +60,8 @@ class ControlHandler {
 class ControlServer {
  public:
   // All references outlive the server.
-  ControlServer(asio::io_context& io, SnapshotBox& snapshots, ControlHandler& handler, Log& log);
+  ControlServer(asio::io_context& io, SnapshotBox& snapshots, ControlHandler& handler, Log& log,
+                Duration sign_of_life = kSignOfLife);
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;

@@ -18,6 +18,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -51,7 +52,8 @@ class Handler final : public ControlHandler {
 
 // A server on a thread of its own, as the io thread of a node.
 struct ControlRig {
-  explicit ControlRig(const std::filesystem::path& dir) {
+  explicit ControlRig(const std::filesystem::path& dir, Duration sign_of_life = kSignOfLife)
+      : server(io, snapshots, handler, log, sign_of_life) {
     auto listening = server.listen(dir);
     REQUIRE(listening);
     thread = std::thread([this] { io.run(); });
@@ -68,17 +70,51 @@ struct ControlRig {
   SnapshotBox snapshots;
   Handler handler;
   NullLog log;
-  ControlServer server{io, snapshots, handler, log};
+  ControlServer server;
   std::thread thread;
+};
+
+// The address of DIR/control.sock; `path` keeps it usable.
+sockaddr_un address_of(const SocketPath& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(static_cast<void*>(address.sun_path), path.text().c_str(), path.text().size() + 1);
+  return address;
+}
+
+// The socket of a node that stands still: nobody accepts, and there is no room to wait in either.
+class FrozenNode {
+ public:
+  explicit FrozenNode(const std::filesystem::path& dir) {
+    const auto path = SocketPath::in(dir);
+    REQUIRE(path);
+    const auto address = address_of(*path);
+    const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+    open_.push_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::bind(open_.back(), generic, sizeof(address)) == 0);
+    REQUIRE(::listen(open_.back(), 0) == 0);
+    while (true) {
+      open_.push_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      if (::connect(open_.back(), generic, sizeof(address)) == 0) continue;
+      REQUIRE(errno == EAGAIN);
+      break;
+    }
+  }
+  ~FrozenNode() {
+    for (const int descriptor : open_) ::close(descriptor);
+  }
+  FrozenNode(const FrozenNode&) = delete;
+  FrozenNode& operator=(const FrozenNode&) = delete;
+
+ private:
+  std::vector<int> open_;
 };
 
 // Sends bytes as they are and returns what comes back until the end or 5 s.
 std::string raw(const std::filesystem::path& dir, std::string_view bytes) {
   const auto path = SocketPath::in(dir);
   REQUIRE(path);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(static_cast<void*>(address.sun_path), path->text().c_str(), path->text().size() + 1);
+  const auto address = address_of(*path);
   const int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const timeval limit{5, 0};
   ::setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -202,6 +238,19 @@ TEST_SUITE("node/control") {
     CHECK(seen.size() == 3);
   }
 
+  TEST_CASE("a verb whose work takes long hears of the node meanwhile, and of nothing afterwards") {
+    const TempFolder scratch;
+    ControlRig rig(scratch.path(), 1ms);
+    std::size_t signs = 0;
+    const auto result = ask_node(scratch.path(), EvalRequest{}, 5s, [&](const auto& body) {
+      CHECK(nlohmann::json::parse(body).at("message") == "the node is still at work on eval");
+      if (++signs == 3) asio::post(rig.io, [&] { rig.handler.held->done({{"message", "done"}}); });
+    });
+    REQUIRE(result);
+    CHECK(*result == R"({"message":"done"})");
+    CHECK(signs >= 3);
+  }
+
   TEST_CASE("an error of the node reaches the verb, and a dropped question is an error too") {
     const TempFolder scratch;
     const ControlRig rig(scratch.path());
@@ -237,6 +286,14 @@ TEST_SUITE("node/control") {
     }();
     killer.join();
     CHECK_FALSE(answer);
+  }
+
+  TEST_CASE("a verb gives up on a node that stands still, with no room to wait in either") {
+    const TempFolder scratch;
+    const FrozenNode node(scratch.path());
+    const auto answer = ask_node(scratch.path(), StatusRequest{}, 10ms);
+    REQUIRE_FALSE(answer);
+    CHECK(answer.error().code == Errc::timed_out);
   }
 
   TEST_CASE("hostile bytes get an error or nothing, and the next verb is served") {
