@@ -22,6 +22,8 @@ AccessFiles::Trace AccessFiles::trace(const fs::path& file) {
   struct stat info{};
   if (::stat(file.c_str(), &info) != 0) return {};
   return {.inode = info.st_ino,
+          .mode = info.st_mode,
+          .owner = info.st_uid,
           .modified_s = info.st_mtim.tv_sec,
           .modified_ns = info.st_mtim.tv_nsec,
           .size = info.st_size};

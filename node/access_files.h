@@ -71,9 +71,12 @@ class AccessFiles {
   [[nodiscard]] std::optional<Result<Access>> look(WallTime now);
 
  private:
-  // What a stat tells of a change; all zero: no file.
+  // What a stat tells of a change, of who may read or write it too: a file that was refused for its
+  // mode is mended by that alone. All zero: no file.
   struct Trace {
     std::uint64_t inode = 0;
+    std::uint64_t mode = 0;
+    std::uint64_t owner = 0;
     std::int64_t modified_s = 0;
     std::int64_t modified_ns = 0;
     std::int64_t size = 0;

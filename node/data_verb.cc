@@ -13,8 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <ostream>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -133,10 +135,34 @@ Result<training::PackOptions> pack_options(const Arguments& arguments) {
   return options;
 }
 
+// What can be said before the data is opened: that takes minutes, and packing it hours.
+Result<void> check_flags(const std::string& what, const Arguments& arguments) {
+  const auto wrong = [](std::string detail) {
+    return fail(Errc::bad_argument, Doing::parsing_arguments, std::move(detail));
+  };
+  if (what != "pack") {
+    for (const auto& [flag, value] : arguments.given)
+      if (flag != "--json")
+        return wrong(
+            fmt::format("{} belongs to: data pack; data {} does not look at it", flag, what));
+    return {};
+  }
+  const auto file = arguments.given.find("--out");
+  if (file == arguments.given.end() || file->second.empty())
+    return wrong("needs --out FILE: what to write");
+  // The packed file takes the place of what has its name, which a folder or a device is not for.
+  std::error_code ignored;
+  const auto there = std::filesystem::status(file->second, ignored);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    return wrong(
+        fmt::format("--out {} is there already and is no file that can be replaced: name "
+                    "a new one",
+                    printable(file->second)));
+  return {};
+}
+
 Result<ExitCode> pack(const DataSets& sets, const Arguments& arguments, const Terminal& terminal) {
   const auto file = arguments.given.find("--out");
-  if (file == arguments.given.end())
-    return fail(Errc::bad_argument, Doing::parsing_arguments, "needs --out FILE: what to write");
   TRY(const auto options, pack_options(arguments));
   const auto on_progress = [&](const training::PackProgress& progress) {
     terminal.err << fmt::format("{} of {} images, {:.1f} MB\n", progress.done, progress.all,
@@ -171,6 +197,7 @@ Result<ExitCode> carry_out(const Arguments& arguments, const Terminal& terminal,
                 fmt::format("'{}' is none of scan, verify and pack", printable(what)));
   if (arguments.config.data.train.empty())
     return fail(Errc::bad_argument, Doing::parsing_arguments, "needs --data SPEC");
+  TRY_VOID(check_flags(what, arguments));
   const Config& config = arguments.config;
   TRY(const DataSets sets, training::open_data(config.data.train, config.data.val, log));
   if (what == "pack") return pack(sets, arguments, terminal);

@@ -58,6 +58,26 @@ Json hex_list(const Ids& ids) {
   return list;
 }
 
+// The model under its name, whole. What could not be finished goes: it would hold the room that a
+// full disk needs for the next try.
+Result<void> write_model_file(const std::filesystem::path& folder, const training::Model& model,
+                              const training::Replica& result,
+                              const consensus::CertificateMessage& held) {
+  const auto partial = folder / "model.safetensors.partial";
+  auto written = training::write_model(partial, model, result,
+                                       {{"consensus", to_hex(held.certificate.hash.view())},
+                                        {"samples", std::to_string(held.certificate.samples)}});
+  std::error_code error;
+  if (written) {
+    if (fault::maybe("final.before_rename")) error = std::make_error_code(std::errc::io_error);
+    if (!error) std::filesystem::rename(partial, folder / "model.safetensors", error);
+    if (!error) return {};
+    written = fail(Errc::io_failed, Doing::writing_file, partial.string() + ": " + error.message());
+  }
+  std::filesystem::remove(partial, error);
+  return written;
+}
+
 }  // namespace
 
 consensus::ModelShape shape_of(const training::Model& model) {
@@ -130,14 +150,7 @@ Result<void> write_final(const std::filesystem::path& folder, const training::Mo
   std::filesystem::create_directories(folder, error);
   if (error)
     return fail(Errc::io_failed, Doing::writing_file, folder.string() + ": " + error.message());
-  const auto partial = folder / "model.safetensors.partial";
-  TRY_VOID(training::write_model(partial, model, result,
-                                 {{"consensus", to_hex(held.certificate.hash.view())},
-                                  {"samples", std::to_string(held.certificate.samples)}}));
-  if (fault::maybe("final.before_rename")) error = std::make_error_code(std::errc::io_error);
-  if (!error) std::filesystem::rename(partial, folder / "model.safetensors", error);
-  if (error)
-    return fail(Errc::io_failed, Doing::writing_file, partial.string() + ": " + error.message());
+  TRY_VOID(write_model_file(folder, model, result, held));
   // The model's name reaches the disk before the certificate's, and the folder's own before both.
   TRY_VOID(training::flush_folder(folder));
   TRY_VOID(training::flush_folder(folder.parent_path()));

@@ -38,10 +38,12 @@ void Signals::wait() {
   signals_.async_wait([this](const std::error_code& error, int number) {
     if (error) return;
     assert_io_thread();
-    if (++seen_ > 1) {
+    const StopWish wish = requests_.on_signal(clock_.now());
+    if (wish == StopWish::end) {
       ::_exit(
           number_of(number == SIGINT ? ExitCode::second_interrupt : ExitCode::second_terminate));
     }
+    if (wish == StopWish::same_again) return wait();
     log_.info("node.leaving", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"},
                                {"again", "a second signal exits at once"}});
     // First, because leaving may stop everything before it returns, this wait included.

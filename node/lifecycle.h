@@ -4,6 +4,7 @@
 #include "node/base/clock.h"
 #include "node/base/log.h"
 #include "node/base/thread.h"
+#include "node/stop_requests.h"
 
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
@@ -15,8 +16,9 @@
 
 namespace starling::node {
 
-// Turns signals into calls: the first SIGINT or SIGTERM asks to leave, the second ends the process
-// at once with 130 or 143. SIGHUP asks to read again what may change while the node runs.
+// Turns signals into calls: the first SIGINT or SIGTERM asks to leave, a second one half a second
+// later or more ends the process at once with 130 or 143. SIGHUP asks to read again what may change
+// while the node runs.
 //
 // Owned by the node; stop() lets the io context drain. Thread: io.
 class Signals {
@@ -39,7 +41,8 @@ class Signals {
   asio::signal_set reloads_;
   Log& log_;
   Calls calls_;
-  int seen_ = 0;
+  SteadyClock clock_;
+  StopRequests requests_;
 };
 
 // Ends the process with status 1 if it is still there when the time is over: a node that was asked

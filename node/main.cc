@@ -21,6 +21,11 @@ int main(int argc, char** argv) {
   const rlimit none{0, 0};
   (void)::setrlimit(RLIMIT_CORE, &none);
   (void)::signal(SIGPIPE, SIG_IGN);
+  // The first process of a container is spared every signal that it does not handle, and whoever
+  // stops it would have to wait and kill it. A node that is up has handlers of its own.
+  if (::getpid() == 1)
+    for (const int number : {SIGINT, SIGTERM})
+      (void)::signal(number, [](int came) { ::_exit(128 + came); });
   // Every session is a descriptor, and the soft limit is often 1,024.
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {

@@ -123,10 +123,14 @@ void Node::answer(const MergeRequest&, ControlReply reply) {
 }
 
 void Node::answer(const EvalRequest&, ControlReply reply) {
-  if (!bridge_ || !parts_.data.val)
-    return reply.fail(Error{Errc::not_found, Doing::evaluating,
-                            bridge_ ? "the data has no validation part; name one with --val"
-                                    : "this node has no replica yet"});
+  const auto refuse = [&reply](std::string why) {
+    reply.fail(Error{Errc::not_found, Doing::evaluating, std::move(why)});
+  };
+  if (!bridge_ && finished_)
+    return refuse("this node trains no more; evaluate its model: starling eval " +
+                  (parts_.dir.final_dir() / "model.safetensors").string() + " --data SPEC");
+  if (!bridge_) return refuse("this node has no replica yet");
+  if (!parts_.data.val) return refuse("the data has no validation part; name one with --val");
   waiting_for_eval_.push_back(std::move(reply));
   evaluate_now();
 }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <ostream>
 #include <utility>
+#include <vector>
 
 namespace starling::node {
 
@@ -31,6 +32,19 @@ bootstrap::RunPhase run_phase(Phase phase) {
       return bootstrap::RunPhase::leaving;
   }
   return bootstrap::RunPhase::starting;
+}
+
+// A wrong secret, a wrong address and a peer that is not there yet all look the same from here, and
+// the node trains on: whoever named the peers has to hear what came of each.
+void warn_of_silence(const std::vector<bootstrap::AddressReport>& addresses, Log& log) {
+  for (const auto& address : addresses) {
+    std::string why = address.detail;
+    if (why.empty())
+      why = address.last_end ? std::string(name_of(*address.last_end)) : "no answer yet";
+    log.warn("join.no_answer", {{"address", transport::to_string(address.endpoint)},
+                                {"why", why},
+                                {"did", "trains alone and goes on trying"}});
+  }
 }
 
 }  // namespace
@@ -112,6 +126,7 @@ void Node::on_effect(bootstrap::JoinEffect effect) {
 
 void Node::begin_training(const bootstrap::BeginTraining& begin) {
   log_.info("join.begin", {{"why", begin.why}});
+  if (transport_.sessions().empty()) warn_of_silence(join_.status(clock_.now()).addresses, log_);
   Beginning beginning;
   const std::string fingerprint = to_hex(join_.settings().fingerprint().view());
   if (begin.start == bootstrap::Start::checkpoint && parts_.checkpoint &&

@@ -235,6 +235,16 @@ void Node::evaluate_now() {
   next_evaluation_ = next_due(clock_.now(), config_.eval.every);
   if (!bridge_ || evaluating_ || !parts_.data.val) return;
   evaluating_ = true;
+  // After the end what counts is the model that was certified, not what this node gave to it.
+  if (finished_) {
+    const auto told = [this](const Result<training::EvaluationReport>& report) {
+      assert_io_thread();
+      evaluating_ = false;
+      note_evaluation(report, {.of = Evaluated::consensus});
+    };
+    auto certified = result_of(consensus_memory(gossip::consensus::RunKind::finish));
+    return bridge_->evaluate_replica(std::move(certified), told);
+  }
   const auto done = [this](const Result<training::EvaluationReport>& report,
                            std::size_t references) {
     assert_io_thread();

@@ -10,6 +10,7 @@
 #include "training/data/spec.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <memory>
 #include <ostream>
@@ -286,6 +287,8 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
 }  // namespace
 
 int run_verb(const Config& config, RunMode mode, const Terminal& terminal) {
+  // It asks a node to read its files again (lifecycle.h): one that is not up yet reads them anyway.
+  (void)::signal(SIGHUP, SIG_IGN);
   const SteadyClock clock;
   const LogBackendOptions options = log_options(config, terminal);
   const auto notice = [&](std::uint64_t lines) { return dropped_line(options, lines); };

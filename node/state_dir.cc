@@ -112,7 +112,7 @@ Result<StateDir> StateDir::open(const fs::path& dir) {
       make_private_folder(fs::absolute(dir, error).lexically_normal(), Doing::starting));
 
   const fs::path lock_file = path / "lock";
-  Descriptor lock(::open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  Descriptor lock(::open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (lock.number() < 0) return system_error(Doing::starting, lock_file, "be opened", errno);
   if (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return system_error(Doing::starting, lock_file, "be locked", errno);
@@ -150,10 +150,14 @@ Result<Incarnation> StateDir::read_incarnation() const {
   if (!text) return fail(text.error());
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc{} || std::string_view(end, text->data() + text->size()) != "\n")
+  // Half of all numbers are more than a node ever uses, and leave room for what is added to one.
+  constexpr std::uint64_t kMost = ~std::uint64_t{0} / 2;
+  if (error != std::errc{} || std::string_view(end, text->data() + text->size()) != "\n" ||
+      value > kMost)
     return fail(Errc::corrupt, Doing::reading_file,
-                fmt::format("{}: not a number; remove identity.key as well to start as a new node",
-                            file.string()));
+                fmt::format("{}: not a number up to {}; remove identity.key as well to start as a "
+                            "new node",
+                            file.string(), kMost));
   return Incarnation{value};
 }
 

@@ -82,6 +82,12 @@ int config(const Arguments& arguments, const Surroundings& surroundings) {
   const auto& terminal = surroundings.terminal;
   const auto& what = arguments.words.front();
   const bool origin = arguments.has("--origin");
+  if (origin && what != "show")
+    return report("config",
+                  {Errc::bad_argument, Doing::parsing_arguments,
+                   fmt::format("--origin belongs to: config show; config {} does not look at it",
+                               printable(what))},
+                  terminal);
   if (what == "show") {
     print(arguments.config, terminal.out, false, origin);
     return number_of(ExitCode::good);

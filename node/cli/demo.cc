@@ -9,6 +9,7 @@
 #include "node/control/caller.h"
 #include "node/printable.h"
 #include "node/state_dir.h"
+#include "node/stop_requests.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -55,6 +56,7 @@ class Demo {
   const Terminal& terminal_;
   SteadyClock clock_;
   StopSignals signals_;
+  StopRequests requests_;
   fs::path dir_;
   std::vector<std::string> words_;  // of every node
   std::vector<std::unique_ptr<DemoNode>> nodes_;
@@ -129,12 +131,13 @@ bool Demo::turn() {
 }
 
 void Demo::on_stop_signals() {
-  const int came = signals_.take();
-  if (came > 0) {
-    stops_ += came;
+  for (int came = signals_.take(); came > 0; --came) {
+    ++stops_;
+    const StopWish wish = requests_.on_signal(clock_.now());
+    if (wish == StopWish::same_again) continue;
     kill_at_ = std::min(kill_at_, clock_.now() + kLeaveLimit);
-    if (stops_ == came) tell("demo", "stopping the nodes; once more ends them at once");
-    for (const auto& node : nodes_) node->signal(stops_ > came || came > 1 ? SIGKILL : SIGTERM);
+    if (wish == StopWish::leave) tell("demo", "stopping the nodes; once more ends them at once");
+    for (const auto& node : nodes_) node->signal(wish == StopWish::end ? SIGKILL : SIGTERM);
   }
   if (clock_.now() < kill_at_) return;
   kill_at_ = kNever;

@@ -50,7 +50,7 @@ constexpr std::array<VerbFlag, 6> kKeyFlags{
       "The list of what was revoked; without it the admin key's file with .revoked (revoke, rotate "
       "with --admin-key)."}}};
 constexpr std::array<VerbFlag, 1> kConfigFlags{
-    {{"--origin", "", "Show where each value comes from, and what it shadows."}}};
+    {{"--origin", "", "Show where each value comes from, and what it shadows (show)."}}};
 
 constexpr std::array<VerbFlag, 5> kDataFlags{
     {kJson,

@@ -118,6 +118,25 @@ TEST_SUITE("e2e/refusals") {
     CHECK(alive_members(swarm.node(0)) == 1);
   }
 
+  TEST_CASE("who meets nobody is told what came of each address, and trains alone") {
+    Swarm swarm(endless_run());
+    swarm.start(1);
+    const TempDir other;
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(), {"--peer", swarm.node(0).address(), "--peer", "127.0.0.1:1",
+                                       "--join-grace", "2s"});
+    NodeProcess stranger(other.path() / "stranger", arguments);
+
+    REQUIRE(eventually(60s, [&] { return stranger.step() > 0; }));
+
+    const auto text = stranger.process().standard_error();
+    INFO(text);
+    CHECK(contains(text, "wrong secret"));
+    CHECK(contains(text, "address=" + swarm.node(0).address()));
+    CHECK(contains(text, "address=127.0.0.1:1"));
+    CHECK(contains(text, "refused"));
+  }
+
   TEST_CASE("another model is refused with the difference, with exit 5") {
     Swarm swarm(endless_run());
     swarm.start(1);

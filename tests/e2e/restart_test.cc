@@ -87,6 +87,38 @@ TEST_SUITE("e2e/restart") {
     CHECK(served->status == 0);
   }
 
+  TEST_CASE("an evaluation asked for after the end is one of the certified model") {
+    auto arguments = small_run("6000");
+    arguments.insert(arguments.end(), {"--set", "finish.then=serve"});
+    Swarm swarm(arguments);
+    swarm.start(1);
+    const auto shown = [&] {
+      const auto status = swarm.node(0).status();
+      const bool evaluated = status.is_object() && status.at("eval").is_object();
+      return evaluated ? status.at("eval").at("of").get<std::string>() : std::string();
+    };
+    INFO(swarm.logs());
+    REQUIRE(eventually(120s, [&] { return shown() == "consensus"; }));
+
+    const auto ask = [&] {
+      return run_to_end(
+          {starling_binary(), "eval", "--dir", swarm.node(0).dir().string(), "--json"});
+    };
+    const auto answer = ask();
+    REQUIRE(answer.status == 0);
+    CHECK(nlohmann::json::parse(answer.out).at("of") == "consensus");
+    CHECK(shown() == "consensus");
+
+    // A process that only serves has nothing to evaluate with, and says what to do instead.
+    swarm.node(0).process().signal(SIGTERM);
+    REQUIRE(swarm.wait_all({0}, 30s) == std::vector<int>{0});
+    const NodeProcess& server = swarm.restart(0);
+    REQUIRE(eventually(30s, [&] { return phase_of(server) == "finished"; }));
+    const auto refused = ask();
+    CHECK(refused.status == 3);
+    CHECK(contains(refused.err, "final/model.safetensors"));
+  }
+
   TEST_CASE("a finished run that is extended goes on from its certified model") {
     Swarm swarm(small_run("40000"));
     swarm.start(2);

@@ -126,6 +126,21 @@ TEST_SUITE("node/access_files") {
     CHECK(refused.error().detail.find("chmod 644") != std::string::npos);
   }
 
+  TEST_CASE("what the message about a file's mode asks for is noticed when it is done") {
+    Folder folder;
+    REQUIRE(folder.files.read(wall_now()));
+    const auto file = folder.scratch.write("peers.deny", line_of(some_node(1)));
+    REQUIRE(::chmod(file.c_str(), 0664) == 0);
+    const auto refused = folder.files.look(wall_now());
+    REQUIRE(refused);
+    REQUIRE_FALSE(*refused);
+    REQUIRE(::chmod(file.c_str(), 0644) == 0);
+    const auto mended = folder.files.look(wall_now());
+    REQUIRE(mended);
+    REQUIRE(mended->has_value());
+    CHECK((*mended)->rules.denied == std::set{some_node(1)});
+  }
+
   TEST_CASE("a closed swarm needs a list of allowed nodes or a certificate") {
     Folder folder(AllowList::required);
     const auto missing = folder.files.read(wall_now());

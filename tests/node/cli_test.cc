@@ -160,6 +160,18 @@ TEST_SUITE("node/cli") {
     CHECK(say({"eval", "m.safetensors"}).code == 2);
   }
 
+  TEST_CASE("eval of the running node refuses what only a model file makes it look at") {
+    const TempFolder scratch;
+    const auto dir = scratch.path().string();
+    const auto said = say({"eval", "--dir", dir, "--data", "synthetic"});
+    CHECK(said.code == 2);
+    CHECK(contains(said.err, "--data"));
+    CHECK(contains(said.err, "MODEL.safetensors"));
+    CHECK(say({"eval", "--dir", dir, "--set", "train.batch=8"}).code == 2);
+    // What a container says to every verb is for the node.
+    CHECK(say({"eval", "--dir", dir}, {{"STARLING_DATA__TRAIN", "synthetic"}}).code == 3);
+  }
+
   TEST_CASE("help explains every verb and every key that has a flag") {
     CHECK(say({"help"}).code == 0);
     const auto run = say({"run", "--help"});
@@ -208,6 +220,11 @@ TEST_SUITE("node/cli") {
     CHECK(contains(said.out, "seed = 1   # default"));
     CHECK(say({"config", "check"}).code == 0);
     CHECK(say({"config", "check"}, {{"STARLING_X__Y", "1"}}).code == 2);
+    for (const auto* what : {"default", "check"}) {
+      const auto refused = say({"config", what, "--origin"});
+      CHECK(refused.code == 2);
+      CHECK(contains(refused.err, "--origin"));
+    }
   }
 
   TEST_CASE("config show does not show an invite") {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <string>
@@ -68,6 +69,32 @@ TEST_SUITE("node/data_verb") {
     CHECK(contains(said.out, "bad.jpg: "));
   }
 
+  TEST_CASE("pack refuses at once what a finished file cannot replace") {
+    const starling::TempFolder folder;
+    const auto pipe = folder.path() / "pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    for (const auto& out : {folder.path(), pipe}) {
+      CAPTURE(out);
+      const auto said = data({"pack", "--data", kSet, "--out", out.string()});
+      CHECK(said.code == 2);
+      CHECK(contains(said.err, "--out"));
+      CHECK_FALSE(contains(said.err, "images"));  // nothing was packed
+      CHECK_FALSE(std::filesystem::is_regular_file(out));
+    }
+  }
+
+  TEST_CASE("scan and verify refuse the flags of pack instead of ignoring them") {
+    for (const Words& flag : {Words{"--out", "x"}, Words{"--side", "8"}, Words{"--form", "raw"},
+                              Words{"--quality", "90"}}) {
+      CAPTURE(flag[0]);
+      for (const auto* what : {"scan", "verify"}) {
+        const auto said = data({what, "--data", kSet, flag[0], flag[1]});
+        CHECK(said.code == 2);
+        CHECK(contains(said.err, flag[0]));
+      }
+    }
+  }
+
   TEST_CASE("what makes no sense is refused with the remedy") {
     CHECK(data({"chew", "--data", kSet}).code == 2);
     CHECK(data({"scan"}).code == 2);
@@ -82,6 +109,7 @@ TEST_SUITE("node/data_verb") {
       CHECK_FALSE(std::filesystem::exists(file));
     }
     CHECK(data({"pack", "--data", kSet, "--out", "/nonexistent/x"}).code == 3);
+    CHECK(data({"pack", "--data", kSet, "--out", ""}).code == 2);
     CHECK(data({"scan", "--data", "packed:/nonexistent"}).code == 7);
   }
 }

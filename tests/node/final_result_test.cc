@@ -1,6 +1,7 @@
 #include "node/final_result.h"
 
 #include "gossip/consensus/certificate.h"
+#include "node/base/fault.h"
 #include "node/base/tree_hash.h"
 #include "tests/support/temp_folder.h"
 #include "training/genesis.h"
@@ -85,6 +86,19 @@ TEST_SUITE("node/final_result") {
     CHECK((*memory)->result().batches_tracked == 55);
     CHECK_FALSE(std::filesystem::exists(folder / "model.safetensors.partial"));
   }
+
+#ifdef STARLING_FAULTS
+  TEST_CASE("a model that could not be written whole holds no room on the disk that was full") {
+    const Finished node;
+    for (const std::string point : {"file.write", "final.before_rename"}) {
+      CAPTURE(point);
+      const fault::Armed full(*fault::find_point(point));
+      CHECK_FALSE(write_final(node.folder, node.model, node.replica, node.held).has_value());
+      CHECK(full.reached() > 0);
+      CHECK(std::filesystem::is_empty(node.folder));
+    }
+  }
+#endif
 
   TEST_CASE("a result costs nothing before the first job and is never copied") {
     const Finished node;

@@ -62,6 +62,25 @@ TEST_SUITE("node/state_dir") {
     CHECK(state->read_incarnation().error().code == Errc::corrupt);
   }
 
+  TEST_CASE("an incarnation that leaves no room for more is refused as what it is: damage") {
+    const TempFolder scratch;
+    const auto state = StateDir::open(scratch.path());
+    REQUIRE(state);
+    scratch.write("incarnation", "18446744073709551615\n");
+    REQUIRE_FALSE(state->read_incarnation());
+    CHECK(state->read_incarnation().error().code == Errc::corrupt);
+  }
+
+  TEST_CASE("a lock that is a link is refused, and what it leads to is left as it is") {
+    const TempFolder scratch;
+    const auto elsewhere = scratch.write("elsewhere", "mine");
+    fs::create_symlink(elsewhere, scratch.path() / "lock");
+    const auto state = StateDir::open(scratch.path());
+    REQUIRE_FALSE(state);
+    CHECK(state.error().code == Errc::permission);
+    CHECK(read_whole(elsewhere, 10) == "mine");
+  }
+
   TEST_CASE("a file is replaced whole or not at all, with its mode") {
     const TempFolder scratch;
     const auto file = scratch.write("x", "old");

@@ -1,0 +1,99 @@
+// Signals that come before a node is up.
+#include "tests/e2e/swarm.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace starling::e2e;
+using namespace std::chrono_literals;
+
+namespace {
+
+// What makes a command the first process of its own world, as in a container; empty where this
+// machine allows that to nobody.
+std::vector<std::string> first_process() {
+  for (std::vector<std::string> command :
+       {std::vector<std::string>{"/usr/bin/unshare"},
+        std::vector<std::string>{"/usr/bin/unshare", "--user"}}) {
+    command.insert(command.end(), {"--pid", "--fork", "--kill-child"});
+    auto probe = command;
+    probe.emplace_back("/bin/true");
+    if (run_to_end(probe).status == 0) return command;
+  }
+  return {};
+}
+
+// `starling run` that waits for the end of its invite, behind `prefix`.
+class Preparing {
+ public:
+  explicit Preparing(const std::vector<std::string>& prefix) {
+    REQUIRE(::mkfifo(invite_.c_str(), 0600) == 0);
+    auto command = prefix;
+    command.insert(command.end(), {starling_binary(), "run", "--dir", dir_.path() / "node",
+                                   "--invite", "@" + invite_});
+    for (const auto& word : small_run("1000")) command.push_back(word);
+    process_ = std::make_unique<Process>(command, dir_.path());
+    // Nobody can write to a pipe that nobody reads, so from here on it is in the middle of it.
+    REQUIRE(eventually(60s, [&] {
+      writer_ = ::open(invite_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+      return writer_ >= 0;
+    }));
+    pid_ = process_->pid();
+    if (prefix.empty()) return;
+    const auto of = std::to_string(pid_);
+    std::istringstream(read_text("/proc/" + of + "/task/" + of + "/children")) >> pid_;
+    REQUIRE(pid_ != process_->pid());
+  }
+  ~Preparing() {
+    if (writer_ >= 0) ::close(writer_);
+  }
+  Preparing(const Preparing&) = delete;
+  Preparing& operator=(const Preparing&) = delete;
+
+  void signal(int number) const { (void)::kill(pid_, number); }
+  [[nodiscard]] Process& process() const { return *process_; }
+
+ private:
+  TempDir dir_;
+  std::string invite_ = (dir_.path() / "invite").string();
+  std::unique_ptr<Process> process_;
+  int writer_ = -1;
+  pid_t pid_ = -1;
+};
+
+}  // namespace
+
+TEST_SUITE("e2e/signals") {
+  TEST_CASE("a node that still prepares ends at SIGTERM, the first process of a container too") {
+    std::vector<std::vector<std::string>> prefixes{{}};
+    if (auto first = first_process(); !first.empty())
+      prefixes.push_back(std::move(first));
+    else
+      MESSAGE("this machine makes no process the first of its own world");
+    for (const auto& prefix : prefixes) {
+      CAPTURE(prefix.size());
+      const Preparing node(prefix);
+      node.signal(SIGTERM);
+      const auto ended = node.process().wait(10s);
+      REQUIRE(ended.has_value());
+      CHECK(ended->status == 128 + SIGTERM);
+    }
+  }
+
+  TEST_CASE("a node that still prepares takes SIGHUP for what it is: read again, not end") {
+    const Preparing node({});
+    node.signal(SIGHUP);
+    node.signal(SIGTERM);
+    const auto ended = node.process().wait(10s);
+    REQUIRE(ended.has_value());
+    CHECK(ended->status == 128 + SIGTERM);
+  }
+}
