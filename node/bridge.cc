@@ -232,6 +232,7 @@ void Bridge::note_step(const training::StepReport& report) {
     gathered_.bad_steps = report.bad_steps;
     gathered_.bad_samples = bad_samples;
     gathered_.steps += 1;
+    gathered_.batch = static_cast<std::uint32_t>(report.batch);
     gathered_.loss += report.loss;
     gathered_.images_per_second += static_cast<double>(report.batch);
     gathered_.lease_wait_share += report.lease_wait_s;

@@ -39,6 +39,7 @@ struct StepFigures {
   std::int64_t step = 0;      // of this replica
   std::uint64_t samples = 0;  // that this node trained on, in all
   std::uint64_t steps = 0;    // in this report
+  std::uint32_t batch = 0;    // images of the last one
   double loss = 0;            // mean over them
   double learning_rate = 0;
   double images_per_second = 0;

@@ -48,6 +48,7 @@ BridgeOptions Node::bridge_options() const {
   options.trainer.optimizer = settings_.optimizer;
   options.trainer.label_smoothing = settings_.label_smoothing;
   options.trainer.resize = settings_.resize;
+  options.trainer.halve_batch = !config_.train.batch.has_value();
   options.trainer.evaluation_share = config_.eval.share;
   options.train = parts_.data.train.get();
   options.val = parts_.data.val.get();
@@ -294,6 +295,7 @@ void Node::on_steps(const StepFigures& figures) {
   const TimePoint now = clock_.now();
   health_.beat_train(now);
   figures_.last_steps = figures;
+  figures_.batch = figures.batch;
   figures_.last_step_ended = now;
   const auto steps = static_cast<double>(figures.steps);
   average_in(figures_.loss, figures.loss, steps);

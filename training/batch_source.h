@@ -5,6 +5,9 @@
 #include "node/base/result.h"
 #include "training/data/loader.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -27,6 +30,10 @@ class BatchSource {
   // Batches that are begun from now on have images of this side; up to the model's own. Those that
   // are prepared already come first.
   virtual void set_side(std::uint32_t) {}
+  // No batch from now on has more images; up to what the source began with. Larger ones that are
+  // prepared already are left out: their images wait for the next epoch. Thread: that of next().
+  // To be there where TrainerOptions::halve_batch is wanted.
+  virtual void set_batch(std::size_t) {}
   // Makes a next() that waits, and all later ones, fail with Errc::cancelled.
   virtual void stop() = 0;
 };
@@ -36,12 +43,26 @@ class LoaderSource final : public BatchSource {
  public:
   explicit LoaderSource(std::unique_ptr<Loader> loader) : loader_(std::move(loader)) {}
 
-  [[nodiscard]] Result<std::optional<Batch>> next() override { return loader_->next(); }
+  [[nodiscard]] Result<std::optional<Batch>> next() override {
+    while (true) {
+      auto batch = loader_->next();
+      if (!batch || !*batch || (*batch)->size <= most_) return batch;
+      loader_->recycle(**std::move(batch));
+    }
+  }
   [[nodiscard]] std::optional<Batch> try_next() override {
-    return loader_->form() == BatchForm::pixels ? loader_->try_next() : std::nullopt;
+    if (loader_->form() != BatchForm::pixels) return std::nullopt;
+    auto batch = loader_->try_next();
+    if (!batch || batch->size <= most_) return batch;
+    loader_->recycle(*std::move(batch));
+    return std::nullopt;
   }
   void recycle(Batch batch) override { loader_->recycle(std::move(batch)); }
   void set_side(std::uint32_t side) override { loader_->set_side(side); }
+  void set_batch(std::size_t images) override {
+    most_ = images;
+    loader_->set_batch(images);
+  }
   void stop() override { loader_->stop(); }
 
   // For set_members() and bad_samples().
@@ -49,6 +70,7 @@ class LoaderSource final : public BatchSource {
 
  private:
   std::unique_ptr<Loader> loader_;
+  std::size_t most_ = std::numeric_limits<std::size_t>::max();
 };
 
 }  // namespace starling::training

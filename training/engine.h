@@ -50,6 +50,8 @@ class Engine {
   // something to bring. The batch stays where it is until its compute(), or until the engine is
   // gone.
   virtual void stage(const Batch&) {}
+  // Waits for what stage() began and forgets it: those batches are not computed any more.
+  virtual void forget_staged() {}
   // The optimizer pass under the lease, and the batch's statistics into the master's.
   [[nodiscard]] virtual PassTimes optimizer_pass(const Rates& rates) = 0;
   // Instead of it, where the outcome was not finite: the last compute() leaves no trace.

@@ -3,6 +3,7 @@
 #include "node/base/check.h"
 #include "node/base/clock.h"
 #include "node/base/cpu_time.h"
+#include "node/base/fault.h"
 #include "training/batch_tensors.h"
 #include "training/cpu/engine.h"
 #include "training/torch_guard.h"
@@ -72,8 +73,11 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share,
 
 Result<std::optional<Engine::Outcome>> Stepper::compute(const Batch& batch,
                                                         const std::atomic<bool>& drop) {
-  auto outcome = guarded(Doing::training,
-                         [&] { return engine_->compute(batch, options_.label_smoothing, drop); });
+  auto outcome = guarded(Doing::training, [&]() -> Result<std::optional<Engine::Outcome>> {
+    if (fault::maybe("train.no_memory"))
+      return fail(Errc::no_memory, Doing::training, "a test says so");
+    return engine_->compute(batch, options_.label_smoothing, drop);
+  });
   if (outcome || outcome.error().code != Errc::no_memory) return outcome;
   return fail(Errc::no_memory, Doing::training,
               "a batch of " + std::to_string(batch.size) + " images of " +
@@ -85,6 +89,13 @@ Result<std::optional<Engine::Outcome>> Stepper::compute(const Batch& batch,
 Result<void> Stepper::stage(const Batch& batch) {
   return guarded(Doing::training, [&]() -> Result<void> {
     engine_->stage(batch);
+    return {};
+  });
+}
+
+Result<void> Stepper::forget_staged() {
+  return guarded(Doing::training, [&]() -> Result<void> {
+    engine_->forget_staged();
     return {};
   });
 }

@@ -39,6 +39,9 @@ class Stepper {
   // Begins to bring a later batch to the device; see Engine::stage().
   [[nodiscard]] Result<void> stage(const Batch& batch);
 
+  // No staged batch is computed any more.
+  [[nodiscard]] Result<void> forget_staged();
+
   // Takes over a replica: momenta zero, warm-up again.
   void adopt(const Replica& replica);
 

@@ -67,6 +67,8 @@ struct Trainer::Impl {
   void work_once();
   void train_step();
   void fail_training(const Error& error);
+  // After a batch of so many images was too large; false where nothing can be done about it.
+  [[nodiscard]] bool halve_batch(const Error& error, std::size_t images);
   void serve_requests();
   // The first request that can be served now: a checkpoint waits for the one that is being written,
   // an evaluation for the one that is running, and neither holds up the rest.
@@ -184,9 +186,8 @@ void Trainer::Impl::settle_pause() {
     if (phase == Phase::pausing) phase = Phase::paused;
     if (phase == Phase::paused || phase == Phase::failed) done = std::exchange(pausers, {});
   }
-  for (const OnDone& on_paused : done) {
+  for (const OnDone& on_paused : done)
     if (on_paused) on_paused({});
-  }
 }
 
 void Trainer::Impl::train_step() {
@@ -202,12 +203,16 @@ void Trainer::Impl::train_step() {
         batch ? Error{Errc::data_failed, Doing::training, "the stream of training batches ended"}
               : std::move(batch).error());
   }
+  const std::size_t images = (*batch)->size;
   ahead = source->try_next();
   auto staged = ahead ? stepper->stage(*ahead) : Result<void>();
-  if (!staged) return fail_training(staged.error());
-  auto report = stepper->step(**batch, progress_share.load(), drop);
+  auto report = staged ? stepper->step(**batch, progress_share.load(), drop)
+                       : Result<StepReport>(fail(staged.error()));
   source->recycle(**std::move(batch));
-  if (!report) return fail_training(report.error());
+  if (!report) {
+    if (!halve_batch(report.error(), images)) fail_training(report.error());
+    return;
+  }
   if (report->outcome == StepOutcome::dropped) return;
   publish();
 
@@ -220,6 +225,15 @@ void Trainer::Impl::train_step() {
   }
   if (hooks.on_step) hooks.on_step(*report);
   evaluate_between_steps(step_s);
+}
+
+bool Trainer::Impl::halve_batch(const Error& error, std::size_t images) {
+  if (!options.halve_batch || error.code != Errc::no_memory || images < 2) return false;
+  if (!stepper->forget_staged()) return false;
+  if (ahead) source->recycle(*std::exchange(ahead, std::nullopt));
+  source->set_batch(images / 2);
+  log.warn("train.batch_halved", {{"from", images}, {"to", images / 2}, {"why", error.detail}});
+  return true;
 }
 
 void Trainer::Impl::fail_training(const Error& error) {
@@ -334,8 +348,7 @@ void Trainer::Impl::advance_evaluation() {
 
 void Trainer::Impl::evaluate_between_steps(double step_s) {
   if (!running) return;
-  // Of every second, `share` is the evaluation's: a step of s seconds earns s * share / (1 -
-  // share).
+  // Of every second, `share` is the evaluation's: a step of s seconds earns s share / (1 - share).
   const double share = std::clamp(options.evaluation_share, 0.001, 0.9);
   evaluation_credit_s += step_s * share / (1 - share);
   while (running && evaluation_credit_s > 0) {

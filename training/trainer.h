@@ -30,6 +30,9 @@ struct TrainerOptions {
   // Share of the target probability spread over all classes. Raising it evens out confidence and
   // raises the loss that is shown; 0 is plain cross-entropy.
   double label_smoothing = 0.1;
+  // Where a batch does not fit into the device's memory, go on with half as many images. Off where
+  // a person said how many: that is then an error.
+  bool halve_batch = false;
   // Smaller images for the first part of the run; the model's own side after them.
   std::vector<ImageStage> resize;
   // Steps in a row whose loss or gradients are not finite before the run ends as diverged. Such

@@ -62,6 +62,8 @@ inline constexpr std::array kPoints{
     PointSpec{"transfer.chunk_taken", Kind::dies},
     PointSpec{"transfer.before_install", Kind::dies},
     // An exchange.
+    // A step for which the device has too little memory.
+    PointSpec{"train.no_memory"},
     PointSpec{"exchange.offered", Kind::dies},
     PointSpec{"exchange.applied", Kind::dies},
     // The final consensus, by what was just done.

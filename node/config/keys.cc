@@ -264,9 +264,9 @@ constexpr std::array kKeys{
         "proportion to the square of the side; evaluations always use train.img."),
     row<CountOrAuto<&C::train, &TrainConfig::batch, 1, 65'536>>(
         "train.batch", "--batch", "N|auto",
-        "Images in a step of this node. auto: 64 of at most 64 pixels, otherwise 16. Larger fills "
-        "an accelerator better and makes "
-        "fewer steps of the same budget."),
+        "Images in a step of this node. auto: 64 of at most 64 pixels, otherwise 16, and half as "
+        "many where the device has too little memory for them. Larger fills an accelerator better "
+        "and makes fewer steps of the same budget."),
     row<Choice<&C::train, &TrainConfig::precision, kPrecisionWords>>(
         "train.precision", "--precision", "auto|fp32|bf16",
         "What forward and backward compute in; the master parameters are fp32 always. auto: bf16 "

@@ -1,5 +1,6 @@
 #include "training/trainer.h"
 
+#include "node/base/fault.h"
 #include "tests/support/temp_folder.h"
 #include "torch_support.h"
 
@@ -143,6 +144,54 @@ TEST_SUITE("training/trainer") {
 
     CHECK(std::isfinite(large.wait()));
     (*trainer)->stop();
+  }
+
+  TEST_CASE("a batch that is too large for the device is halved until it fits, if that is wanted") {
+    class Halved final : public BatchSource {
+     public:
+      Result<std::optional<Batch>> next() override {
+        if (stopped_) return fail(Errc::cancelled, Doing::loading_data, "stopped");
+        return quarter_batch(rng_, size_, 12);
+      }
+      void set_batch(std::size_t images) override { size_ = images; }
+      void stop() override { stopped_ = true; }
+
+     private:
+      Rng rng_{7};
+      std::size_t size_ = 16;
+      std::atomic<bool> stopped_ = false;
+    };
+    for (const bool halve : {false, true}) {
+      CAPTURE(halve);
+      // The third step fails, and the first one after it.
+      const fault::Armed armed(*fault::find_point("train.no_memory"), {.after = 2, .times = 2});
+      NullLog log;
+      const Model model = tiny_model();
+      TrainerOptions options = tiny_options();
+      options.halve_batch = halve;
+      Promise<std::vector<std::size_t>> trained;
+      Promise<Error> failed;
+      std::vector<std::size_t> sizes;
+      TrainerHooks hooks;
+      hooks.on_step = [&](const StepReport& report) {
+        sizes.push_back(report.batch);
+        if (report.step == 4) trained.set(sizes);
+      };
+      hooks.on_failed = [&](const Error& error) { failed.set(error); };
+      auto trainer = Trainer::create(model, options, start_of(model),
+                                     {std::make_unique<Halved>(), std::move(hooks), log});
+      REQUIRE(trainer.has_value());
+      (*trainer)->start();
+
+      if (halve) {
+        CHECK(trained.wait() == std::vector<std::size_t>{16, 16, 4, 4});
+      } else {
+        const Error error = failed.wait();
+        CHECK(error.code == Errc::no_memory);
+        CHECK(error.detail.find("choose a smaller --batch") != std::string::npos);
+      }
+      (*trainer)->stop();
+    }
   }
 
   TEST_CASE("while paused no step runs and the replica stands still, and resume goes on") {

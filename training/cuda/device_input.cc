@@ -45,6 +45,11 @@ void DeviceInput::stage(const Batch& batch) {
   to.of = batch.pixels.data();
 }
 
+void DeviceInput::forget_staged() {
+  copying_.synchronize();
+  for (Place& place : places_) place.of = nullptr;
+}
+
 void DeviceInput::load(const Batch& batch, std::int64_t first, const InputTensors& to) {
   if (place_of(batch.pixels.data()) == nullptr) stage(batch);
   Place& from = *place_of(batch.pixels.data());

@@ -39,6 +39,7 @@ class DeviceStep {
 
   // See Engine::stage().
   void stage(const Batch& batch) { input_.stage(batch); }
+  void forget_staged() { input_.forget_staged(); }
   // Launches what leaves the gradients of the batch's mean loss, and the slice's share of that
   // loss, in the set. Waits for nothing, unless it has to capture.
   //

@@ -92,6 +92,10 @@ void CudaEngine::stage(const Batch& batch) {
   for (const auto& step : steps_) step->stage(batch);
 }
 
+void CudaEngine::forget_staged() {
+  for (const auto& step : steps_) step->forget_staged();
+}
+
 PassTimes CudaEngine::optimizer_pass(const Rates& rates) {
   const c10::cuda::CUDAStreamGuard guard(stream());
   const PassTimes times = arena_.optimizer_pass(rates);

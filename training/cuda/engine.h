@@ -39,6 +39,7 @@ class CudaEngine final : public Engine {
   [[nodiscard]] Result<std::optional<Outcome>> compute(const Batch& batch, double label_smoothing,
                                                        const std::atomic<bool>& drop) override;
   void stage(const Batch& batch) override;
+  void forget_staged() override;
   [[nodiscard]] PassTimes optimizer_pass(const Rates& rates) override;
   void discard() override {}  // compute() moves no statistics
 

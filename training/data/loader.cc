@@ -60,6 +60,7 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options, Log& log)
     const MutexLock lock(mutex_);
     if (options_.pass == Pass::training) cursor_ = options_.start;
     members_ = options_.members;
+    batch_ = options_.batch;
     side_ = options_.first_side > 0 ? options_.first_side : options_.target;
   }
   for (std::size_t number = 0; number < options_.threads; ++number) {
@@ -96,6 +97,12 @@ void Loader::set_side(std::uint32_t side) {
   STARLING_CHECK(side > 0 && side <= options_.target);
   const MutexLock lock(mutex_);
   side_ = side;
+}
+
+void Loader::set_batch(std::size_t images) {
+  STARLING_CHECK(images > 0 && images <= options_.batch);
+  const MutexLock lock(mutex_);
+  batch_ = images;
 }
 
 void Loader::reserve(Batch& batch) const {
@@ -223,7 +230,7 @@ Loader::Slot* Loader::slot_with_work() {
 
 std::unique_ptr<Loader::Slot> Loader::begin_slot() {
   auto slot = std::make_unique<Slot>();
-  while (slot->items.size() < options_.batch) {
+  while (slot->items.size() < batch_) {
     const std::optional<Item> item = draw();
     if (!item) break;
     slot->items.push_back(*item);

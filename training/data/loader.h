@@ -77,8 +77,8 @@ struct LoaderOptions {
   Pass pass = Pass::training;
   BatchForm form = BatchForm::floats;
   HostMemory memory = ordinary_memory();  // of pixels
-  std::size_t batch = 64;
-  std::uint32_t target = 224;  // pixels a side of what the model sees
+  std::size_t batch = 64;                 // images, until set_batch() says fewer
+  std::uint32_t target = 224;             // pixels a side of what the model sees
   // Pixels a side until set_side() says another, up to target; 0 is target. The first batches are
   // prepared before anybody can call that.
   std::uint32_t first_side = 0;
@@ -141,6 +141,8 @@ class Loader {
   // Pixels a side of the images in batches that are begun from now on, up to options.target.
   // Any thread.
   void set_side(std::uint32_t side);
+  // Images in batches that are begun from now on, up to options.batch. Any thread.
+  void set_batch(std::size_t images);
 
   // Ends all threads; next() fails from now on. Any thread may call it, any number of times.
   void stop();
@@ -195,7 +197,7 @@ class Loader {
     return std::size_t{side} * side * options_.channels;
   }
   [[nodiscard]] std::span<float> floats_of(const Spot& spot) const;
-  // A batch's memory, for the largest images.
+  // A batch's memory, for the most and the largest images.
   void reserve(Batch& batch) const;
   [[nodiscard]] bool is_ours(const Batch& batch) const;
   [[nodiscard]] std::optional<Batch> take_finished() STARLING_REQUIRES(mutex_);
@@ -215,6 +217,7 @@ class Loader {
   std::vector<std::uint32_t> order_ STARLING_GUARDED_BY(mutex_);
   std::vector<NodeId> members_ STARLING_GUARDED_BY(mutex_);
   std::uint32_t side_ STARLING_GUARDED_BY(mutex_) = 0;
+  std::size_t batch_ STARLING_GUARDED_BY(mutex_) = 0;
   bool deal_anew_ STARLING_GUARDED_BY(mutex_) = false;  // the members changed in mid epoch
   DataCursor cursor_ STARLING_GUARDED_BY(mutex_);
   std::unordered_set<std::uint32_t> bad_ STARLING_GUARDED_BY(mutex_);

@@ -182,6 +182,35 @@ TEST_SUITE("training/data/loader") {
     CHECK(batch.images.size() == 5 * 16 * 16 * 3);
   }
 
+  TEST_CASE("batches that are begun after a smaller number have so many images, none left out") {
+    const NumberedImages data(60, {});
+    NullLog log;
+    LoaderOptions options = options_for(Pass::training, 8, 2);
+    options.prefetch = 2;
+    Loader loader(data, options, log);
+    std::vector<int> seen(60);
+    const auto take_one = [&] {
+      Batch batch = take(loader);
+      for (const std::int64_t label : batch.labels) ++seen[static_cast<std::size_t>(label)];
+      CHECK(batch.labels.size() == batch.size);
+      const std::size_t size = batch.size;
+      loader.recycle(std::move(batch));
+      return size;
+    };
+    CHECK(take_one() == 8);
+
+    loader.set_batch(4);
+
+    std::size_t taken = 8;
+    std::size_t size = take_one();
+    for (std::size_t prepared = 0; size == 8; ++prepared, size = take_one()) {
+      REQUIRE(prepared < options.prefetch);
+      taken += 8;
+    }
+    for (taken += size; taken < 60; taken += 4) CHECK(take_one() == 4);
+    CHECK(std::ranges::count(seen, 1) == 60);
+  }
+
   TEST_CASE("batches that are prepared before anybody says a side have the first one") {
     const auto spec = parse_data_spec("synthetic:classes=3,size=24,train=100");
     NullLog log;
