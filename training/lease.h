@@ -20,9 +20,12 @@ class MasterLease final : public gossip::MasterPort {
   MasterLease(const MasterLease&) = delete;
   MasterLease& operator=(const MasterLease&) = delete;
 
+  // Exceptions: those of the job, once the master is given back.
   void with_master(const std::function<void(gossip::MasterView)>& job) override;
 
  private:
+  void give_back();
+
   const gossip::MasterView view_;
   Mutex mutex_;
   CondVar turn_;

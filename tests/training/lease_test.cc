@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -32,5 +33,17 @@ TEST_SUITE("training/lease") {
 
     CHECK(most == 1);
     for (const float x : values) CHECK(x == 2'000.0F);
+  }
+
+  // A lease that is never given back stops every codec job and the next step, for good.
+  TEST_CASE("a job that throws gives the master back, and its caller gets the exception") {
+    MasterLease lease(gossip::MasterView{});
+
+    CHECK_THROWS_AS(lease.with_master([](const gossip::MasterView&) { throw std::bad_alloc(); }),
+                    std::bad_alloc);
+
+    bool got_it = false;
+    lease.with_master([&](const gossip::MasterView&) { got_it = true; });
+    CHECK(got_it);
   }
 }

@@ -216,4 +216,24 @@ TEST_SUITE("training/stepper") {
     }
     CHECK(fewest == 0);
   }
+
+  TEST_CASE("activations of one size are given back when images of another come") {
+    use_cached_tensor_memory();
+    const Model model = tiny_model();
+    // What the cache holds after one step for each of these sides.
+    const auto held_after = [&model](const std::vector<std::int64_t>& sides) {
+      trim_tensor_memory();
+      Stepper stepper(model, {}, tiny_options(), start_of(model));
+      Rng rng(1);
+      for (const std::int64_t side : sides) {
+        Batch batch = quarter_batch(rng, 64, side);
+        batch.side = static_cast<std::uint32_t>(side);
+        REQUIRE(stepper.step(batch, 0.1).has_value());
+      }
+      return tensor_memory_bytes();
+    };
+
+    const std::size_t largest = held_after({48});
+    CHECK(held_after({24, 32, 40, 48}) <= largest + largest / 8);
+  }
 }

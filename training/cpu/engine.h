@@ -8,10 +8,13 @@
 #include "training/arena.h"
 #include "training/batch_tensors.h"
 #include "training/cpu/slices.h"
+#include "training/cpu/tensor_memory.h"
 #include "training/engine.h"
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,6 +35,7 @@ class CpuEngine final : public Engine {
 
   [[nodiscard]] Result<std::optional<Outcome>> compute(const Batch& batch, double label_smoothing,
                                                        const std::atomic<bool>& drop) override {
+    make_room(batch);
     TRY(const BatchTensors tensors, tensors_of(batch, model_.plan.spec, at::kCPU, Doing::training));
     const auto outcome = slices_.run(tensors, label_smoothing, drop);
     if (!outcome) return std::nullopt;
@@ -59,11 +63,20 @@ class CpuEngine final : public Engine {
   }
 
  private:
+  // Batches of another size come: activations of the last one would idle in the cache for good,
+  // beside those of this one, and three sides of a run would take the memory of all three.
+  void make_room(const Batch& batch) {
+    const std::pair size(batch.size, side_of(batch, model_.plan.spec));
+    if (last_size_ && *last_size_ != size) trim_tensor_memory();
+    last_size_ = size;
+  }
+
   const Model& model_;
   Arena arena_;
   Slices slices_;
   Team codec_team_;       // the codec lane's
   std::size_t sets_ = 1;  // of gradients, that the last compute() left
+  std::optional<std::pair<std::size_t, std::int64_t>> last_size_;  // images, and pixels a side
 };
 
 }  // namespace starling::training

@@ -40,4 +40,6 @@ void use_cached_tensor_memory() {
 
 void trim_tensor_memory() { (void)cache.trim(); }
 
+std::size_t tensor_memory_bytes() { return cache.mapped_bytes(); }
+
 }  // namespace starling::training

@@ -14,6 +14,8 @@ namespace starling::training::cuda {
 // Errors:  no_memory where the device has none left, else device_failed with the runtime's words.
 [[nodiscard]] inline Result<void> checked(cudaError_t error, Doing doing) {
   if (error == cudaSuccess) return {};
+  // The runtime keeps it, and the next launch of this thread would be told of it as its own.
+  (void)cudaGetLastError();
   const Errc code = error == cudaErrorMemoryAllocation ? Errc::no_memory : Errc::device_failed;
   return fail(code, doing, std::string("CUDA: ") + cudaGetErrorString(error));
 }

@@ -7,11 +7,23 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <exception>
+
 namespace starling::training::cuda {
 namespace {
 
 // Steps before a capture: libraries choose algorithms and take their work space.
 constexpr int kWarmUp = 3;
+
+// Of a capture that failed, for want of memory say. A stream that goes on capturing would run
+// nothing any more, not even the copies of the checkpoint that is saved before the end.
+void end_quietly(at::cuda::CUDAGraph& graph) {
+  try {
+    graph.capture_end();
+  } catch (const std::exception&) {
+    // The first error is the one to tell.
+  }
+}
 
 }  // namespace
 
@@ -116,7 +128,12 @@ void DeviceStep::capture(std::int64_t batch) {
   auto graph = std::make_unique<at::cuda::CUDAGraph>();
   // Codec jobs on other threads go on meanwhile.
   graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-  compute(job);
+  try {
+    compute(job);
+  } catch (...) {
+    end_quietly(*graph);
+    throw;
+  }
   graph->capture_end();
   graph_ = std::move(graph);
 }

@@ -9,9 +9,12 @@ namespace {
 void* take_pinned(std::size_t bytes, int device) {
   void* memory = nullptr;
   // Without the first call the memory would belong to device 0, which may be somebody else's.
-  if (cudaSetDevice(device) != cudaSuccess) return nullptr;
-  if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) != cudaSuccess) return nullptr;
-  return memory;
+  if (cudaSetDevice(device) == cudaSuccess &&
+      cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) == cudaSuccess)
+    return memory;
+  // The runtime keeps the error, and the next launch of this thread would be told of it.
+  (void)cudaGetLastError();
+  return nullptr;
 }
 void give_pinned(void* bytes) { (void)cudaFreeHost(bytes); }
 

@@ -11,9 +11,6 @@ namespace starling::training {
 
 namespace {
 
-// Images up to this side are icons, not photographs.
-constexpr std::uint32_t kSmallSide = 64;
-
 // Short side of the evaluation crop in units of the image's short side: 224 of 256, as usual.
 constexpr double kCentreFraction = 0.875;
 

@@ -15,6 +15,9 @@
 
 namespace starling::training {
 
+// Images up to this side are icons, not photographs.
+inline constexpr std::uint32_t kSmallSide = 64;
+
 // A part of an image, in pixels of that image; may reach beyond its borders (padding is black).
 struct CropBox {
   double top = 0;

@@ -65,6 +65,12 @@ bool is_warning(std::string_view said) {
   return std::ranges::any_of(kWarnings, [&](std::string_view w) { return said.starts_with(w); });
 }
 
+// Whether a header is whole and all that TurboJPEG lacks is a name for how the colour planes are
+// subsampled, as of a 4:1:1 photograph that was turned: decoding needs no name.
+bool lacks_a_name(std::string_view said) {
+  return said.find("determine subsampling type") != std::string_view::npos;
+}
+
 // Whether an end of image (EOI) follows the last start of scan (SOS). The lower part of a file that
 // ends early is gray, and libjpeg does not say so where it warned of something else before. Neither
 // marker can stand in the coded data.
@@ -117,9 +123,11 @@ Result<ImageHeader> Decoder::probe(ByteView file) {
                                          static_cast<unsigned long>(file.size()), &width, &height,
                                          &subsampling, &colours);
     // A warning leaves the sizes there; an error behind one looks like it and does not.
-    if (read != 0 &&
-        (tjGetErrorCode(handles_->turbo.get()) == TJERR_FATAL || width <= 0 || height <= 0)) {
-      return bad_image(std::string("JPEG: ") + tjGetErrorStr2(handles_->turbo.get()));
+    if (read != 0) {
+      const std::string said = tjGetErrorStr2(handles_->turbo.get());
+      const bool fatal = tjGetErrorCode(handles_->turbo.get()) == TJERR_FATAL;
+      if ((fatal && !lacks_a_name(said)) || width <= 0 || height <= 0)
+        return bad_image("JPEG: " + said);
     }
     handles_->is_cmyk = colours == TJCS_CMYK || colours == TJCS_YCCK;
     header = {ImageFormat::jpeg,

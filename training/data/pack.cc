@@ -43,6 +43,10 @@ ImageSize smaller(ImageSize size, std::uint32_t side) {
   return {scaled(size.height), scaled(size.width)};
 }
 
+std::string count_of_channels(const Dataset& set) {
+  return std::to_string(set.channels()) + (set.channels() == 1 ? " channel" : " channels");
+}
+
 // A file that grows, and takes its name when it is whole.
 class PackFile {
  public:
@@ -139,6 +143,12 @@ class Packer {
   [[nodiscard]] Result<PackReport> run(
       const DataSets& sets, const std::string& origin,
       const std::function<void(const PackProgress&)>& on_progress) {
+    // The file has one number for all: encoded images beside gray pixels could not be read back.
+    if (sets.val && sets.val->channels() != sets.train->channels())
+      return fail(Errc::data_failed, Doing::loading_data,
+                  sets.val->name() + " has " + count_of_channels(*sets.val) + ", " +
+                      sets.train->name() + " has " + count_of_channels(*sets.train) +
+                      ": pack each into a file of its own");
     index_.origin = origin;
     index_.classes = sets.train->class_names();
     index_.header.channels = sets.train->channels();
@@ -270,11 +280,17 @@ Result<void> SampleConverter::convert(Sample& sample) {
   Image& decoded = impl_->decoded;
   if (sample.raw) {
     const ImageSize to = smaller(sample.raw->size, impl_->options.side);
-    if (to == sample.raw->size && std::max(to.height, to.width) <= kMaxPackedSide) return {};
+    const bool kept = to == sample.raw->size;
+    const std::uint32_t longer = std::max(to.height, to.width);
+    // A JPEG of an icon is as large as its pixels, and there is none of gray ones.
+    const bool stays =
+        impl_->options.form == PackedForm::raw || sample.raw->channels == 1 || longer <= kSmallSide;
+    if (kept && stays && longer <= kMaxPackedSide) return {};
     decoded.size = sample.raw->size;
     decoded.channels = sample.raw->channels;
     const auto* pixels = reinterpret_cast<const std::uint8_t*>(sample.bytes.data());
     decoded.pixels.assign(pixels, pixels + sample.bytes.size());
+    if (kept && !stays) return impl_->encode(decoded, sample);
     impl_->resampler.resize(decoded, to, impl_->resized);
     return impl_->encode(impl_->resized, sample);
   }

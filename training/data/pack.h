@@ -51,9 +51,10 @@ struct PackReport {
 // a crash leaves at most FILE.partial.
 //
 // Rule:    the order of samples is kept; unreadable ones are left out. Small images that are
-//          stored as pixels (IDX, CIFAR-10) stay pixels.
-// Errors:  bad_argument for a quality or side out of range; data_failed where nothing is left, or
-//          more than `max_bad` are left out; disk_full, permission, io_failed.
+//          stored as pixels (IDX, CIFAR-10) stay pixels, and so do gray ones.
+// Errors:  bad_argument for a quality or side out of range; data_failed where nothing is left,
+//          more than `max_bad` are left out, or one part is gray and the other is not; disk_full,
+//          permission, io_failed.
 // Cost:    decodes, resizes and encodes every image, on `threads` threads and the caller's, which
 //          writes; a few thousand samples are in memory at once.
 // Source:  the bilinear filter of augment.h.

@@ -436,4 +436,17 @@ TEST_SUITE("training/cuda/gpu") {
       CHECK(same_bytes(installed.read(), expected));
     }
   }
+
+  TEST_CASE("a launch is not told of memory that there was not enough of before it") {
+    const auto too_much = cuda::DeviceArray<float>::make(std::size_t{1} << 46, Doing::exchanging);
+    REQUIRE(!too_much.has_value());
+    CHECK(too_much.error().code == Errc::no_memory);
+    const OnDevice<float> values(std::vector<float>(cuda::kSgdPack, 1));
+    const OnDevice<std::uint32_t> refused({0});
+
+    launched(
+        cuda::launch_finite_check(values.get(), cuda::kSgdPack, refused.get(), /*stream=*/nullptr));
+
+    CHECK(refused.read()[0] == 0);
+  }
 }

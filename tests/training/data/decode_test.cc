@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 using namespace starling;
 using namespace starling::training;
@@ -71,6 +72,21 @@ Bytes without_tables(Bytes jpeg) {
   return jpeg;
 }
 
+// 32 x 16 pixels of (200, 100, 50) whose colour planes have a quarter of the columns and half the
+// rows: jpeg_set_defaults() of libjpeg with 4 x 2 as the first component's sampling factors,
+// quality 90, optimised tables. Turbojpeg cannot write one.
+Bytes jpeg_with_planes_of_another_kind() {
+  constexpr std::string_view kHex =
+      "ffd8ffe000104a46494600010100000100010000ffdb004300030202030202030303030403030405080505040405"
+      "0a070706080c0a0c0c0b0a0b0b0d0e12100d0e110e0b0b1016101113141515150c0f171816141812141514ffdb00"
+      "430103040405040509050509140d0b0d141414141414141414141414141414141414141414141414141414141414"
+      "1414141414141414141414141414141414141414ffc00011080010002003014200021101031101ffc40015000101"
+      "00000000000000000000000000000004ffc40014100100000000000000000000000000000000ffc4001501010100"
+      "000000000000000000000000000708ffc40014110100000000000000000000000000000000ffda000c0301000211"
+      "0311003f009000007a907fffd9";
+  return from_hex(kHex).value();
+}
+
 }  // namespace
 
 TEST_SUITE("training/data/decode") {
@@ -113,6 +129,24 @@ TEST_SUITE("training/data/decode") {
     CHECK(out.channels == 3);
     CHECK(std::abs(int{out.pixels[0]} - 40) <= 4);  // cyan ink times full black plate
     CHECK(out.pixels[1] >= 250);
+  }
+
+  TEST_CASE("a JPEG whose colour planes have sides that Turbojpeg has no name for decodes") {
+    const Bytes file = jpeg_with_planes_of_another_kind();
+    Decoder decoder;
+    for (const std::uint32_t reduce : {1U, 2U, 4U, 8U}) {
+      CAPTURE(reduce);
+      Image out;
+
+      const auto done = decoder.decode(file, reduce, out);
+
+      REQUIRE_MESSAGE(done, (done ? "" : done.error().detail));
+      CHECK(out.size == ImageSize{16 / reduce, 32 / reduce});
+      for (std::size_t c = 0; c < 3; ++c) {
+        constexpr int kWanted[] = {200, 100, 50};
+        CHECK(std::abs(int{out.pixels[out.pixels.size() - 3 + c]} - kWanted[c]) <= 4);
+      }
+    }
   }
 
   TEST_CASE("a reduced JPEG has the size rounded up and the same picture") {

@@ -11,10 +11,12 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace starling;
 using namespace starling::training;
+using namespace std::string_view_literals;
 
 namespace {
 
@@ -147,6 +149,26 @@ TEST_SUITE("training/data/packed") {
     }
   }
 
+  TEST_CASE("photographs that are stored as pixels become JPEG where that is asked for") {
+    const TempFolder folder;
+    write_photographs(folder, {80, 100});
+    REQUIRE(packed(folder, (folder.path() / "images").string(), {.form = PackedForm::raw}));
+    const auto pixels = folder.path() / "pixels.packed";
+    std::filesystem::rename(folder.path() / "set.packed", pixels);
+
+    REQUIRE(packed(folder, "packed:" + pixels.string(), {.form = PackedForm::jpeg}));
+
+    CHECK(std::filesystem::file_size(folder.path() / "set.packed") <
+          std::filesystem::file_size(pixels) / 4);
+    const auto before = open_sets("packed:" + pixels.string());
+    const auto after = open_sets(packed_spec(folder));
+    REQUIRE(after);
+    Sample sample;
+    REQUIRE(after->train->read(3, sample));
+    CHECK(!sample.raw);
+    CHECK(std::abs(mean_of(decoded(*after->train, 3)) - mean_of(decoded(*before->train, 3))) < 2);
+  }
+
   TEST_CASE("an unreadable image is left out and named, and too many end it without a file") {
     const TempFolder folder;
     write_photographs(folder);
@@ -166,6 +188,25 @@ TEST_SUITE("training/data/packed") {
     CHECK(refused.error().detail.contains("cat/1.jpg"));
     CHECK_FALSE(std::filesystem::exists(folder.path() / "set.packed"));
     CHECK_FALSE(std::filesystem::exists(folder.path() / "set.packed.partial"));
+  }
+
+  TEST_CASE("gray images with a validation part in colour are refused before a file is made") {
+    const TempFolder folder;
+    folder.write("idx/train-images-idx3-ubyte", idx_file({2, 8, 8}, Bytes(128)));
+    folder.write("idx/train-labels-idx1-ubyte", idx_file({2}, to_bytes(as_bytes("\0\1"sv))));
+    for (const auto* label : {"0", "1"})
+      folder.write("val/" + std::string(label) + "/a.jpg", encode_jpeg(smooth_image({8, 8}, 9)));
+    const auto sets =
+        open_sets("idx:" + (folder.path() / "idx").string(), (folder.path() / "val").string());
+    REQUIRE_MESSAGE(sets, (sets ? "" : sets.error().detail));
+    const auto file = folder.path() / "set.packed";
+
+    const auto report = pack(*sets, "both", {}, file, [](const PackProgress&) {});
+
+    REQUIRE(!report);
+    CHECK(report.error().code == Errc::data_failed);
+    CHECK(mentions(report.error().detail, "1 channel"));
+    CHECK(!std::filesystem::exists(file));
   }
 
   TEST_CASE("what cannot be written or asked for is an error that says so") {
