@@ -194,20 +194,18 @@ JoinEffects Join::on_settings_kept(TimePoint now) {
 bool Join::fetch_if_finished(TimePoint now, JoinEffects& out) {
   if (running_ || facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving)
     return false;
-  const std::pair<const NodeId, Peer>* finished = nullptr;
-  for (const auto& item : peers_) {
-    const Peer& peer = item.second;
+  std::optional<FetchFinal> finished;
+  for (const auto& [id, peer] : peers_) {
     if (!peer.hello && now < peer.up + options_.hello_patience) return false;
     if (!peer.hello || !peer.same) continue;
     if (peer.hello->phase == RunPhase::training && now >= peer.no_sponsor) return false;
     if (peer.hello->phase == RunPhase::finished && !peer.hello->certificate.is_zero() &&
         now >= peer.up + options_.finished_choice && !fetched_.contains(peer.hello->certificate))
-      finished = &item;
+      finished = FetchFinal{id, peer.hello->certificate};
   }
-  if (finished == nullptr) return false;
-  const Hash certificate = finished->second.hello->certificate;
-  fetched_.insert(certificate);
-  out.emplace_back(FetchFinal{finished->first, certificate});
+  if (!finished) return false;
+  fetched_.insert(finished->certificate);
+  out.emplace_back(*finished);
   go(now, JoinPhase::fetching);
   return true;
 }

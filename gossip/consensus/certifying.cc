@@ -267,8 +267,7 @@ std::size_t FinalConsensus::count_others(const Certificate& certificate) const {
 bool FinalConsensus::is_outnumbered(const Certificate& certificate) const {
   if (!options_.contributes || withdrawn_) return false;
   if (std::ranges::binary_search(certificate.participants, self_)) return false;
-  const bool held = held_back_ && held_back_->message.certificate.hash == certificate.hash;
-  if (phase_ != Phase::idle && !held) return false;
+  if (phase_ != Phase::idle && !is_held_back(certificate.hash)) return false;
   return count_signers(certificate) < count_others(certificate);
 }
 
@@ -278,10 +277,14 @@ void FinalConsensus::tell_not_taken(const Certificate& certificate, std::size_t 
   out_.not_taken = NotTaken{certificate, others};
 }
 
+bool FinalConsensus::is_held_back(const Hash& hash) const {
+  return held_back_ && held_back_->message.certificate.hash == hash;
+}
+
 void FinalConsensus::hold_back(const CertificateMessage& message) {
   tell_not_taken(message.certificate, count_others(message.certificate));
   const bool better =
-      !held_back_ || held_back_->message.certificate.hash == message.certificate.hash ||
+      !held_back_ || is_held_back(message.certificate.hash) ||
       count_signers(held_back_->message.certificate) < count_signers(message.certificate);
   if (better) held_back_ = HeldBack{message, from_};
 }

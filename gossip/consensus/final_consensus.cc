@@ -298,8 +298,8 @@ void FinalConsensus::handle(const Equivocation& message) {
 }
 
 void FinalConsensus::handle(const Acknowledge& message) {
-  const bool of_held = held_back_ && held_back_->message.certificate.hash == message.hash;
-  if ((phase_ == Phase::idle && !of_held) || phase_ == Phase::failed) return;
+  if (phase_ == Phase::failed) return;
+  if (phase_ == Phase::idle && !is_held_back(message.hash)) return;
   if (!admit(message)) return;
   if (phase_ == Phase::fetching && message.hash == certificate_->hash &&
       sessions_.contains(message.signer))

@@ -316,6 +316,7 @@ class FinalConsensus {
   [[nodiscard]] std::size_t count_others(const Certificate& certificate) const;
   [[nodiscard]] bool is_outnumbered(const Certificate& certificate) const;
   void tell_not_taken(const Certificate& certificate, std::size_t others);
+  [[nodiscard]] bool is_held_back(const Hash& hash) const;
   void hold_back(const CertificateMessage& message);
   void reconsider_held_back();
   void advance_fetching();

@@ -1,7 +1,6 @@
 #include "training/batch_source.h"
 
 #include "training/data/dataset.h"
-#include "training/data/spec.h"
 
 #include <doctest/doctest.h>
 
@@ -13,9 +12,8 @@ using namespace starling::training;
 
 TEST_SUITE("training/batch_source") {
   TEST_CASE("a source that is told of a smaller batch gives no larger one any more") {
-    const auto spec = parse_data_spec("synthetic:classes=3,size=24,train=60");
     NullLog log;
-    const auto sets = open_data(*spec, nullptr, log);
+    const auto sets = open_data("synthetic:classes=3,size=24,train=60", "", log);
     REQUIRE(sets);
     LoaderOptions options = loader_options_for(*sets->train, Pass::training, 16, 3);
     options.batch = 8;

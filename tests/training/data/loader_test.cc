@@ -118,9 +118,8 @@ TEST_SUITE("training/data/loader") {
   }
 
   TEST_CASE("batches are the same whatever the number of threads") {
-    const auto spec = parse_data_spec("synthetic:classes=3,size=24,train=100");
     NullLog log;
-    const auto sets = open_data(*spec, nullptr, log);
+    const auto sets = open_data("synthetic:classes=3,size=24,train=100", "", log);
     REQUIRE(sets);
     std::vector<std::vector<float>> expected;
     for (const std::size_t threads : {1U, 2U, 5U}) {
@@ -147,9 +146,8 @@ TEST_SUITE("training/data/loader") {
   }
 
   TEST_CASE("batches that are begun after a new side have images of that side") {
-    const auto spec = parse_data_spec("synthetic:classes=3,size=24,train=100");
     NullLog log;
-    const auto sets = open_data(*spec, nullptr, log);
+    const auto sets = open_data("synthetic:classes=3,size=24,train=100", "", log);
     REQUIRE(sets);
     LoaderOptions options = loader_options_for(*sets->train, Pass::training, 16, 3);
     options.batch = 5;
@@ -212,9 +210,8 @@ TEST_SUITE("training/data/loader") {
   }
 
   TEST_CASE("batches that are prepared before anybody says a side have the first one") {
-    const auto spec = parse_data_spec("synthetic:classes=3,size=24,train=100");
     NullLog log;
-    const auto sets = open_data(*spec, nullptr, log);
+    const auto sets = open_data("synthetic:classes=3,size=24,train=100", "", log);
     REQUIRE(sets);
     LoaderOptions options = loader_options_for(*sets->train, Pass::training, 16, 3);
     options.batch = 5;
