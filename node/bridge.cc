@@ -3,11 +3,14 @@
 #include "gossip/delta/parts.h"
 #include "node/base/check.h"
 #include "node/base/cpu_time.h"
+#include "node/base/fault.h"
 #include "training/schedule.h"
+#include "training/torch_guard.h"
 
 #include <asio/post.hpp>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace starling::node {
@@ -97,6 +100,7 @@ transport::Task<> Bridge::stop() {
 
 void Bridge::run(gossip::CodecJob job) {
   auto work = [this, job = std::move(job)] {
+    if (fault::maybe("lane.no_memory")) throw std::bad_alloc();
     const double begin_s = thread_cpu_seconds();
     gossip::CodecOutcome outcome = references_->run(job);
     outcome.cost = cost_of(thread_cpu_seconds() - begin_s);
@@ -278,6 +282,13 @@ void Bridge::post_to_io(std::function<void()> job) {
   asio::post(io_, [this, job = std::move(job)] {
     --pending_;
     job();
+  });
+}
+
+void Bridge::fail_on_lane() {
+  post_to_io([this, error = training::current_torch_error(Doing::training)] {
+    assert_io_thread();
+    events_.on_training_failed(error);
   });
 }
 

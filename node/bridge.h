@@ -89,15 +89,20 @@ class Bridge {
 
   // Queues a job; its outcome is on_codec_done.
   void run(gossip::CodecJob job) ON_IO_THREAD;
-  // Queues anything else that walks model-sized memory; `done` is called on the io thread.
+  // Queues anything else that walks model-sized memory; `done` is called on the io thread. Where
+  // `work` throws, as an allocation can, training has failed.
   template <class Work, class Done>
   void run_on_lane(Work work, Done done) {
     ++pending_;
     auto task = [this, work = std::move(work), done = std::move(done)]() mutable {
-      auto result = work();
-      post_to_io([done = std::move(done), result = std::move(result)]() mutable {
-        done(std::move(result));
-      });
+      try {
+        auto result = work();
+        post_to_io([done = std::move(done), result = std::move(result)]() mutable {
+          done(std::move(result));
+        });
+      } catch (...) {
+        fail_on_lane();
+      }
     };
     asio::post(lane_, std::move(task));
   }
@@ -144,6 +149,8 @@ class Bridge {
   void report_steps() ON_IO_THREAD;
   // Runs `job` on the io thread and counts it as finished.
   void post_to_io(std::function<void()> job);
+  // Ends training with the exception that is being handled: `done` of that job is never called.
+  void fail_on_lane();
   // Runs `job` on the io thread, called from the train thread or the lane.
   void notify_io(std::function<void()> job);
 

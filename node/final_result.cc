@@ -1,6 +1,7 @@
 #include "node/final_result.h"
 
 #include "node/base/fault.h"
+#include "node/base/posix_file.h"
 #include "node/printable.h"
 #include "node/state_dir.h"
 #include "training/file_io.h"
@@ -72,7 +73,8 @@ Result<void> write_model_file(const std::filesystem::path& folder, const trainin
     if (fault::maybe("final.before_rename")) error = std::make_error_code(std::errc::io_error);
     if (!error) std::filesystem::rename(partial, folder / "model.safetensors", error);
     if (!error) return {};
-    written = fail(Errc::io_failed, Doing::writing_file, partial.string() + ": " + error.message());
+    written = fail(errc_of_errno(error.value()), Doing::writing_file,
+                   partial.string() + ": " + error.message());
   }
   std::filesystem::remove(partial, error);
   return written;

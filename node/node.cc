@@ -238,7 +238,7 @@ void Node::every_second() {
   if (bridge_ && figures_.phase == Phase::training) {
     bridge_->set_progress(gossip_.progress_share(now));
     bridge_->set_data_members(data_members());
-    if (now >= next_checkpoint_) save_checkpoint([] {});
+    if (now >= next_checkpoint_) save_checkpoint([](const Result<void>&) {});
     if (now >= next_evaluation_) evaluate_now();
   }
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));

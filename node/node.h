@@ -153,7 +153,7 @@ class Node final : private transport::SessionEvents,
   [[nodiscard]] std::vector<NodeId> data_members() const ON_IO_THREAD;
   [[nodiscard]] gossip::ModelFacts model_facts() const;
   void tell_run(double value) ON_IO_THREAD;
-  void save_checkpoint(std::function<void()> done) ON_IO_THREAD;
+  void save_checkpoint(std::function<void(const Result<void>&)> done) ON_IO_THREAD;
   void evaluate_now() ON_IO_THREAD;
   // What an evaluation was of; `references` that a neighbourhood mean was made of.
   struct Subject {
@@ -319,6 +319,7 @@ class Node final : private transport::SessionEvents,
   bool left_told_ = false;
   std::string how_it_leaves_ = "left the swarm";
   bool leave_saved_ = false;
+  std::optional<Error> not_saved_;  // why the steps since the last checkpoint are lost
   std::vector<ControlReply> waiting_for_finish_;
   std::vector<ControlReply> waiting_for_merge_;
   std::vector<ControlReply> waiting_for_leave_;

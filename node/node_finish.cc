@@ -198,7 +198,7 @@ void Node::on_consensus_failed(const Error& error) {
     return bootstrap_driver_.carry_out(join_.on_final_unavailable(clock_.now()));
   }
   parts_.terminal.err << "starling run: the final consensus failed: " << error.detail << '\n';
-  save_checkpoint([this, error] {
+  save_checkpoint([this, error](const Result<void>&) {
     assert_io_thread();
     end(ExitCode::replicas_differ, error.detail);
   });
@@ -243,9 +243,10 @@ void Node::save_last_checkpoint() {
     save_last_ = true;
     return;
   }
-  save_checkpoint([this] {
+  save_checkpoint([this](const Result<void>& saved) {
     assert_io_thread();
     leave_saved_ = true;
+    if (!saved) not_saved_ = saved.error();
     end_if_left();
   });
 }
@@ -254,7 +255,10 @@ transport::Task<> Node::limit_leave(Duration limit) {
   leave_limit_.expires_after(limit);
   const auto [error] = co_await leave_limit_.async_wait(transport::as_result);
   assert_io_thread();
-  if (!error && !exit_) finish_leave("left at the deadline");
+  if (error || exit_) co_return;
+  if (!leave_saved_)
+    not_saved_ = {Errc::timed_out, Doing::saving_checkpoint, "not done before the deadline"};
+  finish_leave("left at the deadline");
 }
 
 void Node::end_if_left() {
@@ -262,6 +266,14 @@ void Node::end_if_left() {
 }
 
 void Node::finish_leave(const std::string& how) {
+  if (not_saved_) {
+    const Error lost{
+        not_saved_->code, not_saved_->doing,
+        "left, but what it trained since the checkpoint before is lost: " + not_saved_->detail};
+    parts_.terminal.err << "starling run: " << to_string(lost) << '\n';
+    for (auto& reply : std::exchange(waiting_for_leave_, {})) reply.fail(lost);
+    return end(exit_code_of(lost.code), to_string(lost));
+  }
   for (auto& reply : std::exchange(waiting_for_leave_, {}))
     reply.done({{"left", true}, {"samples", gossip_.membership().progress().own_samples()}});
   end(ExitCode::good, how);

@@ -200,9 +200,9 @@ void Node::tell_run(double value) {
       {bridge_->model().plan.spec.name, figures_.mode, training::name_of(bridge_->device())});
 }
 
-void Node::save_checkpoint(std::function<void()> done) {
+void Node::save_checkpoint(std::function<void(const Result<void>&)> done) {
   next_checkpoint_ = next_due(clock_.now(), config_.checkpoint.every);
-  if (!bridge_ || saving_) return done();
+  if (!bridge_ || saving_) return done({});
   saving_ = true;
   training::CheckpointRequest request;
   request.where = {.folder = parts_.dir.checkpoints(), .keep = config_.checkpoint.keep};
@@ -225,10 +225,11 @@ void Node::save_checkpoint(std::function<void()> done) {
       log_.info("checkpoint.saved", {{"folder", saved->string()}});
     } else {
       log_.warn("checkpoint.failed", {{"why", to_string(saved.error())},
-                                      {"did", "went on training; the checkpoint before is whole"}});
+                                      {"did", "went on; what was saved before is whole"}});
     }
     if (std::exchange(save_last_, false)) save_last_checkpoint();
-    done();
+    if (!saved) return done(fail(saved.error()));
+    done({});
   });
 }
 

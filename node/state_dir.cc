@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,6 +44,24 @@ std::string first_line(int descriptor) {
   const auto read = ::pread(descriptor, buffer.data(), buffer.size(), 0);
   const std::string_view text(buffer.data(), read > 0 ? static_cast<std::size_t>(read) : 0);
   return std::string(text.substr(0, text.find_first_not_of("0123456789")));
+}
+
+// What processes left that were killed inside write_whole(). One that still runs is spared:
+// `starling key` may be at work beside the node that starts.
+void remove_unfinished(const fs::path& folder) {
+  constexpr std::string_view kEnd = ".new";
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with('.') || !name.ends_with(kEnd)) continue;
+    const std::string_view stem = std::string_view(name).substr(0, name.size() - kEnd.size());
+    const std::string_view digits = stem.substr(stem.rfind('.') + 1);
+    pid_t writer = 0;
+    const auto [rest, bad] = std::from_chars(digits.data(), digits.data() + digits.size(), writer);
+    if (bad != std::errc() || rest != digits.data() + digits.size() || writer <= 0) continue;
+    if (::kill(writer, 0) != 0 && errno == ESRCH) ::unlink(entry->path().c_str());
+  }
 }
 
 }  // namespace
@@ -127,6 +146,7 @@ Result<StateDir> StateDir::open(const fs::path& dir) {
     return system_error(Doing::starting, lock_file, "be written", errno);
   StateDir state(path, lock.release());
   ::unlink(state.address_file().c_str());
+  remove_unfinished(path);
   return state;
 }
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace starling::node {
 
 namespace {
@@ -39,6 +42,14 @@ std::string show_seconds(WallTime time) { return show(split(time)) + "Z"; }
 std::string show_milliseconds(WallTime time) {
   const auto parts = split(time);
   return fmt::format("{}.{:03}Z", show(parts), parts.time.subseconds().count());
+}
+
+std::string show_left(double seconds) {
+  constexpr double kLongest = 1e9;  // 31 years: what is more is no estimate
+  const auto whole = static_cast<std::uint64_t>(std::llround(std::clamp(seconds, 0.0, kLongest)));
+  if (whole >= 3'600) return fmt::format("{}h{:02}m", whole / 3'600, whole / 60 % 60);
+  if (whole >= 60) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  return fmt::format("{}s", whole);
 }
 
 }  // namespace starling::node

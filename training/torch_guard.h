@@ -1,6 +1,4 @@
-// The one place where LibTorch's exceptions become Errors: nothing throws out of this folder.
-//
-// Includes torch: for this folder's .cc files only.
+// The one place where LibTorch's exceptions become Errors.
 #pragma once
 
 #include "node/base/result.h"

@@ -61,9 +61,10 @@ inline constexpr std::array kPoints{
     PointSpec{"transfer.chunk_sent", Kind::dies},
     PointSpec{"transfer.chunk_taken", Kind::dies},
     PointSpec{"transfer.before_install", Kind::dies},
-    // An exchange.
-    // A step for which the device has too little memory.
+    // A step, or a walk over the model beside it, for which there is too little memory.
     PointSpec{"train.no_memory"},
+    PointSpec{"lane.no_memory"},
+    // An exchange.
     PointSpec{"exchange.offered", Kind::dies},
     PointSpec{"exchange.applied", Kind::dies},
     // The final consensus, by what was just done.

@@ -1,6 +1,7 @@
 #include "node/cli/demo_report.h"
 
 #include "node/cli/exit_code.h"
+#include "node/wall_time.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,11 +14,6 @@ namespace starling::node {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string show_time(double seconds_left) {
-  const auto whole = static_cast<std::uint64_t>(std::max(0.0, seconds_left));
-  return whole >= 60 ? fmt::format("{}m{:02}s", whole / 60, whole % 60) : fmt::format("{}s", whole);
-}
 
 std::string show_megabytes(double bytes) {
   return bytes >= 1e6 ? fmt::format("{:.2f} MB", bytes / 1e6)
@@ -66,7 +62,7 @@ std::optional<std::string> demo_progress_line(const std::vector<std::string>& st
   if (budget > 0) line += fmt::format(" of {:.0f}", budget);
   line += fmt::format("  img/s {:.0f}  steps {}", speed, steps);
   if (disagreement > 0) line += fmt::format("  disagreement {:.1e}", disagreement);
-  if (left > 0) line += fmt::format("  left {}", show_time(left));
+  if (left > 0) line += fmt::format("  left {}", show_left(left));
   return line;
 }
 

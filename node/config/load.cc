@@ -16,6 +16,7 @@ namespace starling::node {
 namespace {
 
 constexpr std::string_view kPrefix = "STARLING_";
+constexpr std::string_view kFromVariable = "env STARLING_";
 constexpr std::string_view kNoColour = "NO_COLOR";  // no-color.org
 constexpr std::size_t kShownValue = 80;
 
@@ -189,6 +190,11 @@ Result<void> apply_variable(Config& config, const std::string& name, const std::
         fmt::format("the variable {} means nothing: {}", name, unknown_key(key)));
     return {};
   }
+  const auto before = config.origins.find(std::string(spec->name));
+  if (before != config.origins.end() && before->second.where.starts_with(kFromVariable))
+    return fail(Errc::bad_config, Doing::reading_config,
+                fmt::format("{} and {} both set {}: drop one of them", before->second.where, name,
+                            spec->name));
   auto texts = spec->list ? split_list(text) : std::vector<std::string>{text};
   return apply(config, {spec, std::move(texts), Layer::environment, "env " + name});
 }

@@ -5,21 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
-
 namespace starling::node {
-
-namespace {
-
-// "1h38m", "4m10s", "12s".
-std::string show_left(double seconds_left) {
-  const auto whole = static_cast<std::uint64_t>(std::llround(std::max(0.0, seconds_left)));
-  if (whole >= 3'600) return fmt::format("{}h{:02}m", whole / 3'600, whole / 60 % 60);
-  if (whole >= 60) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
-  return fmt::format("{}s", whole);
-}
-
-}  // namespace
 
 std::string progress_line(const StatusSnapshot& status, WallTime time) {
   const auto& progress = status.progress;

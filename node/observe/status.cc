@@ -155,7 +155,7 @@ bool StatusSnapshot::healthy() const {
 std::vector<std::string> warnings_of(const Troubles& troubles) {
   std::vector<std::string> warnings;
   if (!troubles.checkpoint.empty())
-    warnings.push_back("the last checkpoint was not written, the one before is whole: " +
+    warnings.push_back("the last checkpoint was not written, what was saved before is whole: " +
                        troubles.checkpoint);
   if (troubles.isolated)
     warnings.emplace_back("no other member is in reach: trains on alone and looks for the swarm");

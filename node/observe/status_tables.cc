@@ -1,6 +1,7 @@
 // The tables that `starling status`, `members` and `neighbours` print.
 #include "node/observe/status.h"
 #include "node/printable.h"
+#include "node/wall_time.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -101,6 +102,20 @@ std::size_t count_where(const Json& list, std::string_view key, std::string_view
       std::ranges::count_if(list, [&](const Json& item) { return show(item, {key}) == value; }));
 }
 
+std::string progress_of(const Json& status) {
+  std::string line = fmt::format(
+      "{:.1f} %  step {} (ended {} ago)  {}", number(status, {"progress", "share"}) * 100,
+      show(status, {"progress", "step"}), with_unit(at(status, {"progress"}), "last_step_s", "s"),
+      show(status, {"progress", "swarm_samples"}));
+  // A run that ends by time, or when a person says so, has no budget of samples.
+  if (number(status, {"progress", "budget_samples"}) > 0)
+    line += " of " + show(status, {"progress", "budget_samples"});
+  line += " samples";
+  if (number(status, {"progress", "left_s"}) > 0)
+    line += "  left " + show_left(number(status, {"progress", "left_s"}));
+  return line;
+}
+
 std::string members_line(const Json& status) {
   std::string line;
   for (std::size_t i = 0; i < kMemberStates; ++i) {
@@ -140,12 +155,7 @@ std::string status_table(const Json& status) {
                             show(status, {"swarm", "mode"}))},
       {"model", fmt::format("{}  {} parameters", show(status, {"model", "name"}),
                             show(status, {"model", "parameters"}))},
-      {"progress",
-       fmt::format("{:.1f} %  step {} (ended {} ago)  {} of {} samples",
-                   number(status, {"progress", "share"}) * 100, show(status, {"progress", "step"}),
-                   with_unit(at(status, {"progress"}), "last_step_s", "s"),
-                   show(status, {"progress", "swarm_samples"}),
-                   show(status, {"progress", "budget_samples"}))},
+      {"progress", progress_of(status)},
       {"training",
        fmt::format("loss {}  {:.0f} img/s (swarm {:.0f})  gossip wait {:.1f} %",
                    show(status, {"train", "loss"}), number(status, {"train", "images_per_second"}),

@@ -162,4 +162,35 @@ TEST_SUITE("e2e/fault_points") {
       CHECK(evaluated.status == 0);
     }
   }
+
+  TEST_CASE("a node that has no memory left for an exchange says so and ends, and no other does") {
+    if (!has_fault_points()) return;
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(), {"--set", "gossip.tau=2"});
+    Swarm swarm(arguments);
+    swarm.start(1);
+    {
+      const Fault fault("lane.no_memory@20:fail");
+      swarm.start(1);
+    }
+    CHECK(swarm.wait_all({1}, 60s) == std::vector<int>{75});
+    CHECK(contains(swarm.node(1).process().standard_error(), "the machine has no memory left"));
+    CHECK(swarm.node(0).process().running());
+  }
+
+  TEST_CASE("whoever asks a node to leave is told that its last checkpoint was not written") {
+    if (!has_fault_points()) return;
+    Swarm swarm(endless_run());
+    {
+      const Fault fault("checkpoint.before_rename@1:fail");
+      swarm.start(1);
+    }
+    NodeProcess& node = swarm.node(0);
+    REQUIRE(eventually(30s, [&] { return node.step() > 5; }));
+    const auto left = run_to_end({starling_binary(), "leave", "--dir", node.dir().string()}, 60s);
+    CHECK(left.status != 0);
+    CHECK(contains(left.err, "since the checkpoint before is lost"));
+    CHECK(swarm.wait_all({0}, 60s) == std::vector<int>{left.status});
+    CHECK(contains(node.process().standard_error(), "since the checkpoint before is lost"));
+  }
 }

@@ -203,6 +203,13 @@ TEST_SUITE("node/config") {
     const auto own = load_config(from_environment({{"STARLING_SWARM__SECRET_FILE", "/s"}}));
     REQUIRE(own);
     CHECK(own->swarm.secret_file == "/s");
+
+    const auto both =
+        load_config(from_environment({{"STARLING_SWARM__INVITE", "starling1:other"},
+                                      {"STARLING_SWARM__INVITE_FILE", file.string()}}));
+    REQUIRE_FALSE(both);
+    CHECK(contains(both.error().detail, "STARLING_SWARM__INVITE and"));
+    CHECK(contains(both.error().detail, "STARLING_SWARM__INVITE_FILE"));
   }
 
   TEST_CASE("choices that contradict each other are refused with both places") {

@@ -3,7 +3,9 @@
 #include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
@@ -91,6 +93,23 @@ TEST_SUITE("node/state_dir") {
     CHECK((status.st_mode & 0777) == 0600);
     CHECK(std::distance(fs::directory_iterator(scratch.path()), fs::directory_iterator()) == 1);
     CHECK_FALSE(write_whole(scratch.path() / "none" / "x", "new"));
+  }
+
+  TEST_CASE("what a killed process was writing is removed by the next start, and nothing else is") {
+    const TempFolder scratch;
+    const auto dead = [] {
+      const pid_t child = ::fork();
+      if (child == 0) ::_exit(0);
+      ::waitpid(child, nullptr, 0);
+      return child;
+    }();
+    const auto left = scratch.write(fmt::format(".status.json.{}.new", dead), "{");
+    const auto at_work = scratch.write(fmt::format(".settings.json.{}.new", ::getppid()), "{");
+    const auto of_a_person = scratch.write(".notes.new", "mine");
+    REQUIRE(StateDir::open(scratch.path()));
+    CHECK_FALSE(fs::exists(left));
+    CHECK(fs::exists(at_work));
+    CHECK(fs::exists(of_a_person));
   }
 
   TEST_CASE("a file that is too large is refused before it fills the memory") {

@@ -114,6 +114,13 @@ TEST_SUITE("node/status") {
     CHECK(text.find("35.0 %") != std::string::npos);
     CHECK(text.find("2 alive, 1 suspect, 1 left") != std::string::npos);
     CHECK(text.find("sent 3.0 MB") != std::string::npos);
+    CHECK(text.find("2100000 of 6000000 samples  left 1h38m") != std::string::npos);
+  }
+
+  TEST_CASE("the status of a run that ends by time names no budget of samples") {
+    auto status = busy_snapshot();
+    status.progress.budget_samples = 0;
+    CHECK(status_table(to_json(status)).find("2100000 samples  left 1h38m") != std::string::npos);
   }
 
   TEST_CASE("what the admin decided is told where there is one") {
