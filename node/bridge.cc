@@ -5,12 +5,13 @@
 #include "node/base/cpu_time.h"
 #include "node/base/fault.h"
 #include "training/schedule.h"
-#include "training/torch_guard.h"
 
 #include <asio/post.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <new>
+#include <string>
 #include <utility>
 
 namespace starling::node {
@@ -23,6 +24,18 @@ std::function<void()> call_with(std::function<void(T)> done, T value) {
   // Owners: the handler that Asio holds, and nobody else.
   auto shared = std::make_shared<T>(std::move(value));
   return [done = std::move(done), shared] { done(std::move(*shared)); };
+}
+
+// The Error for the exception that is being handled. LibTorch's texts go on with a backtrace.
+Error current_error() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return {Errc::no_memory, Doing::training, "the machine has no memory left"};
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    return {Errc::device_failed, Doing::training, text.substr(0, text.find('\n'))};
+  }
 }
 
 }  // namespace
@@ -286,7 +299,7 @@ void Bridge::post_to_io(std::function<void()> job) {
 }
 
 void Bridge::fail_on_lane() {
-  post_to_io([this, error = training::current_torch_error(Doing::training)] {
+  post_to_io([this, error = current_error()] {
     assert_io_thread();
     events_.on_training_failed(error);
   });

@@ -30,8 +30,11 @@ fs::path Invites::file_of(const KeyId& id) const { return folder_ / to_hex(id); 
 
 void Invites::load(WallTime now) {
   std::error_code error;
-  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error))
+  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
+    // What a process left that was killed while it wrote one (transport/private_file.h).
+    if (at->path().filename().native().starts_with(".")) continue;
     load_file(at->path(), now);
+  }
 }
 
 void Invites::load_file(const fs::path& file, WallTime now) {

@@ -1,4 +1,6 @@
-// The one place where LibTorch's exceptions become Errors.
+// The one place where LibTorch's exceptions become Errors: nothing throws out of this folder.
+//
+// Includes torch: for this folder's .cc files only.
 #pragma once
 
 #include "node/base/result.h"
