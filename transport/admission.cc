@@ -29,16 +29,16 @@ AddressGroup group_of(const asio::ip::address& address) {
 Admission::Admission(double rate)
     : rate_(rate), all_(limits::kHandshakesInAll, limits::kHandshakesInAll) {}
 
-bool Admission::try_rate(TimePoint now, AddressGroup group) {
+bool Admission::try_rate(TimePoint now, AddressGroup group, bool was_peer) {
   if (rates_.size() >= kMaxRates)
     std::erase_if(rates_, [now](auto& entry) { return entry.second.full(now); });
   auto found = rates_.find(group);
   if (found == rates_.end()) {
-    if (rates_.size() >= kMaxRates) return false;
+    if (rates_.size() >= kMaxRates + (was_peer ? limits::kMaxSessions : 0)) return false;
     const auto burst = rate_ * limits::kHandshakeBurstPerAddress / limits::kHandshakesPerAddress;
     found = rates_.emplace(group, TokenBucket(rate_, std::max(1.0, burst))).first;
   }
-  return found->second.try_take(now) && all_.try_take(now);
+  return found->second.try_take(now) && (was_peer || all_.try_take(now));
 }
 
 std::optional<std::uint64_t> Admission::most_crowded() const {
@@ -60,7 +60,7 @@ AdmissionVerdict Admission::admit(TimePoint now, const asio::ip::address& addres
   const auto count = counts_.find(group);
   if (count != counts_.end() && count->second >= limits::kMaxUnauthenticatedPerAddress)
     return refuse(AdmissionRefusal::address_crowded);
-  if (!unmapped(address).is_loopback() && !try_rate(now, group))
+  if (!unmapped(address).is_loopback() && !try_rate(now, group, was_peer))
     return refuse(AdmissionRefusal::too_fast);
   const auto places =
       limits::kMaxUnauthenticated - (was_peer ? 0 : limits::kUnauthenticatedReserve);

@@ -23,7 +23,7 @@ enum class AddressGroup : std::uint64_t {};
 
 enum class AdmissionRefusal : std::uint8_t {
   none,
-  too_fast,         // the address, or all addresses together, start too many handshakes
+  too_fast,         // the address, or all new addresses together, start too many handshakes
   address_crowded,  // the address has its share of unauthenticated connections
   full,             // all places are taken, and none can be cleared for this one
 };
@@ -39,9 +39,10 @@ struct AdmissionVerdict {
 //
 // When all places are taken, the oldest connection of the most crowded address makes room, if that
 // address has more than one; places beyond kMaxUnauthenticated - kUnauthenticatedReserve are for
-// addresses that were peers before. Loopback is exempt from the rates, not from the bounds.
+// addresses that were peers before. Those share no rate with the others either: a flood from many
+// addresses must not keep members out. Loopback is exempt from the rates, not from the bounds.
 //
-// Owned by Transport; thread: io. Memory: 128 tickets and at most 4,096 rates.
+// Owned by Transport; thread: io. Memory: 128 tickets and about 5,000 rates.
 class Admission {
  public:
   // `rate`: handshakes that one address may start each second.
@@ -55,7 +56,7 @@ class Admission {
   [[nodiscard]] std::size_t size() const { return tickets_.size(); }
 
  private:
-  [[nodiscard]] bool try_rate(TimePoint now, AddressGroup group);
+  [[nodiscard]] bool try_rate(TimePoint now, AddressGroup group, bool was_peer);
   [[nodiscard]] std::optional<std::uint64_t> most_crowded() const;
 
   double rate_;

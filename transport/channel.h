@@ -132,7 +132,9 @@ class Channel {
   [[nodiscard]] Result<void> on_record(TimePoint now, const OpenedRecord& record,
                                        Admitter& admitter, std::vector<ChannelEvent>& events);
 
-  // Gives up transfers that stood still for limits::kTransferStall. Call about once a second.
+  // Gives up the transfers where nothing came of any for limits::kTransferStall: their sender gives
+  // them turns, and on a slow line with many the next one may take longer. Call about once a
+  // second.
   void on_tick(TimePoint now);
 
   [[nodiscard]] double goodput() const { return goodput_; }
@@ -175,7 +177,7 @@ class Channel {
     std::size_t received = 0;
     std::size_t confirmed = 0;
     std::size_t limit = 0;
-    TimePoint progress;
+    TimePoint offered;
     bool refused = false;
   };
   using Events = std::vector<ChannelEvent>;
@@ -229,6 +231,7 @@ class Channel {
   std::map<std::uint32_t, IncomingTransfer> incoming_;
   std::uint32_t last_incoming_ = 0;
   std::size_t reserved_ = 0;
+  TimePoint bulk_came_{};  // of any transfer: while some have their turn the others wait
 
   // Goodput of what we send.
   std::size_t unconfirmed_ = 0;

@@ -139,7 +139,7 @@ void Channel::on_offer(TimePoint now, IncomingMessage message, Admitter& admitte
   transfer.type = message.type;
   transfer.size = message.attachment_size;
   transfer.limit = std::min(transfer.size, limits::kInitialCredit);
-  transfer.progress = now;
+  transfer.offered = now;
   const bool wanted = !bye_ && admitter.admit(message.type, message.body, transfer.size);
   // The body waits as long as its attachment does, so it is paid for as well.
   const auto cost = transfer.size + message.body.size();
@@ -184,8 +184,8 @@ Result<void> Channel::on_bulk(TimePoint now, ByteView body, Events& events) {
   if (bytes.empty() || bytes.size() > transfer.limit - transfer.received)
     return bad_record("bulk beyond its credit");
   transfer.received += bytes.size();
+  bulk_came_ = now;
   if (transfer.refused) return {};
-  transfer.progress = now;
   transfer.bytes.insert(transfer.bytes.end(), bytes.begin(), bytes.end());
   if (transfer.received < transfer.size) {
     if (transfer.received - transfer.confirmed >= limits::kBulkChunk) {
@@ -252,9 +252,9 @@ Result<void> Channel::on_abandon(ByteView body) {
 }
 
 void Channel::on_tick(TimePoint now) {
+  if (now - bulk_came_ <= limits::kTransferStall) return;
   for (auto& [id, transfer] : incoming_)
-    if (!transfer.refused && now - transfer.progress > limits::kTransferStall)
-      give_up(id, transfer);
+    if (!transfer.refused && now - transfer.offered > limits::kTransferStall) give_up(id, transfer);
 }
 
 }  // namespace starling::transport

@@ -306,7 +306,9 @@ Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connec
   auto setup = context();
   setup.own.purpose = purpose;
   setup.check_peer = [this, purpose, &exists](const Hello& peer) -> Result<void> {
-    exists = purpose == Purpose::fresh && find(peer.identity) != nullptr;
+    const auto* session = find(peer.identity);
+    // One that says goodbye is of no use to whoever dials.
+    exists = purpose == Purpose::fresh && session != nullptr && !session->closing();
     if (exists) return fail(Errc::already_exists, Doing::handshaking, "a session exists");
     if (auto why = refusal_of(peer.identity, peer.certificate, false)) return fail(std::move(*why));
     if (table_.banned(clock_.now(), peer.identity))

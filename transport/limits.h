@@ -49,7 +49,7 @@ inline constexpr Duration kResolveDeadline = std::chrono::seconds(5);
 inline constexpr std::size_t kMaxUnauthenticated = 128;
 inline constexpr std::size_t kUnauthenticatedReserve = 32;
 inline constexpr std::size_t kMaxUnauthenticatedPerAddress = 8;
-// Starts of a handshake: per address and in all, each second.
+// Starts of a handshake: per address, and of all that were no peers before, each second.
 inline constexpr double kHandshakesPerAddress = 20.0;
 inline constexpr double kHandshakeBurstPerAddress = 40.0;
 inline constexpr double kHandshakesInAll = 200.0;
@@ -94,7 +94,7 @@ inline constexpr std::size_t kInitialCredit = kBulkChunk;
 inline constexpr std::size_t kTransferWindow = 8_MiB;
 // Attachments under way on one session, per direction.
 inline constexpr std::size_t kMaxTransfers = 32;
-// A transfer that stood still for so long is given up by its receiver.
+// Transfers of which none moved for so long are given up by their receiver.
 inline constexpr Duration kTransferStall = std::chrono::seconds(15);
 
 // What one session may hold besides what the budget granted: messages that the peer does not read,

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -38,6 +40,17 @@ Result<void> write_all(int fd, std::string_view text, const std::filesystem::pat
     text.remove_prefix(static_cast<std::size_t>(written));
   }
   return {};
+}
+
+// Moves a file to a name that nobody has; errno tells why not.
+bool give_name(const std::string& fresh, const std::filesystem::path& path) {
+  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0)
+    return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  // NFS, for one, cannot do that, but has hard links.
+  if (::link(fresh.c_str(), path.c_str()) != 0) return false;
+  ::unlink(fresh.c_str());
+  return true;
 }
 
 }  // namespace
@@ -74,19 +87,21 @@ Result<std::string> read_private_file(const std::filesystem::path& path, std::si
 
 Result<void> create_private_file(const std::filesystem::path& path, std::string_view text) {
   constexpr auto kDoing = Doing::writing_file;
-  const Descriptor file(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const auto folder = path.parent_path();
+  // Under another name until it is whole: a key file that is half there would be refused at every
+  // later start. Of several that write the same file at once each has its own.
+  std::string fresh = (folder / ("." + path.filename().string() + ".XXXXXX")).string();
+  const Descriptor file(::mkostemp(fresh.data(), O_CLOEXEC));  // 0600, and follows no link
   if (!file.ok()) return file_error(errno, kDoing, path);
   auto written = fault::maybe("key.write") ? file_error(ENOSPC, kDoing, path)
                                            : write_all(file.number(), text, path);
   if (written && ::fsync(file.number()) != 0) written = file_error(errno, kDoing, path);
+  if (written && !give_name(fresh, path)) written = file_error(errno, kDoing, path);
   if (!written) {
-    // A key file that is half there would be refused at every later start.
-    ::unlink(path.c_str());
+    ::unlink(fresh.c_str());
     return written;
   }
   fault::pass("key.written");
-  const auto folder = path.parent_path();
   if (const int error = flush_folder(folder); error != 0)
     return file_error(error, kDoing, folder.empty() ? "." : folder);
   return {};

@@ -25,7 +25,8 @@ enum class Ownership : std::uint8_t {
 [[nodiscard]] Result<std::string> read_private_file(const std::filesystem::path& path,
                                                     std::size_t max_bytes, Ownership ownership);
 
-// Creates the file with mode 0600 and makes it durable (file and folder).
+// Creates the file with mode 0600 and makes it durable (file and folder). It is there whole or not
+// at all: a writer that dies leaves ".NAME.XXXXXX" at most, which is in nobody's way.
 //
 // Errors:  already_exists, and then nothing is touched; permission; disk_full; io_failed.
 [[nodiscard]] Result<void> create_private_file(const std::filesystem::path& path,

@@ -70,7 +70,8 @@ Result<Error> copy_bye(wire::Bye::Reader reader) {
   if (code == 0) {
     why.code = Errc::closed;
     if (why.detail.empty()) why.detail = "the peer said goodbye";
-  } else if (code <= static_cast<std::uint8_t>(Errc::internal)) {
+  } else if (code <= static_cast<std::uint8_t>(Errc::internal) &&
+             code != static_cast<std::uint8_t>(Errc::cancelled)) {  // which only we can say of us
     why.code = static_cast<Errc>(code);
   } else {
     why.code = Errc::refused;

@@ -90,6 +90,22 @@ TEST_SUITE("transport/admission") {
     }
     CHECK(admitted == 200);
   }
+
+  TEST_CASE("a flood from everywhere keeps no address out that was a peer before") {
+    Admission admission(20);
+    const auto admits = [&](TimePoint now, std::uint32_t number, bool was_peer) {
+      const auto verdict = admission.admit(now, v4(number), was_peer);
+      admission.end(verdict.ticket);
+      return verdict.refusal == AdmissionRefusal::none;
+    };
+    for (std::uint32_t i = 0; i < 20'000; ++i) (void)admits(kAdmissionNow, 1'000 + i, false);
+    CHECK_FALSE(admits(kAdmissionNow, 1, false));
+    CHECK(admits(kAdmissionNow, 2, true));
+    // Its own rate bounds it as before.
+    int admitted = 1;
+    for (int i = 0; i < 100; ++i) admitted += admits(kAdmissionNow, 2, true) ? 1 : 0;
+    CHECK(admitted == 40);
+  }
 }
 
 TEST_SUITE("transport/rate") {

@@ -279,6 +279,25 @@ TEST_SUITE("transport/channel") {
     CHECK(receiver.channel.idle());
   }
 
+  TEST_CASE("transfers that wait for their turn on a slow line do not stand still") {
+    Link link;
+    constexpr int kTransfers = 12;
+    for (int i = 0; i < kTransfers; ++i)
+      REQUIRE(link.left.channel.send(message_of(0x0202, 1, limits::kBulkChunk)));
+    // 64 KB a second: a turn takes four seconds, and the last one comes after 44.
+    for (auto tick = link.now; link.right.messages.size() < kTransfers && link.now < kStart + 2min;
+         link.now += 125ms) {
+      const auto record = link.left.channel.next_record(link.now, limits::kMinBulkRecord);
+      if (record) REQUIRE(link.right.take(link.now, record->type, whole(*record)));
+      while (link.step(link.right, link.left)) continue;
+      if (link.now < tick) continue;
+      tick += 1s;
+      link.right.channel.on_tick(link.now);
+    }
+    CHECK(link.right.messages.size() == kTransfers);
+    CHECK(link.left.refused == 0);
+  }
+
   TEST_CASE("a peer that opens transfers and finishes none keeps no other peer out") {
     TransferBudget budget;
     Node receiver(End::responder, budget);

@@ -1,16 +1,25 @@
 #include "transport/identity.h"
 
+#include "node/base/fault.h"
 #include "tests/support/temp_folder.h"
 #include "transport/private_file.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <fstream>
 
 namespace starling::transport {
 namespace {
+
+std::size_t files_in(const TempFolder& folder) {
+  const std::filesystem::directory_iterator entries(folder.path());
+  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+}
 
 TEST_SUITE("transport/identity") {
   TEST_CASE("a signature counts for its bytes, its domain and its signer alone") {
@@ -42,6 +51,51 @@ TEST_SUITE("transport/identity") {
     struct stat info{};
     REQUIRE(::stat(path.c_str(), &info) == 0);
     CHECK((info.st_mode & 0777U) == 0600U);
+  }
+
+#ifdef STARLING_FAULTS
+  TEST_CASE("a key file is whole or not there, also where its writer dies in the middle") {
+    const TempFolder folder;
+    const auto path = folder.path() / "identity";
+    const auto child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      const fault::Armed death(*fault::find_point("key.write"), {.effect = fault::Effect::kill});
+      (void)Identity::create(path);
+      ::_exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGKILL);
+
+    CHECK(Identity::load(path).error().code == Errc::not_found);
+    const auto made = Identity::load_or_create(path);
+    REQUIRE(made);
+    CHECK(Identity::load(path).value().id() == made->id());
+  }
+
+  TEST_CASE("a disk that is full while a key file is written keeps nothing of it") {
+    const TempFolder folder;
+    const fault::Armed full(*fault::find_point("key.write"));
+    CHECK(Identity::create(folder.path() / "identity").error().code == Errc::disk_full);
+    CHECK(files_in(folder) == 0);
+  }
+#endif
+
+  TEST_CASE("a key file takes no name that is taken, and leaves nothing behind then") {
+    const TempFolder folder;
+    const auto path = folder.path() / "identity";
+    const auto elsewhere = folder.path() / "elsewhere";
+    std::filesystem::create_symlink(elsewhere, path);
+    CHECK(Identity::create(path).error().code == Errc::already_exists);
+    CHECK(files_in(folder) == 1);  // the link, that nobody followed
+    REQUIRE(std::filesystem::remove(path));
+
+    REQUIRE(create_private_file(path, "first"));
+    CHECK(create_private_file(path, "second").error().code == Errc::already_exists);
+    CHECK(read_private_file(path, 100, Ownership::own).value() == "first");
+    CHECK(files_in(folder) == 1);
   }
 
   TEST_CASE("a key file that others can read is refused, with the command that mends it") {

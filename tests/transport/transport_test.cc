@@ -243,6 +243,27 @@ TEST_SUITE("transport/transport") {
     CHECK(pair.right.events.dial_failed.empty());
   }
 
+  TEST_CASE("a session that is ending is in no dial's way") {
+    assert_io_thread();
+    TestWorld world;
+    auto& left = world.add();
+    auto& right = world.add();
+    Relay relay(world.io(), right.transport->listen(kAnyPort).value());
+    left.transport->dial({relay.endpoint(), {}});
+    REQUIRE(world.run_until([&] { return !left.events.up.empty() && !right.events.up.empty(); }));
+
+    // The peer hears nothing of the goodbye, which therefore takes a second.
+    for (const auto way : {Relay::Way::there, Relay::Way::back}) relay.hold(0, way);
+    left.transport->close(right.id(), {Errc::timed_out, Doing::stopping, "no answer"});
+    left.transport->dial({relay.endpoint(), {}});
+    CHECK(
+        world.run_until([&] { return left.events.up.size() == 2 && right.events.up.size() == 2; }));
+    CHECK(left.events.down.size() == 1);
+    CHECK(left.events.dial_failed.empty());
+    relay.stop();
+    world.run_for(10ms);  // what the relay waits for ends while it exists
+  }
+
   TEST_CASE("close ends a session with its reason, after the messages that were queued") {
     assert_io_thread();
     Pair pair;

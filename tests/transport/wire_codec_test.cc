@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace starling::transport {
@@ -72,6 +73,15 @@ TEST_SUITE("transport/wire_codec") {
     CHECK(heard.detail == std::string(limits::kMaxByeText, 'x'));
     const auto orderly = decode_bye(encode_bye({Errc::cancelled, Doing::stopping, ""})).value();
     CHECK(orderly.code == Errc::closed);
+    // That an operation of ours was stopped is not for a peer to say: whoever waits for its outcome
+    // would wait for ever.
+    auto liar = encode_bye({Errc::refused, Doing::handshaking, ""});
+    const auto code = static_cast<std::byte>(Errc::refused);
+    const auto place = std::ranges::find(liar, code);
+    REQUIRE(place != liar.end());
+    REQUIRE(std::ranges::count(liar, code) == 1);
+    *place = static_cast<std::byte>(Errc::cancelled);
+    CHECK(decode_bye(liar).value().code == Errc::refused);
     CHECK_FALSE(decode_bye(Bytes(64, std::byte{0xff})));
   }
 }
