@@ -22,6 +22,8 @@ bool DialPlan::take(TimePoint now, const NodeId& id, Manners manners, Rng& rng) 
   Entry& entry = at->second;
   if (fresh && manners == Manners::after_you)
     entry.not_before = now + with_jitter(options_.courtesy, rng);
+  // Nothing was heard of the last dial: another node may have answered at the address.
+  if (entry.out_until != TimePoint{} && entry.out_until <= now) on_failed(now, id, rng);
   if (now < entry.not_before || entry.out_until > now) return false;
   if (outstanding(now) >= options_.max_outstanding) return false;
   entry.out_until = now + options_.outcome;

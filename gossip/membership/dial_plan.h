@@ -35,7 +35,7 @@ struct DialPlanOptions {
   // Of two members that both can be dialled the one with the higher id waits this long, so that
   // they do not dial each other at once.
   Duration courtesy = std::chrono::milliseconds(700);
-  // A dial without an outcome for this long is forgotten.
+  // A dial without an outcome for this long has failed.
   Duration outcome = std::chrono::seconds(10);
   // Between two tries at somebody who is dead in our view.
   Duration revive_interval = std::chrono::seconds(4);
@@ -80,7 +80,7 @@ class DialPlan {
  private:
   struct Entry {
     TimePoint not_before{};
-    TimePoint out_until{};  // a dial is out until then
+    TimePoint out_until{};  // a dial is out until then; zero: none is
     std::uint32_t failures = 0;
     TimePoint last_failure{};
   };

@@ -226,10 +226,9 @@ Duration Membership::lifetime() const {
   return table.lifetime(self_.state == RecordState::joining ? table.max_records : alive_count());
 }
 
+// What an earlier process said of this node, or a clone says: outbid.
 void Membership::take_own_record(TimePoint now, const MemberRecord& record,
                                  MembershipEffects& effects) {
-  if (record.instance == self_.instance || record.incarnation < self_.incarnation) return;
-  if (verify_record(record, swarm_, verifier_) != Verdict::valid) return;
   if (record.incarnation == self_.incarnation) effects.notices.push_back(Notice::clone_seen);
   refute(now, record.incarnation.next(), effects);
 }
@@ -237,9 +236,11 @@ void Membership::take_own_record(TimePoint now, const MemberRecord& record,
 void Membership::take_record(TimePoint now, const Origin& origin, const AgedRecord& aged,
                              MembershipEffects& effects) {
   const MemberRecord& record = aged.record;
-  if (record.id == self_.id) return take_own_record(now, record, effects);
+  const bool own = record.id == self_.id;
   const auto age = std::chrono::seconds(aged.age_s);
-  if (age >= lifetime()) return;
+  if (own ? record.instance == self_.instance || record.incarnation < self_.incarnation
+          : age >= lifetime())
+    return;
   const auto* held = table_.find(record.id);
   const bool asked =
       origin.kind == Origin::Kind::asked_for && spreader_.was_asked_for(origin.peer, record.id);
@@ -259,6 +260,7 @@ void Membership::take_record(TimePoint now, const Origin& origin, const AgedReco
         offence(origin.peer, Errc::bad_signature, "record of " + short_form(record.id)));
     return;
   }
+  if (own) return take_own_record(now, record, effects);
   const bool refutes =
       held != nullptr && (!held->accusations.empty() || held->state == MemberState::dead);
   const auto haste = refutes ? FactSpreader::Haste::urgent
@@ -333,16 +335,33 @@ void Membership::count_false_alarms(TimePoint now, const MemberEntry& subject) {
       health_.on_refuted_accusation();
       continue;
     }
-    auto* accuser = table_.find(accusation.accuser);
-    if (accuser == nullptr) continue;
-    if (now - accuser->false_alarms_since > kFalseAlarmWindow) {
-      accuser->false_alarms_since = now;
-      accuser->false_alarms = 0;
-    }
-    if (++accuser->false_alarms < kMaxFalseAlarms) continue;
-    accuser->false_alarms = 0;
-    accuser->discredited_until = now + kFalseAlarmWindow;
+    if (auto* accuser = table_.find(accusation.accuser)) count_false_alarm(now, *accuser);
   }
+}
+
+void Membership::count_false_alarm(TimePoint now, MemberEntry& accuser) {
+  if (now - accuser.false_alarms_since > kFalseAlarmWindow) {
+    accuser.false_alarms_since = now;
+    accuser.false_alarms = 0;
+  }
+  if (++accuser.false_alarms < kMaxFalseAlarms) return;
+  accuser.false_alarms = 0;
+  accuser.discredited_until = now + kFalseAlarmWindow;
+}
+
+// It is refuted whoever made it: others may believe an accuser that counts for nothing here. As a
+// hint that others do not hear us it counts like any other false alarm.
+void Membership::take_own_accusation(TimePoint now, MemberEntry* credible,
+                                     MembershipEffects& effects) {
+  // Copies that come before the refutation is out say nothing new.
+  if (renewal_due_ == kNever && !renewal_waits_) {
+    effects.notices.push_back(Notice::accused_here);
+    if (credible != nullptr) {
+      health_.on_accused();
+      count_false_alarm(now, *credible);
+    }
+  }
+  if (!fault::planted("membership.no_refutation")) refute(now, self_.incarnation.next(), effects);
 }
 
 void Membership::take_accusation(TimePoint now, const Origin& origin, const Accusation& accusation,
@@ -350,11 +369,12 @@ void Membership::take_accusation(TimePoint now, const Origin& origin, const Accu
   const bool asked = origin.kind == Origin::Kind::asked_for &&
                      spreader_.was_asked_for(origin.peer, accusation.subject);
   if (accusation.accuser == self_.id || accusation.accuser == accusation.subject) return;
-  const auto* accuser = table_.find(accusation.accuser);
+  auto* accuser = table_.find(accusation.accuser);
   const bool departed = accuser != nullptr && (accuser->state == MemberState::dead ||
                                                accuser->state == MemberState::left);
-  if (!asked && (accuser == nullptr || departed || now < accuser->discredited_until)) return;
+  const bool credible = accuser != nullptr && !departed && now >= accuser->discredited_until;
   const bool about_us = accusation.subject == self_.id;
+  if (!asked && !about_us && !credible) return;
   auto* member = table_.find(accusation.subject);
   if (about_us) {
     if (accusation.incarnation != self_.incarnation || self_.state == RecordState::left) return;
@@ -368,12 +388,7 @@ void Membership::take_accusation(TimePoint now, const Origin& origin, const Accu
                                        "accusation by " + short_form(accusation.accuser)));
     return;
   }
-  if (about_us) {
-    health_.on_accused();
-    effects.notices.push_back(Notice::accused_here);
-    if (!fault::planted("membership.no_refutation")) refute(now, self_.incarnation.next(), effects);
-    return;
-  }
+  if (about_us) return take_own_accusation(now, credible ? accuser : nullptr, effects);
   const auto added = table_.accuse(*member, accusation, now);
   if (added == MemberTable::Added::full) return;
   if (!asked || self_.state == RecordState::alive) spreader_.push(accusation, origin.peer);

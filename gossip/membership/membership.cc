@@ -13,6 +13,8 @@ namespace {
 constexpr std::uint64_t kIncarnationsAhead = 1000;
 // Besides exact deadlines: dials, beliefs, reports and expiry are looked at this often.
 constexpr Duration kHousekeeping = std::chrono::milliseconds(250);
+// A ceiling that was not written by then is asked for again: the disk may have been full.
+constexpr Duration kPersistAgain = std::chrono::seconds(30);
 // Between two refutations of ours, so that a liar cannot make us flood the swarm.
 constexpr Duration kRefutationGap = std::chrono::milliseconds(200);
 
@@ -52,8 +54,8 @@ Membership::Membership(TimePoint now, MembershipParts parts, Rng rng)
 
 void Membership::renew_self(TimePoint now, MembershipEffects& effects, FactSpreader::Haste haste) {
   const bool low = next_incarnation_.value + kIncarnationsAhead / 2 >= ceiling_.value;
-  if (low && !persisting_) {
-    persisting_ = true;
+  if (low && now >= persist_again_) {
+    persist_again_ = now + kPersistAgain;
     effects.persist_incarnation =
         Incarnation{std::max(ceiling_, next_incarnation_).value + kIncarnationsAhead};
   }
@@ -81,7 +83,7 @@ void Membership::refute(TimePoint now, Incarnation at_least, MembershipEffects& 
 
 MembershipEffects Membership::on_incarnations_persisted(TimePoint now, Incarnation ceiling) {
   MembershipEffects effects;
-  persisting_ = false;
+  persist_again_ = TimePoint{};
   ceiling_ = std::max(ceiling_, ceiling);
   if (renewal_waits_) renew_self(now, effects);
   finish_event(now, effects);
@@ -278,7 +280,11 @@ void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
       sign_report(*report, swarm_, signer_);
       spreader_.push(*report, self_.id);
     }
-    if (now - self_signed_ > lifetime() / 3) renew_self(now, effects, FactSpreader::Haste::routine);
+    // By what others know of the swarm's size, also where this node does not: see lifetime().
+    if (now - self_signed_ > options_.table.lifetime(alive_count()) / 3)
+      renew_self(now, effects, FactSpreader::Haste::routine);
+    else if (renewal_waits_ && now >= persist_again_)
+      renew_self(now, effects);
   }
   flush(now, FactSpreader::Urgency::everything, effects);
   for (const auto& id : std::exchange(awaiting_belief_, {}))

@@ -193,7 +193,7 @@ struct MemberView {
 // | undialable m is silent    | if its neighbour (or nobody can be one), and without session:    |
 // |                           | three others probe                                               |
 // | first suspect about m     | if witness of m on cycle 0 and without session: dial or probe m  |
-// | accused ourselves         | next incarnation, record pushed to all sessions                  |
+// | accused, whoever says it  | next incarnation, record pushed to all sessions                  |
 // | higher incarnation of m   | accusations of the old one are forgotten                         |
 class Membership {
  public:
@@ -314,6 +314,7 @@ class Membership {
     std::optional<Evidence> evidence;
   };
   static constexpr std::size_t kMaxErrands = 64;
+  static constexpr std::ptrdiff_t kMaxErrandsOfOne = kMaxErrands / 4;
   static constexpr double kBucketRequestsPerSecond = 50;
   static constexpr double kBucketRequestBurst = 512;
 
@@ -394,6 +395,8 @@ class Membership {
   void store_record(TimePoint now, const MemberRecord& record, TimePoint signed_at,
                     MembershipEffects& effects);
   void count_false_alarms(TimePoint now, const MemberEntry& subject);
+  static void count_false_alarm(TimePoint now, MemberEntry& accuser);
+  void take_own_accusation(TimePoint now, MemberEntry* credible, MembershipEffects& effects);
   void take_accusation(TimePoint now, const Origin& origin, const Accusation& accusation,
                        MembershipEffects& effects);
   void take_report(TimePoint now, const Origin& origin, const ProgressReport& report,
@@ -408,7 +411,7 @@ class Membership {
   MemberRecord self_;
   Incarnation next_incarnation_;
   Incarnation ceiling_;
-  bool persisting_ = false;
+  TimePoint persist_again_{};   // until then a ceiling that was asked for may be under way
   bool renewal_waits_ = false;  // for a higher ceiling
   TimePoint self_signed_;
   TimePoint renewal_due_ = kNever;

@@ -264,7 +264,9 @@ void Membership::on_probe(TimePoint now, const NodeId& from, const ProbeRequest&
     effects.send.push_back({from, ProbeReply{probe.nonce, probe.subject, verdict}});
   };
   if (probe.subject == self_.id) return reply(ProbeVerdict::reachable);
-  if (errands_.size() >= kMaxErrands) return reply(ProbeVerdict::no_session);
+  const auto of_asker = std::ranges::count(errands_, from, &Errand::asker);
+  if (errands_.size() >= kMaxErrands || of_asker >= kMaxErrandsOfOne)
+    return reply(ProbeVerdict::no_session);
   const auto at = sessions_.find(probe.subject);
   if (at == sessions_.end()) {
     if (!dial_for_another(now, probe.subject, effects)) return reply(ProbeVerdict::no_session);
