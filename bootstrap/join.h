@@ -47,6 +47,9 @@ struct JoinOptions {
   Duration sponsor_choice = std::chrono::milliseconds(300);
   // After the first member that says that it has finished, those that still train may say hello.
   Duration finished_choice = std::chrono::seconds(1);
+  // A node without a model waits so long for the end of a swarm that is finishing: longer than a
+  // final consensus can take (gossip/consensus, kMaxEpoch).
+  Duration finish_patience = std::chrono::minutes(10);
   Duration hello_refresh = std::chrono::seconds(30);
   DiallerOptions dialler;
   TransferOptions transfer;
@@ -200,10 +203,11 @@ struct JoinParts {
 // | loading    | noted              | a donor perhaps | waits              | failed: choosing   |
 // | installing | noted              | noted           | waits              | installed: member  |
 //
-// A node with a checkpoint begins with it instead of genesis, and loads nothing. A member that
-// rejoin() tells to be too far behind goes to `choosing`. With require_peers the grace never ends
-// the search: the join timeout does. A node that update() calls finished is a member in any phase:
-// it needs nothing and begins nothing, but shows its certificate to whoever comes.
+// A node that would begin at genesis waits while a compatible peer is finishing, and fetches what
+// comes of it. A node with a checkpoint begins with it instead of genesis, and loads nothing. A
+// member that rejoin() tells to be too far behind goes to `choosing`. With require_peers the grace
+// never ends the search: the join timeout does. A node that update() calls finished is a member in
+// any phase: it needs nothing and begins nothing, but shows its certificate to whoever comes.
 class Join {
  public:
   Join(TimePoint now, JoinParts parts, Rng rng);

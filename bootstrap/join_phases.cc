@@ -249,6 +249,10 @@ void Join::proceed(TimePoint now, JoinEffects& out) {
     if (!peer.hello && now < peer.up + options_.hello_patience) awaited = true;
     if (!peer.hello || !peer.same) continue;
     const auto phase = peer.hello->phase;
+    // A replica at genesis has no place in the mean that is being made: this node takes the result.
+    if (phase == RunPhase::finishing && start_ == Start::genesis &&
+        now < peer.up + options_.finish_patience)
+      awaited = true;
     if (phase != RunPhase::starting && phase != RunPhase::training) continue;
     if (peer.hello->age >= options_.genesis_age)
       old = true;

@@ -386,9 +386,12 @@ void Gossip::update_progress(TimePoint now, GossipEffects& out) {
   next_progress_ = now + kProgressPeriod;
   if (!consensus_) return;
   update_standing(now, out);
+  const std::uint64_t samples = swarm_samples(now);
+  consensus_->on_samples(samples);
+  if (merge_) merge_->on_samples(samples);
   const Budget& budget = model_.budget;
   if (budget.samples > 0) {
-    take(now, consensus_->on_progress(now, swarm_samples(now), budget.samples), out);
+    take(now, consensus_->on_progress(now, samples, budget.samples), out);
   } else if (budget.time > Duration::zero()) {
     const auto age = membership_.progress().run_age(now);
     take(now,

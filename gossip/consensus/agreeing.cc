@@ -30,7 +30,7 @@ bool FinalConsensus::may_order(const Finish& message) const {
 bool FinalConsensus::may_join(const Finish& message) const {
   if (message.round.epoch.value > 1) return false;  // late (rulings 35)
   if (message.reason == FinishReason::command) return true;
-  return budget_ > 0 && static_cast<double>(samples_) >= kNearBudget * static_cast<double>(budget_);
+  return budget_ > 0 && static_cast<double>(done_) >= kNearBudget * static_cast<double>(budget_);
 }
 
 void FinalConsensus::join(Epoch epoch, FinishReason reason, Role role) {
@@ -41,7 +41,7 @@ void FinalConsensus::join(Epoch epoch, FinishReason reason, Role role) {
 
 bool FinalConsensus::is_near_budget() const {
   return reason_ == FinishReason::command ||
-         static_cast<double>(samples_) >= kNearBudget * static_cast<double>(budget_);
+         static_cast<double>(done_) >= kNearBudget * static_cast<double>(budget_);
 }
 
 // Everybody who answered is a follower, or was one until nobody else turned up: in a short run all
@@ -110,6 +110,7 @@ void FinalConsensus::state_finish() {
                 .signature = {}};
   for (const auto& peer : sessions_) {
     if (finish.sessions.size() == kMaxListedSessions) break;
+    if (has_ended(peer)) continue;  // or whoever was not shown its certificate waits for it
     finish.sessions.push_back(peer);
   }
   sign(finish, signer_, options_.fingerprint);
@@ -139,12 +140,25 @@ bool FinalConsensus::is_member(const NodeId& id) const {
   return agreed_ && agreed_->find_index(id).has_value();
 }
 
+// Whether this is a participant of the certificate that was not taken: it agrees on nothing more.
+bool FinalConsensus::has_ended(const NodeId& id) const {
+  return held_back_ && std::ranges::binary_search(held_back_->message.certificate.participants, id);
+}
+
+// Whether no statement of this node is worth waiting for: it is gone, at its end, or has no model
+// of this run to give.
+bool FinalConsensus::says_nothing(const NodeId& id) const {
+  if (gone_.contains(id) || has_ended(id)) return true;
+  const auto at = members_.find(id);
+  return at != members_.end() && !at->second;
+}
+
 // Everybody whom a statement names as a session has made a statement too: nobody is missing.
 bool FinalConsensus::is_closed() const {
   const auto& finishes = ledger_.finishes();
   for (const auto& [id, finish] : finishes)
     for (const auto& peer : finish.sessions)
-      if (!finishes.contains(peer) && !gone_.contains(peer)) return false;
+      if (!finishes.contains(peer) && !says_nothing(peer)) return false;
   return true;
 }
 

@@ -343,6 +343,10 @@ void FinalConsensus::advance_following() {
       return restate();
     }
   }
+  if (options_.run.kind == RunKind::merge && !ledger_.participants().empty())
+    return end_failed({Errc::cancelled, Doing::merging,
+                       "the others merge without this node: " +
+                           (why_.empty() ? "it has only just joined" : why_)});
   if (now_ < last_progress_ + following_limit()) return;
   if (trains_on()) return start_over();
   // Those who went on without this node are gone, or as far from it as ever.

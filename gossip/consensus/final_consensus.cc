@@ -75,14 +75,13 @@ ConsensusEffects FinalConsensus::on_finish_command(TimePoint now) {
   });
 }
 
-ConsensusEffects FinalConsensus::on_progress(TimePoint now, std::uint64_t samples,
+ConsensusEffects FinalConsensus::on_progress(TimePoint now, std::uint64_t done,
                                              std::uint64_t budget) {
   return on_event(now, [&] {
-    samples_ = std::max(samples_, samples);
+    done_ = std::max(done_, done);
     budget_ = budget;
     if (options_.run.kind == RunKind::merge || budget == 0) return;
-    if (phase_ == Phase::idle && samples_ >= budget)
-      join(Epoch{1}, FinishReason::budget, standing_);
+    if (phase_ == Phase::idle && done_ >= budget) join(Epoch{1}, FinishReason::budget, standing_);
     reconsider_role();
   });
 }
@@ -108,14 +107,18 @@ ConsensusEffects FinalConsensus::on_session_up(TimePoint now, const NodeId& peer
       if (!is_stranded()) show_certificate(peer);
       return;
     }
-    // Whoever may order a finish is heard first: the others' statements mean nothing before.
-    for (const auto& id : options_.commanders)
-      if (const auto at = ledger_.finishes().find(id); at != ledger_.finishes().end())
-        send(peer, at->second);
-    for (auto& message : ledger_.everything()) send(peer, std::move(message));
+    tell_everything(peer);
     if (phase_ == Phase::collecting) restate();
     if (reduction_) take(reduction_->on_session_up(peer));
   });
+}
+
+void FinalConsensus::tell_everything(const NodeId& peer) {
+  // Whoever may order a finish is heard first: the others' statements mean nothing before.
+  for (const auto& id : options_.commanders)
+    if (const auto at = ledger_.finishes().find(id); at != ledger_.finishes().end())
+      send(peer, at->second);
+  for (auto& message : ledger_.everything()) send(peer, std::move(message));
 }
 
 ConsensusEffects FinalConsensus::on_session_down(TimePoint now, const NodeId& peer) {
@@ -133,6 +136,10 @@ ConsensusEffects FinalConsensus::on_session_down(TimePoint now, const NodeId& pe
 ConsensusEffects FinalConsensus::on_member(TimePoint now, const NodeId& member, Presence presence) {
   return on_event(now, [&] {
     considered_ = false;
+    // What it was told before it had a model it did not hear, and may take the end into its hands.
+    const auto known = members_.find(member);
+    const bool woke = presence == Presence::trains && (known == members_.end() || !known->second);
+    if (woke && !certificate_ && !over()) tell_everything(member);
     if (presence == Presence::forgotten)
       members_.erase(member);
     else

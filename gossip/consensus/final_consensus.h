@@ -5,7 +5,8 @@
 //   idle        command, or P >= budget                collecting  Finish(1) to all sessions
 //   idle        Finish(1) heard, may join              collecting  own Finish(1)
 //   idle        Finish(E) heard, late or unfit         following   Finish(E) as a follower
-//   collecting  all named sessions answered, settled   confirming  Participants(E)
+//   collecting  all named sessions answered (but those confirming  Participants(E)
+//               that have nothing to say), settled
 //   collecting  the participants are not connected     collecting  dial along a cycle of them
 //   collecting  deadline 5 s x 2^(E-1), at most 60 s   confirming  with the largest part heard
 //   confirming  all signed the same set and graph      freezing    freeze (once a run)
@@ -20,6 +21,7 @@
 //   .. to ..    grace, a member is gone or excluded,               stays as it is
 //   certifying  a refusal, no progress for stall_limit
 //   reducing    a peer saw nothing of a bulk message   reducing    it is sent again in a second
+//   any         a neighbour has its model now          the same    every statement, to it
 //   any         Finish(E' > E)                         collecting  Finish(E')
 //   any         a valid certificate                    fetching    ChunkRequests where needed
 //   idle        one of fewer members than train on     idle        kept, until they are fewer; the
@@ -29,6 +31,7 @@
 //   fetching    nobody has the model, nothing came     fetching    another certificate is taken,
 //               for stall_limit                                    the own one shown to nobody
 //   following   in epoch 1 all are followers           collecting  all take part (a short run)
+//   following   a merge whose set others closed        failed      failed: nobody shows its result
 //   following   nothing came for three minutes         collecting  E+1 where already frozen, with
 //                                                                  whoever is still there
 //   following,  the same                               idle        failed without a replica, or
@@ -55,6 +58,7 @@
 #include "node/base/ids.h"
 #include "node/base/signing.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -214,8 +218,10 @@ class FinalConsensus {
 
   // A person (or a time limit) wants the run to end now.
   ConsensusEffects on_finish_command(TimePoint now);
-  // What this node knows about the swarm's samples. A budget of 0 never ends a run.
-  ConsensusEffects on_progress(TimePoint now, std::uint64_t samples, std::uint64_t budget);
+  // How much of the budget is spent, in samples or in time. A budget of 0 never ends a run.
+  ConsensusEffects on_progress(TimePoint now, std::uint64_t done, std::uint64_t budget);
+  // P, which the next statement names.
+  void on_samples(std::uint64_t samples) { samples_ = std::max(samples_, samples); }
   // Newcomers and lagging nodes are followers (rulings 7, 35). Counts until this node signed.
   ConsensusEffects on_standing(TimePoint now, Role role);
   ConsensusEffects on_session_up(TimePoint now, const NodeId& peer);
@@ -274,6 +280,7 @@ class FinalConsensus {
   void advance();
   void flood(const ConsensusMessage& message, const std::optional<NodeId>& except);
   void send(const NodeId& to, ConsensusMessage message);
+  void tell_everything(const NodeId& peer);
   [[nodiscard]] bool over() const;
 
   // agreeing.cc: collecting and confirming.
@@ -288,6 +295,8 @@ class FinalConsensus {
   void restate();
   void follow(std::string why);
   [[nodiscard]] bool is_member(const NodeId& id) const;
+  [[nodiscard]] bool has_ended(const NodeId& id) const;
+  [[nodiscard]] bool says_nothing(const NodeId& id) const;
   [[nodiscard]] bool is_closed() const;
   [[nodiscard]] std::vector<const Finish*> candidates() const;
   [[nodiscard]] Duration agree_deadline() const;
@@ -353,6 +362,7 @@ class FinalConsensus {
   FinishReason reason_ = FinishReason::budget;
   std::string why_;
   std::uint64_t samples_ = 0;
+  std::uint64_t done_ = 0;  // of the budget
   std::uint64_t budget_ = 0;
   std::uint32_t revision_ = 0;
   bool frozen_ = false;

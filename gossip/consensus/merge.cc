@@ -34,6 +34,7 @@ ConsensusEffects Merge::begin(TimePoint now, const MergeRequest& request,
   ConsensusEffects effects;
   flood(effects, request, from);
   effects.append(run_->on_standing(now, standing_));
+  run_->on_samples(samples_);
   for (const auto& peer : sessions_) effects.append(run_->on_session_up(now, peer));
   effects.append(run_->on_finish_command(now));
   return settle(std::move(effects));
@@ -49,7 +50,7 @@ void Merge::forget_run() {
 // Ends the run where the effects say that it is over.
 ConsensusEffects Merge::settle(ConsensusEffects effects) {
   if (!run_ || (!effects.merged && !effects.failed)) return effects;
-  if (effects.failed) {
+  if (effects.failed && run_->state().role == Role::participant) {
     MergeAbort statement{.number = request_->number,
                          .signer = {},
                          .reason = effects.failed->detail.substr(0, kMaxAbortReason),

@@ -7,6 +7,7 @@
 //   running   everybody signed the same hash           idle      merged: master += x* - y
 //   running   a death, a refusal, a deadline, a        idle      failed; MergeAbort to all
 //             Finish (abort), MergeAbort heard
+//   running   others closed a set without this node    idle      failed, and nobody else is told
 #pragma once
 
 #include "gossip/consensus/final_consensus.h"
@@ -47,6 +48,8 @@ class Merge {
   ConsensusEffects on_session_down(TimePoint now, const NodeId& peer);
   ConsensusEffects on_member_gone(TimePoint now, const NodeId& member);
   ConsensusEffects on_standing(TimePoint now, Role role);
+  // P, as the next merge states it.
+  void on_samples(std::uint64_t samples) { samples_ = samples; }
   ConsensusEffects on_message(TimePoint now, const NodeId& from, const ConsensusMessage& message);
   ConsensusEffects on_refused(TimePoint now, const NodeId& peer, const ConsensusMessage& message);
   ConsensusEffects on_frozen(TimePoint now);
@@ -72,6 +75,7 @@ class Merge {
   const Signer& signer_;
   const Verifier& verifier_;
   Role standing_ = Role::participant;
+  std::uint64_t samples_ = 0;
   std::set<NodeId> sessions_;
   std::optional<MergeRequest> request_;
   std::optional<FinalConsensus> run_;

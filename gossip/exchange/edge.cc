@@ -151,10 +151,12 @@ void Edge::tick(Turn& turn) {
     resend_answer_at_ = kNever;
     send_answer(turn);
   }
-  if (out_ && !out_->parked && turn.now >= park_at()) {
-    out_->parked = true;
-    turn.out.events.emplace_back(OfferParked{peer_, out_->offer.seq});
+  if (!out_) return;
+  if (turn.now >= out_->send_again_at) {
+    out_->send_again_at = kNever;
+    send(turn, out_->offer);
   }
+  if (turn.now >= park_at()) park(turn);
 }
 
 TimePoint Edge::park_at() const {
@@ -166,7 +168,7 @@ TimePoint Edge::next_deadline() const {
   TimePoint next = deadline_;
   if (state_ != EdgeState::open) return next;
   next = std::min(next, resend_answer_at_);
-  if (out_ && !out_->parked) next = std::min(next, park_at());
+  if (out_) next = std::min(next, out_->parked ? out_->send_again_at : park_at());
   return next;
 }
 
@@ -184,7 +186,7 @@ void Edge::refused(Turn& turn, const ExchangeMessage& message) {
   if (const auto* offer = std::get_if<Offer>(&message)) {
     if (offer->generation != generation_) return;
     const bool crossed = applying_ && applying_->role != Role::responder;
-    if (out_ && offer->seq == out_->offer.seq && !crossed) return void_offer(turn, kRetry);
+    if (out_ && offer->seq == out_->offer.seq && !crossed) return keep_refused(turn, kRetry);
     // The offer was taken as the answer to one that crossed it, so the peer still needs it.
     if (crossed || (last_answer_ && last_answer_->seq == offer->seq))
       resend_answer_at_ = turn.now + kRetry;
@@ -192,6 +194,20 @@ void Edge::refused(Turn& turn, const ExchangeMessage& message) {
     if (answer->generation == generation_ && last_answer_ && last_answer_->seq == answer->seq)
       resend_answer_at_ = turn.now + kRetry;
   }
+}
+
+// Not void: where a session is renewed its last words are lost, and a peer that had the whole offer
+// by then answers it. Any other payload under the same number would part the references.
+void Edge::keep_refused(Turn& turn, Duration retry) {
+  // An edge that is about to close needs no reference, and another neighbour may have room.
+  if (out_->offer.purpose == Purpose::leave) return void_offer(turn, retry);
+  out_->send_again_at = turn.now + retry;
+  park(turn);
+}
+
+void Edge::park(Turn& turn) {
+  if (!std::exchange(out_->parked, true))
+    turn.out.events.emplace_back(OfferParked{peer_, out_->offer.seq});
 }
 
 void Edge::set_level(Level level) {

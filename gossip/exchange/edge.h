@@ -22,6 +22,7 @@
 //              Offer seq + 1, one pending wait for the answer, which the session could not take
 //              Answer to the pending one  apply
 //              Busy, hash of the pending  the pending offer is void
+//              refused by the session     parked, and sent again in a second (a leave push: void)
 //              anything that contradicts  reset
 //              session down               -> lost
 //              EdgeOpen g > known         -> accepting  (they lost it without a word: a reset)
@@ -218,6 +219,7 @@ class Edge {
     TimePoint sent_at;
     std::uint64_t sent_step = 0;
     bool parked = false;
+    TimePoint send_again_at = kNever;  // the peer had no room for it
   };
   // An exchange that is being applied.
   struct Applying {
@@ -276,6 +278,8 @@ class Edge {
   void exchange_failed(Turn& turn, const Error& error);
   void send_pending(Turn& turn);
   void void_offer(Turn& turn, Duration retry_after);
+  void keep_refused(Turn& turn, Duration retry);
+  void park(Turn& turn);
   void learn_answer_time(const Turn& turn);
   // When a pending offer gets parked.
   [[nodiscard]] TimePoint park_at() const;

@@ -60,15 +60,18 @@ void Edge::became_offer(Turn& turn, Result<CodecDone> result) {
               .expected_wait = static_cast<float>(answer_steps_),
               .spot = done.spot,
               .payload = std::move(done.payload)};
-  out_.emplace(Out{std::move(offer), turn.now, turn.node.replica.steps, false});
+  out_.emplace(Out{std::move(offer), turn.now, turn.node.replica.steps});
   fault::pass("exchange.offered");
   send(turn, out_->offer);
 }
 
 void Edge::send_pending(Turn& turn) {
   if (!out_) return;
+  // The time without a session says nothing about how long the peer takes for an answer.
   out_->sent_at = turn.now;
+  out_->sent_step = turn.node.replica.steps;
   out_->parked = false;
+  out_->send_again_at = kNever;
   send(turn, out_->offer);
 }
 
@@ -201,6 +204,9 @@ void Edge::finish_exchange(Turn& turn, JobKind kind, ExchangeDone done) {
                   .bytes_received = applied.bytes_received,
                   .channels_clipped = done.channels_clipped};
   if (out_) learn_answer_time(turn);
+  // The peer has not seen the offer that theirs crossed.
+  if (out_ && applied.role == Role::crossing)
+    resend_answer_at_ = std::min(resend_answer_at_, out_->send_again_at);
   last_answer_.reset();
   if (applied.role != Role::initiator)
     last_answer_ = Answer{generation_, seq_, chain8(), applied.weight, stated, std::move(sent)};

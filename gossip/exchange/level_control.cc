@@ -22,6 +22,7 @@ constexpr double kJobsInPeriod = 3;
 constexpr double kClearlyWithin = 0.75;
 
 bool codec_fits(const PeriodInputs& inputs, double share, std::uint32_t tau) {
+  if (inputs.step_time == Duration{}) return true;
   return kJobsInPeriod * seconds(inputs.job_cost) <= share * seconds(inputs.step_time) * tau;
 }
 
@@ -75,7 +76,7 @@ bool LevelHistory::left_within(Level level, std::uint32_t exchanges) const {
 }
 
 bool fits(const Line& line, const LevelOptions& options, Level level, std::uint32_t tau) {
-  if (!line.bytes_per_second) return true;
+  if (!line.bytes_per_second || line.step_time == Duration{}) return true;
   const double budget = options.line_share * *line.bytes_per_second * seconds(line.step_time) * tau;
   return 2 * line.message_bytes[index_of(level)] <= budget;
 }

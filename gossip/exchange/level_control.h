@@ -73,7 +73,8 @@ class LevelHistory {
   std::array<std::optional<std::uint64_t>, kLevels> left_at_{};
 };
 
-// What the line of an edge can carry. Without a measured goodput everything fits.
+// What the line of an edge can carry. Without a measured goodput everything fits, and so it does
+// before this node's first step: there is no time yet that a share could be taken of.
 struct Line {
   std::optional<double> bytes_per_second;
   Duration step_time{};
@@ -136,9 +137,9 @@ struct PeriodDecision {
 
 struct PeriodInputs {
   std::uint32_t tau = 2;
-  Duration job_cost{};  // of an exchange's codec job, in the trainer's time; 0: not known
-  Duration step_time{};
-  bool nothing_fits = false;              // the decision of the edge that is due says nothing_fits
+  Duration job_cost{};        // of an exchange's codec job, in the trainer's time; 0: not known
+  Duration step_time{};       // 0: no step yet
+  bool nothing_fits = false;  // the decision of the edge that is due says nothing_fits
   std::uint32_t exchanges_with_room = 0;  // in a row, at which the wanted level fits at tau / 2
   std::optional<std::uint64_t> exchanges_since_left_half;  // since the node left tau / 2
 };

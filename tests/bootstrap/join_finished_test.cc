@@ -55,6 +55,41 @@ TEST_SUITE("bootstrap/join_finished") {
     }
   }
 
+  TEST_CASE("who comes to a swarm that is finishing waits for what comes of it") {
+    for (const bool finishes : {true, false}) {
+      CAPTURE(finishes);
+      JoinSwarm swarm(13);
+      swarm.start({}, {});
+      swarm.run(1s);
+      swarm.set_age(0, 5000);
+      swarm.begin_finish(0);
+      swarm.run(1s);
+      const auto node = swarm.start({}, {0});
+      swarm.run(2min);
+      CHECK(!swarm.trains(node));
+      CHECK(swarm.at(node).phase() == JoinPhase::greeting);
+
+      if (finishes) swarm.finish(0, hash_of(as_bytes("certificate")));
+      swarm.run(finishes ? Duration(5s) : Duration(9min));
+      CHECK(swarm.told<FetchFinal>(node).size() == (finishes ? 1 : 0));
+      CHECK(swarm.trains(node) == !finishes);
+    }
+  }
+
+  TEST_CASE("a node with a checkpoint waits for nobody's end") {
+    JoinSwarm swarm(13);
+    swarm.start({}, {});
+    swarm.run(1s);
+    swarm.begin_finish(0);
+    swarm.run(1s);
+    NodePlan plan;
+    plan.start = Start::checkpoint;
+    plan.age = 4000;
+    const auto node = swarm.start(plan, {0});
+    swarm.run(20s);
+    CHECK(swarm.trains(node));
+  }
+
   TEST_CASE("no node that trains ends because somebody says that it has finished") {
     JoinSwarm swarm(13);
     const auto node = swarm.start({}, {});

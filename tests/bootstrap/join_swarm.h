@@ -40,6 +40,7 @@ class JoinSwarm {
   void run(Duration time);
   void tick(std::size_t node) { carry_out(node, at(node).on_tick(now_)); }
   void kill(std::size_t node);
+  void begin_finish(std::size_t node) { nodes_[node].phase = RunPhase::finishing; }
   void leave(std::size_t node) { nodes_[node].phase = RunPhase::leaving; }
   void finish(std::size_t node, const Hash& certificate);
   // Dials to this node close after the first message.

@@ -37,7 +37,7 @@ TEST_SUITE("e2e/resnet50") {
       MESSAGE("skipped: set STARLING_TEST_DATA to a folder with imagenette224/");
       return;
     }
-    Swarm swarm({"--data", data, "--model", "resnet50", "--img", "224", "--batch", "8",
+    Swarm swarm({"--data", data, "--model", "resnet50", "--img", "128", "--batch", "8",
                  "--precision", "bf16", "--threads", "1", "--until", "samples=720", "--lr", "0.01",
                  "--set", "eval.every=0"});
     swarm.start(2);

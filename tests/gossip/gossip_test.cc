@@ -221,6 +221,24 @@ TEST_SUITE("gossip/gossip") {
     CHECK(results(swarm, {0, 1, 2, 3}).size() == 1);
   }
 
+  TEST_CASE("the certificate names the swarm's samples, however the end came") {
+    for (const Duration time : {Duration(8s), Duration(0)}) {
+      CAPTURE(seconds(time));
+      VirtualSwarm swarm({.seed = 43, .budget_samples = 0, .budget_time = time});
+      swarm.connect_all();
+      swarm.run_for(6s);
+      if (time == Duration(0)) swarm.finish(1);
+
+      REQUIRE(swarm.run_until(60s, [&] { return all_finished(swarm, {0, 1, 2, 3}); }));
+
+      std::uint64_t samples = 0;
+      for (std::size_t k = 0; k < swarm.size(); ++k) samples += swarm.node(k).steps * 8;
+      const auto certified = swarm.node(0).finished->certificate.samples;
+      CHECK(certified > samples / 2);
+      CHECK(certified < samples * 2);
+    }
+  }
+
   TEST_CASE("what a node has no room for while all agree is sent again and costs no epoch") {
     for (std::uint64_t seed = 42; seed <= 46; ++seed) {
       CAPTURE(seed);

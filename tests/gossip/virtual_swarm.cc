@@ -43,7 +43,7 @@ ModelFacts facts_of(const Layout& layout, const SwarmOptions& options) {
           .blocks = static_cast<std::uint32_t>(layout.blocks()),
           .max_payload = std::size_t{1} << 24,
           .degree = options.degree,
-          .budget = {.samples = options.budget_samples}};
+          .budget = {.samples = options.budget_samples, .time = options.budget_time}};
 }
 
 // A real value of the layout is a parameter; padding must stay zero.

@@ -32,6 +32,7 @@ struct SwarmOptions {
   std::size_t parameters = 8'192;                  // of the vector, which begins at zero
   std::optional<SwarmModel> model = std::nullopt;  // instead of that vector
   std::uint64_t budget_samples = 4'000;
+  Duration budget_time{0};  // with a budget of 0 samples: the age at which the run ends
   std::uint64_t batch = 8;
   std::uint32_t degree = 0;
   Aggregator aggregator = Aggregator::mean;

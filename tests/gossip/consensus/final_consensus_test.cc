@@ -237,9 +237,53 @@ TEST_SUITE("gossip/consensus/final_consensus") {
       for (std::size_t k = 0; k < 3; ++k) CHECK_FALSE(swarm.node(k).finished);
       REQUIRE(swarm.node(2).not_taken.size() == 1);
       CHECK(swarm.node(2).not_taken.front().others == 3);
+      const TimePoint ordered = swarm.now();
       swarm.command(0);
       swarm.run(15min);
       check_result(swarm, {0, 1, 2}, {0, 1, 2});
+      CHECK(swarm.node(0).finished_at < ordered + 4s);  // nobody waits for a word of its
+    }
+  }
+
+  TEST_CASE("nobody waits for the word of members that have no model of the run to give") {
+    Swarm swarm({.nodes = 4, .seed = 11});
+    swarm.connect_all();
+    for (std::size_t k = 0; k < 3; ++k) swarm.presence(k, 3, Presence::present);
+    swarm.on_deliver = [](std::size_t from, std::size_t to, const ConsensusMessage&) {
+      return from != 3 && to != 3;
+    };
+    swarm.run(1s);
+
+    const TimePoint ordered = swarm.now();
+    swarm.command(0);
+    swarm.run(5min);
+
+    check_result(swarm, {0, 1, 2}, {0, 1, 2});
+    CHECK(swarm.node(0).finished_at < ordered + 4s);
+  }
+
+  TEST_CASE("who gets its model while the others agree hears of it and ends nothing by itself") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 4, .seed = seed, .longest_delay = 2s});
+      swarm.connect_all();
+      // Without a model it takes no message of the consensus.
+      bool has_model = false;
+      for (std::size_t k = 0; k < 3; ++k) swarm.presence(k, 3, Presence::present);
+      swarm.on_deliver = [&](std::size_t, std::size_t to, const ConsensusMessage&) {
+        return to != 3 || has_model;
+      };
+      swarm.run(5s);
+      for (std::size_t k = 0; k < 3; ++k) swarm.progress(k, 100, 100);
+      swarm.at(14s, [&] {
+        CHECK(swarm.node(0).consensus->state().phase == Phase::reducing);
+        has_model = true;
+        swarm.progress(3, 100, 100);
+        for (std::size_t k = 0; k < 3; ++k) swarm.presence(k, 3, Presence::trains);
+      });
+      swarm.run(15min);
+
+      check_result(swarm, all_of(swarm), {0, 1, 2});
     }
   }
 

@@ -47,6 +47,7 @@ struct Group {
   void act(std::size_t k, ConsensusEffects effects) {
     for (auto& out : effects.send) wire.push_back({k, index(out.to), std::move(out.message)});
     if (effects.merged) ++merged[k];
+    if (effects.merged) samples = effects.merged->samples;
     if (effects.failed) failed[k] = effects.failed->detail;
     if (effects.freeze) {
       CHECK(*effects.freeze == RunKind::merge);
@@ -97,6 +98,7 @@ struct Group {
   std::vector<bool> alive;
   std::vector<int> merged;
   std::vector<std::string> failed;
+  std::uint64_t samples = 0;  // of the last merge
   std::deque<Letter> wire;
   std::function<bool(const ConsensusMessage& message)> refuses;  // its receiver has no room for it
   TimePoint now{};
@@ -174,6 +176,46 @@ TEST_SUITE("gossip/consensus/merge") {
       CHECK(group.merged[k] == 1);
       CHECK(group.failed[k].empty());
       CHECK(group.x[k] == std::vector<float>(kShape.parameters, 2.0F));
+    }
+  }
+
+  TEST_CASE("a merge names the samples of the swarm") {
+    Group group(2);
+    group.merges[0]->on_samples(1000);
+    group.merges[1]->on_samples(1200);
+
+    group.act(0, group.merges[0]->request(group.now, 5).value());
+    group.run(30s);
+
+    CHECK(group.merged[1] == 1);
+    CHECK(group.samples == 1200);
+  }
+
+  TEST_CASE(
+      "whom a merge leaves out hears so at once, ends it for nobody and takes part in the next") {
+    Group group(4);
+    bool aborted = false;
+    group.refuses = [&](const ConsensusMessage& message) {
+      aborted = aborted || std::holds_alternative<MergeAbort>(message);
+      return false;
+    };
+    group.act(3, group.merges[3]->on_standing(group.now, Role::follower));
+
+    group.act(0, group.merges[0]->request(group.now, 5).value());
+    group.run(10s);
+
+    for (std::size_t k = 0; k < 3; ++k) CHECK(group.merged[k] == 1);
+    CHECK_FALSE(group.merges[3]->running());
+    CHECK(group.failed[3].find("merge without this node") != std::string::npos);
+    CHECK_FALSE(aborted);
+
+    group.act(3, group.merges[3]->on_standing(group.now, Role::participant));
+    group.act(0, group.merges[0]->request(group.now, 6).value());
+    group.run(10s);
+
+    for (std::size_t k = 0; k < 4; ++k) {
+      CHECK(group.merged[k] == (k < 3 ? 2 : 1));
+      CHECK(group.x[k] == std::vector<float>(kShape.parameters, 2.5F));
     }
   }
 

@@ -158,7 +158,9 @@ void Swarm::restart(std::size_t node) {
 
 void Swarm::command(std::size_t k) { carry_out(k, nodes_[k]->consensus->on_finish_command(now_)); }
 void Swarm::progress(std::size_t k, std::uint64_t samples, std::uint64_t budget) {
-  if (nodes_[k]->alive) carry_out(k, nodes_[k]->consensus->on_progress(now_, samples, budget));
+  if (!nodes_[k]->alive) return;
+  nodes_[k]->consensus->on_samples(samples);
+  carry_out(k, nodes_[k]->consensus->on_progress(now_, samples, budget));
 }
 void Swarm::standing(std::size_t k, Role role) {
   carry_out(k, nodes_[k]->consensus->on_standing(now_, role));

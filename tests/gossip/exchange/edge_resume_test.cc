@@ -33,6 +33,30 @@ TEST_CASE("after a lost session both ends send what is pending, which crosses") 
   CHECK(pair.low.count<EdgeWasReset>() == 0);
 }
 
+TEST_CASE("an outage says nothing about how many steps the next answer takes") {
+  Pair pair;
+  pair.open();
+  (void)offer_from(pair.low);
+  pair.disconnect();
+  pair.low.node.replica.steps += 600;  // trained meanwhile
+  pair.low.tick(30s);
+  pair.high.tick(30s);
+  pair.connect();
+  pair.low.finish_jobs();
+
+  const auto resume = pair.low.take<Resume>();
+  REQUIRE(resume.has_value());
+  pair.high.receive(*resume);
+  pair.low.receive(*pair.high.take<Resume>());
+  pair.low.node.replica.steps += 2;
+  pair.low.tick(100ms);
+  pair.run();
+
+  CHECK(pair.low.edge.seq() == Seq{1});
+  CHECK(pair.low.edge.answer_steps() <= 2);
+  CHECK(weight_for(pair.low.edge.answer_steps()) == Weight{64});
+}
+
 TEST_CASE("an answer that got lost is sent again after Resume") {
   Pair pair;
   pair.open();
@@ -171,14 +195,100 @@ TEST_CASE("an offer whose session ends before it is encoded never existed") {
 
 // --- refused by the session ---------------------------------------------------------------------
 
-TEST_CASE("an offer that the peer had no room for is void") {
+TEST_CASE("an offer that the peer had no room for is sent again and keeps its edge only") {
   Pair pair;
   pair.open();
-  const Offer offer = offer_from(pair.low);
+  Offer offer = offer_from(pair.low);
 
-  pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, offer); });
+  for (int refusals = 0; refusals < 3; ++refusals) {
+    pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, offer); });
+    CHECK_FALSE(pair.low.edge.blocks_node());
+    CHECK(pair.low.edge.next_deadline() == pair.low.now + 1s);
+    CHECK(pair.low.out.send.empty());
+    pair.low.tick(1s);
+    const auto again = pair.low.take<Offer>();
+    REQUIRE(again.has_value());
+    CHECK(name_of_offer(*again) == name_of_offer(offer));
+    CHECK_FALSE(pair.low.edge.blocks_node());
+    offer = *again;
+  }
+  pair.high.receive(offer);
+  pair.run();
 
+  CHECK(pair.low.edge.seq() == Seq{1});
+  CHECK(pair.low.edge.chain() == pair.high.edge.chain());
+  CHECK(pair.low.edge.next_deadline() == kNever);
+}
+
+TEST_CASE("an offer that is refused before it crossed is sent again as the answer") {
+  Pair pair;
+  pair.open();
+  const Offer from_low = offer_from(pair.low);
+  const Offer from_high = offer_from(pair.high);
+  const auto refuse = [&] {
+    pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, from_low); });
+  };
+  SUBCASE("when it crosses") {
+    refuse();
+    pair.low.receive(from_high);
+  }
+  SUBCASE("while the crossing is applied") {
+    pair.low.receive(from_high);
+    refuse();
+  }
+
+  pair.low.finish_job();
+  CHECK(pair.low.edge.seq() == Seq{1});
+  pair.low.tick(1s);
+  pair.run();
+
+  CHECK(pair.high.edge.seq() == Seq{1});
+  CHECK(pair.high.edge.chain() == pair.low.edge.chain());
+  CHECK(pair.high.edge.may_offer());
+}
+
+TEST_CASE("a leave push that the peer had no room for is void, another neighbour gets it") {
+  Pair pair;
+  pair.open();
+  pair.low.offer(Purpose::leave);
+  pair.low.finish_job();
+  const auto push = pair.low.take<Offer>();
+  REQUIRE(push.has_value());
+
+  pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, *push); });
+
+  CHECK(pair.low.count<OfferVoided>() == 1);
   CHECK(pair.low.edge.may_offer());
+}
+
+TEST_CASE("an offer that came although its sender was told that it did not is answered once") {
+  for (const bool answer_is_late : {false, true}) {
+    CAPTURE(answer_is_late);
+    Pair pair;
+    pair.open();
+    const Offer offer = offer_from(pair.low);
+    pair.high.receive(offer);
+    pair.high.finish_job();
+    const auto answer = pair.high.take<Answer>();
+    REQUIRE(answer.has_value());
+
+    // A renewed session dropped the last word about an attachment that was there already.
+    pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, offer); });
+    if (answer_is_late) {
+      pair.low.tick(1s);
+      CHECK(pair.low.out.send.size() == 1);
+    }
+    pair.low.receive(*answer);
+    pair.run();
+
+    for (const End* end : {&pair.low, &pair.high}) {
+      CHECK(end->edge.state() == EdgeState::open);
+      CHECK(end->edge.seq() == Seq{1});
+      CHECK(end->count<Exchanged>() == 1);
+    }
+    CHECK(pair.low.edge.chain() == pair.high.edge.chain());
+    CHECK(pair.low.edge.may_offer());
+  }
 }
 
 TEST_CASE("a refused offer that crossed is sent again as the answer") {

@@ -286,21 +286,24 @@ void LinkSim::deliver(std::size_t from, std::size_t to, ExchangeMessage message)
   TimePoint& last = link.last_arrival[from < to ? 0 : 1];
   last = std::max(last, now_ + delay);
   const bool refused = bytes > 0 && rng_.chance(options_.refusals);
+  const bool word_lost = bytes > 0 && options_.lost_words > 0 && rng_.chance(options_.lost_words);
   const auto epoch = link.epoch;
   const auto same_session = [this, from, to, epoch] {
     const Session& present = session(from, to);
     return present.up && present.epoch == epoch;
   };
-  in(last - now_, [this, from, to, refused, same_session, message = std::move(message)] {
-    for_node(to, [this, from, to, refused, same_session, message] {
+  const auto tell_refused = [this, from, to, same_session](const ExchangeMessage& lost) {
+    for_node(from, [this, from, to, same_session, lost] {
+      if (same_session())
+        carry_out(from, nodes_[from]->mixer->on_refused(now_, nodes_[to]->id, lost));
+    });
+  };
+  in(last - now_, [this, from, to, refused, word_lost, same_session, tell_refused,
+                   message = std::move(message)] {
+    for_node(to, [this, from, to, refused, word_lost, same_session, tell_refused, message] {
       if (!same_session()) return;
-      if (refused) {
-        for_node(from, [this, from, to, same_session, message] {
-          if (same_session())
-            carry_out(from, nodes_[from]->mixer->on_refused(now_, nodes_[to]->id, message));
-        });
-        return;
-      }
+      if (refused || word_lost) tell_refused(message);
+      if (refused) return;
       // Through the bytes of the wire, as in the real thing.
       auto decoded = decode_exchange(encode_exchange(message));
       if (!decoded) return fact_broken("own message refused: " + to_string(decoded.error()));

@@ -27,6 +27,7 @@ struct LinkOptions {
   double session_losses = 0;  // of each pair
   double restarts = 0;        // of each node
   double refusals = 0;        // probability that a receiver has no room for an attachment
+  double lost_words = 0;      // that an attachment came and its sender is told that it did not
   double bytes_per_second = 50e6;
   Duration latency = std::chrono::milliseconds(2);  // and up to twice as much
   Duration job_time = std::chrono::milliseconds(2);

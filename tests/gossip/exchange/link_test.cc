@@ -93,6 +93,24 @@ TEST_CASE("every fact holds while sessions are lost and attachments refused") {
   CHECK(complete > 0);
 }
 
+TEST_CASE("every fact holds while senders hear that attachments were lost which came") {
+  for (const std::uint64_t seed : seeds(8)) {
+    CAPTURE(seed);
+    LinkOptions options{.seed = seed, .nodes = 2 + seed % 4, .lost_words = 0.05};
+    options.latency = std::chrono::milliseconds(1 + seed % 5 * 15);
+    options.mixer.levels.start_tau = 1;
+    LinkSim sim(options);
+
+    sim.run(12s);
+
+    INFO(sim.broken());
+    REQUIRE(sim.broken().empty());
+    CHECK(sim.totals().resets == 0);
+    CHECK(sim.totals().complete > 0);
+    CHECK(sim.disagreement() < 0.05);
+  }
+}
+
 TEST_CASE("every fact holds while processes die and come back") {
   std::uint64_t opens = 0;
   for (const std::uint64_t seed : seeds(16)) {

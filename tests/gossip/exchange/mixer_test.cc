@@ -301,6 +301,28 @@ TEST_CASE("a line that carries nothing makes the period longer") {
   CHECK(bench.mixer.period().reason == PeriodReason::nothing_fits);
 }
 
+TEST_CASE("who answers before its own first step goes on with the first period") {
+  Bench bench;
+  bench.job_cost = 10ms;
+  bench.open(20);
+  bench.mixer.on_goodput(node_named(20), 1e9);
+
+  for (std::uint64_t seq = 0; seq < 10; ++seq) {
+    const Edge& edge = *bench.mixer.find_edge(node_named(20));
+    Offer offer;
+    offer.generation = edge.generation();
+    offer.seq = edge.seq();
+    offer.chain8 = first_u64(edge.chain());
+    offer.payload = {Level::l2, statistics_of(offer.seq), some_bytes("q")};
+    bench.message(20, offer);
+    bench.finish_jobs();
+  }
+
+  CHECK(bench.mixer.exchanges() == 10);
+  CHECK(bench.mixer.tau() == 2);
+  CHECK(bench.mixer.neighbours().front().level_reason != LevelReason::nothing_fits);
+}
+
 TEST_CASE("codec jobs that take a large share of a step make the period longer") {
   Bench bench;
   bench.open(20);
