@@ -71,7 +71,7 @@ void Driver::dial_next(Dialling dialling) {
       dialling.all_refused = false;
       continue;
     }
-    const transport::DialTarget target{.endpoint = std::move(*endpoint), .pin = std::nullopt};
+    const transport::DialTarget target{.endpoint = std::move(*endpoint), .pin = dialling.id};
     dialling_.emplace(transport::to_string(target.endpoint), std::move(dialling));
     return transport_.dial(target);
   }
