@@ -72,7 +72,7 @@ TEST_SUITE("e2e/access") {
     auto joining = endless_run();
     joining.insert(joining.end(),
                    {"--peer", node.address(), "--secret-file", (first / "secret").string(),
-                    "--require-peers", "1", "--join-timeout", "60s"});
+                    "--require-peers", "1", "--join-timeout", "20s"});
     NodeProcess stranger(dir.path() / "stranger", joining);
     NodeProcess guest(listed, joining);
 

@@ -74,13 +74,17 @@ TEST_SUITE("e2e/faults") {
     INFO(swarm.logs());
     CHECK(watch.longest_pause() < 5s);
     CHECK(eventually(30s, [&] { return swarm.all_see({0, 1, 2, 3}, 4); }));
+    CHECK(swarm.finish(2));
     CHECK(swarm.wait_all({0, 1, 2, 3}, 300s) == std::vector<int>{0, 0, 0, 0});
     CHECK(hashes_of(swarm, {0, 1, 2, 3}).size() == 1);
     CHECK(swarm.node(0).certificate().at("participants").size() == 4);
   }
 
   TEST_CASE("a fifth node joins in the middle, and without the first a sixth still can") {
-    Swarm swarm(small_run("260000"));
+    // Whoever asks for an evaluation here waits for it, and training may.
+    auto arguments = small_run("260000");
+    arguments.insert(arguments.end(), {"--set", "eval.share=0.9"});
+    Swarm swarm(arguments);
     swarm.start(4);
     REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2, 3}, 4); }));
     REQUIRE(in_the_middle(swarm.node(0), 0.1));
@@ -97,6 +101,7 @@ TEST_SUITE("e2e/faults") {
     swarm.start_with_peer(swarm.node(3));
     CHECK(eventually(30s, [&] { return swarm.all_see({1, 2, 3, 4, 5}, 5); }));
 
+    CHECK(swarm.finish(1));
     CHECK(swarm.wait_all({1, 2, 3, 4, 5}, 300s) == std::vector<int>{0, 0, 0, 0, 0});
     CHECK(hashes_of(swarm, {1, 2, 3, 4, 5}).size() == 1);
   }

@@ -189,6 +189,7 @@ TEST_SUITE("e2e/restart") {
     CHECK(progress.at("samples").get<std::int64_t>() < samples + samples / 4 + 32 * again);
     CHECK(eventually(30s, [&] { return swarm.all_see({0, 1, 2}, 3); }));
 
+    CHECK(swarm.finish(0));
     CHECK(swarm.wait_all({0, 1, 2}, 300s) == std::vector<int>{0, 0, 0});
     const std::string model = model_of(swarm.node(0));
     CHECK(model == model_of(swarm.node(1)));

@@ -41,6 +41,12 @@ bool Swarm::all_see(const std::vector<std::size_t>& nodes, std::size_t alive) co
   return true;
 }
 
+bool Swarm::finish(std::size_t index) {
+  const auto answer = run_to_end(
+      {starling_binary(), "finish", "--dir", nodes_.at(index)->dir().string(), "--json"}, 300s);
+  return answer.status == 0;
+}
+
 std::vector<int> Swarm::wait_all(const std::vector<std::size_t>& nodes,
                                  std::chrono::seconds limit) {
   std::vector<int> ends;

@@ -28,6 +28,9 @@ class Swarm {
 
   // True when every listed node counts `alive` members (itself included) in its view.
   [[nodiscard]] bool all_see(const std::vector<std::size_t>& nodes, std::size_t alive) const;
+  // Asks a node for the final consensus (`starling finish`): a test that has seen what it came for
+  // need not train through the budget. True once the node says that the swarm is done.
+  [[nodiscard]] bool finish(std::size_t index);
   // The end of each listed node; fails the test for one that does not end in time.
   [[nodiscard]] std::vector<int> wait_all(const std::vector<std::size_t>& nodes,
                                           std::chrono::seconds limit);
