@@ -3,6 +3,7 @@
 #include "node/base/fault.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace starling::bootstrap {
@@ -79,12 +80,19 @@ Result<void> Dialler::add(TimePoint now, const Seed& seed) {
   }
   Address& address = addresses_[seed.endpoint];
   address.report.endpoint = seed.endpoint;
-  address.report.origin = seed.origin;
-  address.source = Source::seed;
-  address.pin = seed.pin;
+  make_seed(address, seed.origin, seed.pin);
   address.not_before = now;
   address.failures = 0;
   return {};
+}
+
+void Dialler::make_seed(Address& address, const std::string& origin,
+                        const std::optional<NodeId>& pin) {
+  address.report.origin = origin;
+  address.source = Source::seed;
+  address.pin = pin;
+  // Who was only said to be there has not answered.
+  if (std::exchange(address.known, std::nullopt)) address.report.peer.reset();
 }
 
 bool Dialler::is_single(const std::optional<transport::Endpoint>& name) const {
@@ -109,6 +117,7 @@ void Dialler::add(TimePoint now, const AddressBook& book) {
     address.report.origin = "address book";
     // Only an explicit id@host:port pins: whoever answers there now may be as good.
     address.source = Source::book;
+    address.known = peer.id;
     address.not_before = now;
     addresses_.emplace(peer.endpoint, std::move(address));
   }
@@ -121,22 +130,21 @@ void Dialler::on_resolved(TimePoint now, const transport::Endpoint& name,
   at->second.failures = 0;
   at->second.detail.clear();
   at->second.not_before = now + options_.resolve_interval;
-  // What the name does not mean any more is forgotten, unless somebody answers there.
+  // What the name does not mean any more is forgotten, unless somebody answers there still.
   std::erase_if(addresses_, [&](const auto& item) {
-    return item.second.name == name && !item.second.report.peer &&
+    return item.second.name == name && (!item.second.report.peer || item.second.failures > 0) &&
            std::ranges::find(found, item.first) == found.end();
   });
   std::size_t kept = 0;
   for (const auto& endpoint : found) {
     if (++kept > options_.max_per_name || addresses_.size() >= 2 * kMaxSeeds) return;
-    if (addresses_.contains(endpoint)) continue;
-    Address address;
+    const auto [place, fresh] = addresses_.try_emplace(endpoint);
+    Address& address = place->second;
+    if (!fresh && address.source == Source::seed) continue;
     address.report.endpoint = endpoint;
-    address.report.origin = at->second.origin;
+    make_seed(address, at->second.origin, at->second.pin);
     address.name = name;
-    address.pin = at->second.pin;
-    address.not_before = now;
-    addresses_.emplace(endpoint, std::move(address));
+    if (fresh) address.not_before = now;
   }
 }
 
@@ -160,7 +168,8 @@ void Dialler::on_up(TimePoint, const transport::Endpoint& endpoint, const NodeId
 
 void Dialler::learn(const transport::Endpoint& endpoint, const NodeId& peer) {
   const auto at = addresses_.find(endpoint);
-  if (at != addresses_.end() && !at->second.report.peer) on_up(TimePoint{}, endpoint, peer);
+  if (at != addresses_.end() && !at->second.report.peer && at->second.known == peer)
+    on_up(TimePoint{}, endpoint, peer);
 }
 
 void Dialler::on_failed(TimePoint now, const transport::Endpoint& endpoint, const Error& why) {
@@ -202,6 +211,7 @@ DiallerEffects Dialler::on_tick(TimePoint now,
   const auto settled = settled_names([&](const Address& address) {
     return address.report.peer && is_member(*address.report.peer);
   });
+  std::vector<Address*> due;
   for (auto& [endpoint, address] : addresses_) {
     // The other addresses of a node that was reached by one of them.
     if (address.name && settled.contains(*address.name) && !address.report.peer) {
@@ -215,17 +225,23 @@ DiallerEffects Dialler::on_tick(TimePoint now,
     }
     if (address.out_until != TimePoint{} && address.out_until <= now) {
       address.out_until = TimePoint{};
-      // Transport is silent when a session with the node that answered exists already.
       address.report.last_end = DialEnd::other;
-      address.report.detail = "no outcome, or connected by another address";
+      address.report.detail = "no outcome";
       address.not_before = now + backoff(++address.failures);
     }
-    if (address.out_until > now || now < address.not_before || out >= options_.max_outstanding)
-      continue;
-    ++out;
-    ++address.report.attempts;
-    address.out_until = now + options_.outcome;
-    effects.dial.push_back({endpoint, address.pin});
+    if (address.out_until <= now && now >= address.not_before) due.push_back(&address);
+  }
+  // What a person named comes before the address book, and of either who has waited longest. In any
+  // other order a few dozen addresses that say nothing would keep the others from their turn.
+  std::ranges::sort(due, {}, [](const Address* address) {
+    const auto& [host, port] = address->report.endpoint;
+    return std::tuple(address->source, address->not_before, std::string_view(host), port);
+  });
+  for (Address* address : due) {
+    if (out++ >= options_.max_outstanding) break;
+    ++address->report.attempts;
+    address->out_until = now + options_.outcome;
+    effects.dial.push_back({address->report.endpoint, address->pin});
   }
   // A headless service grows and shrinks: its name is asked for ever.
   for (auto& [endpoint, name] : names_) {

@@ -98,15 +98,18 @@ class Dialler {
 
   // Errors:  too_many above kMaxSeeds addresses; what was added before stays.
   [[nodiscard]] Result<void> add(TimePoint now, const Seed& seed);
-  // Addresses that worked before: tried like seeds, never counted in the verdict.
+  // Addresses that worked before: tried like seeds, but after them, and never counted in the
+  // verdict.
   void add(TimePoint now, const AddressBook& book);
 
   void on_resolved(TimePoint now, const transport::Endpoint& name,
                    const std::vector<transport::Endpoint>& addresses);
   void on_resolve_failed(TimePoint now, const transport::Endpoint& name, const Error& why);
-  // A session came up at an endpoint that was dialled.
+  // A session came up at an endpoint that was dialled, or exists with the node that answered.
   void on_up(TimePoint now, const transport::Endpoint& endpoint, const NodeId& peer);
-  // An alive member says that it can be dialled there: nothing is left to find out.
+  // An alive member says that it can be dialled there. Believed of whom the address book knows
+  // there, and of nobody else: what a person named is dialled until somebody answers, or a liar
+  // could hide it.
   void learn(const transport::Endpoint& endpoint, const NodeId& peer);
   void on_failed(TimePoint now, const transport::Endpoint& endpoint, const Error& why);
 
@@ -132,6 +135,7 @@ class Dialler {
   struct Address {
     AddressReport report;
     std::optional<NodeId> pin;
+    std::optional<NodeId> known;  // who was there, by the address book
     Source source = Source::seed;
     std::optional<transport::Endpoint> name;  // whose address it is
     std::uint32_t failures = 0;               // since it last worked
@@ -147,6 +151,9 @@ class Dialler {
     std::string detail;
   };
 
+  // Also of what the address book had: a person named it.
+  static void make_seed(Address& address, const std::string& origin,
+                        const std::optional<NodeId>& pin);
   [[nodiscard]] Duration backoff(std::uint32_t failures);
   // Names of single nodes of which some address passes `test`: the other addresses do not matter.
   template <class Test>

@@ -63,8 +63,11 @@ void Driver::carry_out_one(JoinEffect effect) {
     if (!sent && sent.error().code == Errc::too_many) transport_.close(outgoing->to, sent.error());
   } else if (const auto* offence = std::get_if<BootstrapOffence>(&effect)) {
     transport_.close(offence->peer, offence->error);
-  } else if (auto* dial = std::get_if<Dial>(&effect)) {
-    transport_.dial(std::move(dial->target));
+  } else if (const auto* dial = std::get_if<Dial>(&effect)) {
+    transport_.dial(dial->target, [this, endpoint = dial->target.endpoint](const NodeId& peer) {
+      assert_io_thread();
+      if (!stopped_) carry_out(join_.on_dial_met(clock_.now(), endpoint, peer));
+    });
   } else if (auto* name = std::get_if<Resolve>(&effect)) {
     tasks_.spawn("resolve", [this, wanted = std::move(name->name)] { return resolve(wanted); });
   } else if (const auto* wanted = std::get_if<ProbePort>(&effect)) {

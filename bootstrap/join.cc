@@ -94,6 +94,14 @@ JoinEffects Join::on_session_down(TimePoint now, const NodeId& peer) {
   return out;
 }
 
+JoinEffects Join::on_dial_met(TimePoint now, const transport::Endpoint& endpoint,
+                              const NodeId& peer) {
+  JoinEffects out;
+  dialler_.on_up(now, endpoint, peer);
+  dial(now, out);
+  return out;
+}
+
 JoinEffects Join::on_dial_failed(TimePoint now, const transport::Endpoint& endpoint,
                                  const Error& why) {
   JoinEffects out;

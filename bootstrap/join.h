@@ -66,7 +66,8 @@ struct LocalFacts {
   // Those of them whose records name this node's settings (Membership::alive_count_with); without
   // it all alive ones are counted, which lets two islands that already know each other flip.
   std::optional<std::uint64_t> alive_same = std::nullopt;
-  // Where alive members say that they can be dialled; seeds among them are left alone.
+  // Where alive members say that they can be dialled: what the address book knows of them need not
+  // be tried.
   std::vector<KnownPeer> addresses;
   std::vector<gossip::SavedCounter> counters;
   Hash certificate;  // zero unless finished
@@ -139,7 +140,7 @@ struct Joined {
   Duration took{};
 };
 
-// Dial this; the outcome is on_session_up (with the endpoint) or on_dial_failed.
+// Dial this; the outcome is on_session_up (with the endpoint), on_dial_met or on_dial_failed.
 struct Dial {
   transport::DialTarget target;
 };
@@ -224,6 +225,8 @@ class Join {
                             const std::optional<transport::Endpoint>& dialled);
   JoinEffects on_session_down(TimePoint now, const NodeId& peer);
   JoinEffects on_message(TimePoint now, const NodeId& from, const BootstrapMessage& message);
+  // The node at an endpoint that was dialled has a session with this one already.
+  JoinEffects on_dial_met(TimePoint now, const transport::Endpoint& endpoint, const NodeId& peer);
   JoinEffects on_dial_failed(TimePoint now, const transport::Endpoint& endpoint, const Error& why);
   JoinEffects on_resolved(TimePoint now, const transport::Endpoint& name,
                           const Result<std::vector<transport::Endpoint>>& addresses);

@@ -71,24 +71,37 @@ ReceiverEffects StateReceiver::on_refused(TimePoint now, const NodeId& from,
   return effects;
 }
 
-std::optional<std::uint32_t> StateReceiver::next_chunk(const NodeId& donor) const {
+std::optional<std::uint32_t> StateReceiver::next_chunk(const NodeId& id, const Donor& donor) const {
+  std::optional<std::uint32_t> again;
   for (std::uint32_t index = 0; index < chunks_.size(); ++index) {
     if (chunks_[index]) continue;
     const auto wrong = wrong_from_.find(index);
-    if (wrong != wrong_from_.end() && wrong->second.contains(donor) && donors_.size() > 1) continue;
+    if (wrong != wrong_from_.end() && wrong->second.contains(id) && donors_.size() > 1) continue;
     const bool asked = std::ranges::any_of(
         donors_, [&](const auto& item) { return item.second.asked.contains(index); });
-    if (!asked) return index;
+    if (asked) continue;
+    if (!donor.late.contains(index)) return index;
+    if (!again) again = index;
   }
-  return std::nullopt;
+  return again;
+}
+
+// One that is late is asked for a single chunk, to see whether it still answers: more would only
+// lengthen its queue.
+bool StateReceiver::takes_more(const Donor& donor) const {
+  if (donor.asked.empty()) return true;
+  return donor.slow == 0 && donor.asked.size() < options_.window &&
+         donor.asked.size() + donor.late.size() < 2 * options_.window;
 }
 
 void StateReceiver::ask_for_chunks(TimePoint now, ReceiverEffects& effects) {
   for (auto& [id, donor] : donors_) {
-    while (donor.asked.size() < options_.window) {
-      const auto index = next_chunk(id);
+    while (takes_more(donor)) {
+      const auto index = next_chunk(id, donor);
       if (!index) break;
-      donor.asked.emplace(*index, now);
+      if (donor.asked.empty() && donor.slow == 0) donor.since = now;
+      donor.late.erase(*index);
+      donor.asked.insert(*index);
       effects.send.push_back({id, ChunkRequest{id_, *index}});
     }
   }
@@ -98,10 +111,8 @@ ReceiverEffects StateReceiver::on_chunk(TimePoint now, const NodeId& from, const
   ReceiverEffects effects;
   const auto at = donors_.find(from);
   if (at == donors_.end() || chunk.snapshot != id_ || state_ != State::loading) return effects;
-  const auto asked = at->second.asked.find(chunk.index);
-  if (asked == at->second.asked.end()) return effects;  // late: it came from somebody else
-  const Duration took = now - asked->second;
-  at->second.asked.erase(asked);
+  Donor& donor = at->second;
+  if (donor.asked.erase(chunk.index) + donor.late.erase(chunk.index) == 0) return effects;
   if (!chunk.bytes) {
     lose_donor(now, from, effects);
     return effects;
@@ -113,7 +124,7 @@ ReceiverEffects StateReceiver::on_chunk(TimePoint now, const NodeId& from, const
         {from, Error{Errc::corrupt, Doing::transferring_state,
                      "chunk " + std::to_string(chunk.index) + " does not have its hash"}});
     wrong_from_[chunk.index].insert(from);
-    if (++at->second.wrong >= options_.max_wrong) {
+    if (++donor.wrong >= options_.max_wrong) {
       banned_.insert(from);
       lose_donor(now, from, effects);
     } else {
@@ -121,9 +132,15 @@ ReceiverEffects StateReceiver::on_chunk(TimePoint now, const NodeId& from, const
     }
     return effects;
   }
-  at->second.slow = 0;
+  const Duration took = now - donor.since;
+  donor.since = now;
+  donor.slow = 0;
   fruitless_.erase(from);
   average_chunk_ = done_ == 0 ? took : average_chunk_ + (took - average_chunk_) / 8;
+  if (chunks_[chunk.index]) {  // it came from somebody else
+    ask_for_chunks(now, effects);
+    return effects;
+  }
   chunks_[chunk.index] = chunk.bytes;
   bytes_done_ += chunk.bytes->size();
   fault::pass("transfer.chunk_taken");
@@ -132,7 +149,7 @@ ReceiverEffects StateReceiver::on_chunk(TimePoint now, const NodeId& from, const
     return effects;
   }
   state_ = State::ended;
-  for (const auto& [id, donor] : donors_) effects.send.push_back({id, StateDone{id_}});
+  for (const auto& [id, other] : donors_) effects.send.push_back({id, StateDone{id_}});
   Snapshot snapshot{manifest, std::move(chunks_)};
   // Owners: see SharedSnapshot.
   effects.complete = std::make_shared<const Snapshot>(std::move(snapshot));
@@ -171,9 +188,9 @@ ReceiverEffects StateReceiver::on_session_down(TimePoint now, const NodeId& peer
   return effects;
 }
 
-Duration StateReceiver::chunk_patience() const {
-  // Requests queue behind each other at the donor: the window is part of the time.
-  return std::max(options_.chunk_deadline, 4 * average_chunk_);
+TimePoint StateReceiver::deadline_of(const Donor& donor) const {
+  if (donor.asked.empty()) return kNever;
+  return donor.since + (donor.slow + 1) * std::max(options_.chunk_deadline, 4 * average_chunk_);
 }
 
 ReceiverEffects StateReceiver::on_tick(TimePoint now) {
@@ -187,10 +204,12 @@ ReceiverEffects StateReceiver::on_tick(TimePoint now) {
   if (state_ != State::loading) return effects;
   std::vector<NodeId> slow;
   for (auto& [id, donor] : donors_) {
-    const auto late = std::erase_if(
-        donor.asked, [&](const auto& asked) { return now >= asked.second + chunk_patience(); });
-    // The same chunk is asked elsewhere if there is an elsewhere; a donor that never delivers goes.
-    if (late > 0 && ++donor.slow >= kMaxSlow) slow.push_back(id);
+    if (now < deadline_of(donor)) continue;
+    // The same chunks are asked elsewhere if there is an elsewhere; a donor that never delivers
+    // goes.
+    donor.late.merge(donor.asked);
+    donor.asked.clear();
+    if (++donor.slow >= kMaxSlow) slow.push_back(id);
   }
   for (const auto& id : slow) {
     lose_donor(now, id, effects);
@@ -203,14 +222,13 @@ ReceiverEffects StateReceiver::on_tick(TimePoint now) {
 TimePoint StateReceiver::next_deadline() const {
   TimePoint next = deadline_;
   if (state_ != State::loading) return next;
-  for (const auto& [id, donor] : donors_)
-    for (const auto& [index, when] : donor.asked) next = std::min(next, when + chunk_patience());
+  for (const auto& [id, donor] : donors_) next = std::min(next, deadline_of(donor));
   return next;
 }
 
 bool StateReceiver::expects(const NodeId& from) const {
   const auto at = donors_.find(from);
-  return at != donors_.end() && !at->second.asked.empty();
+  return at != donors_.end() && !(at->second.asked.empty() && at->second.late.empty());
 }
 
 TransferProgress StateReceiver::progress(TimePoint now) const {

@@ -36,7 +36,9 @@ struct TransferOptions {
   // Chunks asked of one donor at a time. Raising it fills a long line; lowering it leaves room for
   // other traffic of the donor. 4 chunks of 256 KiB fill 100 ms of 80 Mbit/s.
   std::size_t window = 8;
-  // A chunk may take this long, or four times the average, whichever is longer.
+  // So long a donor may bring nothing, or four times the average between two of its chunks,
+  // whichever is longer. Not a chunk's own time: those asked for together wait for each other, on a
+  // slow line for minutes.
   Duration chunk_deadline = std::chrono::seconds(10);
   // An answer to a StateRequest may take this long: the sponsor copies and hashes its model first.
   Duration manifest_deadline = std::chrono::seconds(20);
@@ -114,16 +116,19 @@ class StateReceiver {
  private:
   enum class State : std::uint8_t { idle, asking, loading, orphaned, ended };
   struct Donor {
-    std::map<std::uint32_t, TimePoint> asked;  // chunk -> when
+    std::set<std::uint32_t> asked;
+    std::set<std::uint32_t> late;  // may still come, and are asked elsewhere; here only at the end
+    TimePoint since{};             // it has brought nothing, and was to
     std::uint32_t wrong = 0;
-    std::uint32_t slow = 0;
+    std::uint32_t slow = 0;  // patiences that ran out since then
   };
 
   void ask_for_chunks(TimePoint now, ReceiverEffects& effects);
   void lose_donor(TimePoint now, const NodeId& peer, ReceiverEffects& effects);
   void give_up(std::string why, ReceiverEffects& effects);
-  [[nodiscard]] std::optional<std::uint32_t> next_chunk(const NodeId& donor) const;
-  [[nodiscard]] Duration chunk_patience() const;
+  [[nodiscard]] std::optional<std::uint32_t> next_chunk(const NodeId& id, const Donor& donor) const;
+  [[nodiscard]] bool takes_more(const Donor& donor) const;
+  [[nodiscard]] TimePoint deadline_of(const Donor& donor) const;
 
   Hash fingerprint_;
   std::uint64_t max_bytes_;
@@ -143,7 +148,7 @@ class StateReceiver {
   std::map<NodeId, std::uint32_t> fruitless_;
   std::map<std::uint32_t, std::set<NodeId>> wrong_from_;  // chunk -> who sent a wrong one
   TimePoint started_{};
-  Duration average_chunk_{0};
+  Duration average_chunk_{0};  // between two chunks of one donor
 };
 
 struct SponsorEffects {

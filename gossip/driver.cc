@@ -107,6 +107,10 @@ void Driver::on_dial_failed(const transport::Endpoint& target, const Error& why)
   std::vector<Dialling> failed;
   for (auto it = first; it != last; ++it) failed.push_back(std::move(it->second));
   dialling_.erase(first, last);
+  // Somebody else has the address now, a node of this swarm: a machine that was set up anew, with
+  // no peers of its own perhaps. A dial of nobody in particular greets it.
+  if (why.code == Errc::wrong_identity && !failed.empty())
+    transport_.dial({.endpoint = target, .pin = std::nullopt});
   for (auto& dialling : failed) {
     dialling.all_refused = dialling.all_refused && why.code == Errc::connect_refused;
     dial_next(std::move(dialling));

@@ -26,9 +26,6 @@ AddressGroup group_of(const asio::ip::address& address) {
   return AddressGroup{prefix};
 }
 
-Admission::Admission(double rate)
-    : rate_(rate), all_(limits::kHandshakesInAll, limits::kHandshakesInAll) {}
-
 bool Admission::try_rate(TimePoint now, AddressGroup group, bool was_peer) {
   if (rates_.size() >= kMaxRates)
     std::erase_if(rates_, [now](auto& entry) { return entry.second.full(now); });
@@ -38,15 +35,15 @@ bool Admission::try_rate(TimePoint now, AddressGroup group, bool was_peer) {
     const auto burst = rate_ * limits::kHandshakeBurstPerAddress / limits::kHandshakesPerAddress;
     found = rates_.emplace(group, TokenBucket(rate_, std::max(1.0, burst))).first;
   }
-  return found->second.try_take(now) && (was_peer || all_.try_take(now));
+  return found->second.try_take(now) && (was_peer || connections_.try_take(now));
 }
 
-std::optional<std::uint64_t> Admission::most_crowded() const {
+std::optional<std::uint64_t> Admission::expendable() const {
   const auto crowded =
       std::ranges::max_element(counts_, {}, [](const auto& entry) { return entry.second; });
-  if (crowded == counts_.end() || crowded->second < 2) return std::nullopt;
-  for (const auto& [ticket, group] : tickets_)
-    if (group == crowded->first) return ticket;
+  const bool one_crowds = crowded != counts_.end() && crowded->second > 1;
+  for (const auto& [number, ticket] : tickets_)
+    if (one_crowds ? ticket.group == crowded->first : !ticket.answered) return number;
   return std::nullopt;
 }
 
@@ -60,25 +57,32 @@ AdmissionVerdict Admission::admit(TimePoint now, const asio::ip::address& addres
   const auto count = counts_.find(group);
   if (count != counts_.end() && count->second >= limits::kMaxUnauthenticatedPerAddress)
     return refuse(AdmissionRefusal::address_crowded);
-  if (!unmapped(address).is_loopback() && !try_rate(now, group, was_peer))
-    return refuse(AdmissionRefusal::too_fast);
+  const bool near = unmapped(address).is_loopback();
+  if (!near && !try_rate(now, group, was_peer)) return refuse(AdmissionRefusal::too_fast);
   const auto places =
       limits::kMaxUnauthenticated - (was_peer ? 0 : limits::kUnauthenticatedReserve);
   if (tickets_.size() >= places) {
-    verdict.evict = most_crowded();
+    verdict.evict = expendable();
     if (!verdict.evict) return refuse(AdmissionRefusal::full);
     end(*verdict.evict);
   }
   verdict.ticket = ++last_ticket_;
-  tickets_.emplace(verdict.ticket, group);
+  tickets_.emplace(verdict.ticket, Ticket{.group = group, .exempt = near || was_peer});
   ++counts_[group];
   return verdict;
+}
+
+bool Admission::may_answer(TimePoint now, std::uint64_t ticket) {
+  const auto found = tickets_.find(ticket);
+  if (found == tickets_.end()) return false;  // its place is another's
+  found->second.answered = true;
+  return found->second.exempt || answers_.try_take(now);
 }
 
 void Admission::end(std::uint64_t ticket) {
   const auto found = tickets_.find(ticket);
   if (found == tickets_.end()) return;  // evicted before
-  const auto count = counts_.find(found->second);
+  const auto count = counts_.find(found->second.group);
   STARLING_CHECK(count != counts_.end());
   if (--count->second == 0) counts_.erase(count);
   tickets_.erase(found);

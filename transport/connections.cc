@@ -120,6 +120,10 @@ Task<> Transport::Impl::serve(tcp::socket socket) {
       assert_io_thread();
       return invites_->find(id);
     };
+  setup.may_answer = [this, ticket = verdict.ticket] {
+    assert_io_thread();
+    return admission_.may_answer(clock_.now(), ticket);
+  };
   auto handshake = Handshake::respond(std::move(setup));
   auto running = run_handshake(socket, handshake, clock_, invites_);
   const auto done =
@@ -239,8 +243,9 @@ Task<> Transport::Impl::renew(DialTarget target) {
   auto connecting = connect(target, Purpose::renew);
   auto connected = co_await std::move(connecting);
   assert_io_thread();
-  if (connected && *connected && find(peer) != nullptr) {
-    const auto session = make_session(std::move(**connected), Direction::dialled);
+  auto* connection = connected ? std::get_if<Connection>(&*connected) : nullptr;
+  if (connection != nullptr && find(peer) != nullptr) {
+    const auto session = make_session(std::move(*connection), Direction::dialled);
     auto running = run(*session);
     (void)co_await std::move(running);
     if (session->welcomed()) co_return;
@@ -258,8 +263,11 @@ Task<> Transport::Impl::renew(DialTarget target) {
   renewing_.erase(peer);
 }
 
-Task<> Transport::Impl::dial_and_run(DialTarget target) {
+Task<> Transport::Impl::dial_and_run(DialTarget target, DialMet met) {
   assert_io_thread();
+  const auto tell = [this, &met](const NodeId& peer) {
+    if (met && !stopping_) met(peer);
+  };
   if (pending_dials_ >= limits::kMaxPendingDials) {
     Error many{Errc::too_many, Doing::connecting,
                std::to_string(pending_dials_) + " dials are under way"};
@@ -275,8 +283,12 @@ Task<> Transport::Impl::dial_and_run(DialTarget target) {
     fail_dial(target.endpoint, connected.error());
     co_return;
   }
-  if (!*connected) co_return;  // a session with that node exists: the dial has its purpose
-  const auto session = make_session(std::move(**connected), Direction::dialled);
+  if (const auto* known = std::get_if<NodeId>(&*connected)) {
+    tell(*known);  // a session with that node exists: the dial has its purpose
+    co_return;
+  }
+  auto& connection = std::get<Connection>(*connected);
+  const auto session = make_session(std::move(connection), Direction::dialled);
   const auto peer = session->info().peer;
   table_.begin_dial(peer);
   auto running = run(*session);
@@ -292,24 +304,29 @@ Task<> Transport::Impl::dial_and_run(DialTarget target) {
       assert_io_thread();
       if (!error) break;
     }
-    if (find(peer) != nullptr) co_return;
+    if (find(peer) != nullptr) {
+      tell(peer);
+      co_return;
+    }
   }
   fail_dial(target.endpoint, why);
 }
 
-Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connect(DialTarget target,
-                                                                                  Purpose purpose) {
+Task<Result<std::variant<Transport::Impl::Connection, NodeId>>> Transport::Impl::connect(
+    DialTarget target, Purpose purpose) {
   auto connecting = connect_to(target.endpoint);
   auto socket = co_await std::move(connecting);
   if (!socket) co_return fail(std::move(socket).error());
-  bool exists = false;
+  std::optional<NodeId> known;
   auto setup = context();
   setup.own.purpose = purpose;
-  setup.check_peer = [this, purpose, &exists](const Hello& peer) -> Result<void> {
+  setup.check_peer = [this, purpose, &known](const Hello& peer) -> Result<void> {
     const auto* session = find(peer.identity);
     // One that says goodbye is of no use to whoever dials.
-    exists = purpose == Purpose::fresh && session != nullptr && !session->closing();
-    if (exists) return fail(Errc::already_exists, Doing::handshaking, "a session exists");
+    if (purpose == Purpose::fresh && session != nullptr && !session->closing()) {
+      known = peer.identity;
+      return fail(Errc::already_exists, Doing::handshaking, "a session exists");
+    }
     if (auto why = refusal_of(peer.identity, peer.certificate, false)) return fail(std::move(*why));
     if (table_.banned(clock_.now(), peer.identity))
       return fail(Errc::refused, Doing::handshaking, short_form(peer.identity) + " is banned here");
@@ -319,7 +336,7 @@ Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connec
   auto running = run_handshake(*socket, handshake, clock_, nullptr);
   auto done =
       co_await with_deadline(limits::kHandshakeDeadline, Doing::handshaking, std::move(running));
-  if (exists) co_return std::nullopt;
+  if (known) co_return *known;
   if (!done) {
     count_handshake_failure(done.error());
     co_return fail(std::move(done).error());
@@ -331,7 +348,7 @@ Task<Result<std::optional<Transport::Impl::Connection>>> Transport::Impl::connec
     co_return fail(std::move(*why));
   remember_peer_address(connection.socket);
   ++totals_.handshakes_ok;
-  co_return std::optional<Connection>(std::move(connection));
+  co_return std::move(connection);
 }
 
 void Transport::Impl::remember_peer_address(const tcp::socket& socket) {
@@ -365,6 +382,9 @@ void Transport::Impl::count_handshake_failure(const Error& why) {
       break;
     case Errc::refused:
       ++counts.refused;
+      break;
+    case Errc::too_many:
+      ++counts.crowded;
       break;
     case Errc::closed:
       ++counts.closed;

@@ -1,5 +1,9 @@
 #include "transport/endpoint.h"
 
+#include "transport/admission.h"
+
+#include <asio/ip/address.hpp>
+
 #include <algorithm>
 #include <charconv>
 
@@ -18,6 +22,13 @@ bool printable(char c) { return c > ' ' && c < '\x7f'; }
 bool valid_host(std::string_view host) {
   return !host.empty() && host.size() <= kMaxHost && std::ranges::all_of(host, printable) &&
          host.find_first_of("[]@/,") == std::string_view::npos;
+}
+
+// An IPv6 address has many spellings, and who answers at it is told by the one of endpoint_of().
+std::string usual_form(std::string_view host) {
+  std::error_code no_address;
+  const auto address = asio::ip::make_address(host, no_address);
+  return no_address ? std::string(host) : unmapped(address).to_string();
 }
 
 std::optional<std::uint16_t> parse_port(std::string_view text) {
@@ -61,7 +72,7 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::optional<std::uint16
     return bad_endpoint(text, "the host is empty, too long or has odd characters");
   const auto port = port_text ? parse_port(*port_text) : default_port;
   if (!port) return bad_endpoint(text, "the port must be a number from 0 to 65535");
-  return Endpoint{std::string(host), *port};
+  return Endpoint{usual_form(host), *port};
 }
 
 Result<DialTarget> parse_dial_target(std::string_view text,

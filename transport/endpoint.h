@@ -29,7 +29,8 @@ std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint);
 // The endpoint that a text names.
 //
 // Rule:    "host:port", "[v6]:port"; without ":port" the default port is taken, where there is one.
-//          Hosts have 1 to 253 printable characters and no space.
+//          Hosts have 1 to 253 printable characters and no space. IP addresses get their usual
+//          form.
 // Errors:  bad_argument.
 [[nodiscard]] Result<Endpoint> parse_endpoint(std::string_view text,
                                               std::optional<std::uint16_t> default_port = {});

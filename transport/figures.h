@@ -49,7 +49,7 @@ struct HandshakeFailures {
   std::uint64_t timed_out = 0;
   std::uint64_t replayed = 0;
   std::uint64_t refused = 0;  // by name, after authentication: duplicate, banned, full, itself
-  std::uint64_t crowded = 0;  // turned away before the first byte: too many, or too fast
+  std::uint64_t crowded = 0;  // turned away before we said a byte: too many, or too fast
   std::uint64_t closed = 0;   // the other side went away
 };
 

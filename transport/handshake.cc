@@ -235,6 +235,8 @@ Result<void> Handshake::on_message1(TimePoint now, ByteView message) {
     if (!context_.replays.remember(now, ephemeral))
       return fail(Errc::already_exists, Doing::accepting, "message 1 was seen before: a recording");
   }
+  if (context_.may_answer && !context_.may_answer())
+    return fail(Errc::too_many, Doing::accepting, "too many handshakes at once");
   if (invite_) {
     step_ = Step::redeeming;
     return {};

@@ -70,6 +70,9 @@ struct HandshakeContext {
   // Asked by the responder for the key of an invite, which nobody has used yet. May be empty: no
   // invites here.
   std::function<std::optional<noise::Key>(const KeyId&)> find_invite = {};
+  // Asked by the responder once message 1 is valid and new, before it pays for a key exchange: no
+  // ends the handshake. May be empty: it answers everybody.
+  std::function<bool()> may_answer = {};
 };
 
 // What both sides have afterwards.
@@ -113,7 +116,8 @@ class Handshake {
   // Consumes bytes from the peer, in any fragmentation.
   //
   // Errors:  bad_message, too_large, version_mismatch, wrong_swarm, bad_signature, wrong_identity,
-  //          already_exists (we dialled ourselves, or a recorded message 1), duplicate_identity.
+  //          already_exists (we dialled ourselves, or a recorded message 1), duplicate_identity,
+  //          too_many (may_answer said no).
   //          The handshake has failed.
   [[nodiscard]] Result<void> feed(TimePoint now, ByteView bytes);
 

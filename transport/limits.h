@@ -49,9 +49,12 @@ inline constexpr Duration kResolveDeadline = std::chrono::seconds(5);
 inline constexpr std::size_t kMaxUnauthenticated = 128;
 inline constexpr std::size_t kUnauthenticatedReserve = 32;
 inline constexpr std::size_t kMaxUnauthenticatedPerAddress = 8;
-// Starts of a handshake: per address, and of all that were no peers before, each second.
+// Connections of one address each second.
 inline constexpr double kHandshakesPerAddress = 20.0;
 inline constexpr double kHandshakeBurstPerAddress = 40.0;
+// Of all that were no peers before, each second: connections whose first message is read, 0.05 ms
+// each; and first messages that are answered, which costs the key exchange.
+inline constexpr double kConnectionsInAll = 2'000.0;
 inline constexpr double kHandshakesInAll = 200.0;
 // How long accepting pauses when the process has no file descriptor left.
 inline constexpr Duration kAcceptPause = std::chrono::milliseconds(100);

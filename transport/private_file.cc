@@ -89,9 +89,12 @@ Result<void> create_private_file(const std::filesystem::path& path, std::string_
   constexpr auto kDoing = Doing::writing_file;
   const auto folder = path.parent_path();
   // Under another name until it is whole: a key file that is half there would be refused at every
-  // later start. Of several that write the same file at once each has its own.
-  std::string fresh = (folder / ("." + path.filename().string() + ".XXXXXX")).string();
-  const Descriptor file(::mkostemp(fresh.data(), O_CLOEXEC));  // 0600, and follows no link
+  // later start. Of several that write the same file at once each has its own. It ends with the
+  // number of its process, by which a later start knows what a kill left (node/state_dir.cc).
+  const std::string end = "." + std::to_string(::getpid()) + ".new";
+  std::string fresh = (folder / ("." + path.filename().string() + ".XXXXXX" + end)).string();
+  // 0600, and follows no link
+  const Descriptor file(::mkostemps(fresh.data(), static_cast<int>(end.size()), O_CLOEXEC));
   if (!file.ok()) return file_error(errno, kDoing, path);
   auto written = fault::maybe("key.write") ? file_error(ENOSPC, kDoing, path)
                                            : write_all(file.number(), text, path);

@@ -38,9 +38,10 @@ void Transport::Impl::on_socket(asio::ip::tcp::socket socket) {
                [this, socket = std::move(socket)]() mutable { return serve(std::move(socket)); });
 }
 
-void Transport::Impl::dial(DialTarget target) {
-  tasks_.spawn("transport.dial",
-               [this, target = std::move(target)] { return dial_and_run(target); });
+void Transport::Impl::dial(DialTarget target, DialMet met) {
+  tasks_.spawn("transport.dial", [this, target = std::move(target), met = std::move(met)] {
+    return dial_and_run(target, met);
+  });
 }
 
 Session* Transport::Impl::find(const NodeId& peer) const {
@@ -211,7 +212,9 @@ Transport::~Transport() = default;
 
 Result<Endpoint> Transport::listen(const Endpoint& endpoint) { return impl_->listen(endpoint); }
 
-void Transport::dial(DialTarget target) { impl_->dial(std::move(target)); }
+void Transport::dial(DialTarget target, DialMet met) {
+  impl_->dial(std::move(target), std::move(met));
+}
 
 void Transport::set_advertised(std::vector<Endpoint> advertised) {
   STARLING_CHECK_OP(advertised.size(), <=, limits::kMaxAdvertised);

@@ -55,7 +55,8 @@ class SessionEvents {
                                    std::size_t attachment_bytes) ON_IO_THREAD = 0;
   // The attachment of a message that send() took was refused by the peer, given up by it after
   // limits::kTransferStall without progress, or cut by the renewal of a session that could not
-  // wait; the message was not delivered.
+  // wait. The message was not delivered; after a renewal it may have been all the same, if only the
+  // peer's confirmation of its last byte was still to come.
   virtual void on_refused(const NodeId& peer, std::uint16_t type, ByteView body) ON_IO_THREAD = 0;
 
   // A dial ended without a session to the node at that address.
@@ -85,6 +86,9 @@ struct TransportOptions {
   // Sessions in all; above it, accepted connections are refused by name.
   std::size_t max_sessions = limits::kMaxSessions;
 };
+
+// Who answered a dial to an address whose node has a session with us already. Thread: io.
+using DialMet = std::function<void(const NodeId& peer)>;
 
 // Where a Transport lives and whom it tells; everything outlives it.
 struct TransportHost {
@@ -117,8 +121,8 @@ class Transport {
   Result<Endpoint> listen(const Endpoint& endpoint) ON_IO_THREAD;
 
   // Dials in the background. The outcome is on_session_up or on_dial_failed; a dial that loses to
-  // an existing session with the same node succeeds silently.
-  void dial(DialTarget target) ON_IO_THREAD;
+  // another session with the same node tells `met` alone, which must outlive stop().
+  void dial(DialTarget target, DialMet met = {}) ON_IO_THREAD;
 
   // Changes where this node says it can be dialled, for handshakes from now on.
   void set_advertised(std::vector<Endpoint> advertised) ON_IO_THREAD;

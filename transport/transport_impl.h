@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <variant>
 
 namespace starling::transport {
 
@@ -22,7 +23,7 @@ class Transport::Impl final : public SessionHost {
   Impl(TransportHost host, const Identity& identity, SwarmKey key, TransportOptions options);
 
   Result<Endpoint> listen(const Endpoint& endpoint);
-  void dial(DialTarget target) ON_IO_THREAD;
+  void dial(DialTarget target, DialMet met) ON_IO_THREAD;
   Result<void> send(const NodeId& peer, Message message) ON_IO_THREAD;
   void close(const NodeId& peer, Error why) ON_IO_THREAD;
   void ban(const NodeId& peer, Error why, Duration time) ON_IO_THREAD;
@@ -51,11 +52,11 @@ class Transport::Impl final : public SessionHost {
 
   Task<> serve(asio::ip::tcp::socket socket);
   Task<> decide(Connection connection);
-  Task<> dial_and_run(DialTarget target);
+  Task<> dial_and_run(DialTarget target, DialMet met);
   // Replaces a session that we dialled by a new one with the same process.
   Task<> renew(DialTarget target);
-  // Nothing if the purpose is a fresh session and one with the node at that address exists already.
-  Task<Result<std::optional<Connection>>> connect(DialTarget target, Purpose purpose);
+  // The node alone if the purpose is a fresh session and one with it exists already.
+  Task<Result<std::variant<Connection, NodeId>>> connect(DialTarget target, Purpose purpose);
   // The awaiting coroutine owns the session.
   Task<Error> run(Session& session);
 

@@ -5,6 +5,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
 using namespace starling;
 using namespace starling::bootstrap;
 using namespace starling::bootstrap::testing;
@@ -80,6 +86,26 @@ TEST_SUITE("bootstrap/dialler") {
     CHECK(dialler.next_deadline() < kNever);
   }
 
+  TEST_CASE("addresses that a name had once, and whose nodes are gone, keep no new one out") {
+    const transport::Endpoint name{"headless", 7700};
+    Dialler dialler({}, Rng(1));
+    REQUIRE(dialler.add(kStart, seed_of(name, SeedKind::all_of_name)).has_value());
+    TimePoint now = kStart;
+    for (int i = 0; i < 1'000; ++i) {
+      CAPTURE(i);
+      const transport::Endpoint pod{
+          "10.1." + std::to_string(i / 250) + "." + std::to_string(i % 250), 7700};
+      dialler.on_resolved(now, name, {pod});
+      const auto dials = dialler.on_tick(now, nobody).dial;
+      REQUIRE(std::ranges::find(dials, pod, &transport::DialTarget::endpoint) != dials.end());
+      for (const auto& target : dials)
+        if (target.endpoint != pod) dialler.on_failed(now, target.endpoint, refused());
+      dialler.on_up(now, pod, kPeer);
+      now += 1min;
+    }
+    CHECK(dialler.report().size() <= 2);
+  }
+
   TEST_CASE("silence at every address is told apart from nobody being there") {
     Dialler dialler({}, Rng(1));
     const transport::Endpoint there{"10.0.0.2", 7700};
@@ -119,6 +145,50 @@ TEST_SUITE("bootstrap/dialler") {
     CHECK(!dialler.all_turned_away(0));
   }
 
+  TEST_CASE("a member that claims a seed's address keeps nobody from dialling the seed") {
+    const transport::Endpoint name{"seed.example", 7700};
+    const transport::Endpoint of_name{"10.0.0.2", 7700};
+    AddressBook book;
+    book.on_told(kPeer, of_name);
+    Dialler dialler({}, Rng(1));
+    REQUIRE(dialler.add(kStart, seed_of(kHere)).has_value());
+    REQUIRE(dialler.add(kStart, seed_of(name)).has_value());
+    dialler.add(kStart, book);
+    dialler.learn(kHere, kPeer);
+    dialler.learn(of_name, kPeer);
+    dialler.on_resolved(kStart, name, {of_name});
+    std::set<transport::Endpoint> dialled;
+    for (const auto& target : dialler.on_tick(kStart, everybody).dial) {
+      dialled.insert(target.endpoint);
+      dialler.on_failed(kStart, target.endpoint, refused());
+    }
+    CHECK(dialled == std::set{kHere, of_name});
+    for (const auto& endpoint : dialled) dialler.learn(endpoint, kPeer);
+    CHECK(dialler.on_tick(kStart + 1s, everybody).dial.size() == 2);
+    // Who answers is believed.
+    for (const auto& endpoint : dialled) dialler.on_up(kStart + 2s, endpoint, kPeer);
+    CHECK(dialler.on_tick(kStart + 1h, everybody).dial.empty());
+  }
+
+  TEST_CASE("a peer of the address book that a member's record names is not dialled") {
+    AddressBook book;
+    book.on_worked(kPeer, kHere);
+    Dialler dialler({}, Rng(1));
+    dialler.add(kStart, book);
+    const NodeId other = *NodeId::from(hash_of(as_bytes("other")).view());
+    dialler.learn(kHere, other);
+    CHECK(dialler.on_tick(kStart, everybody).dial.size() == 1);
+    dialler.on_failed(kStart, kHere, refused());
+    dialler.learn(kHere, kPeer);
+    CHECK(dialler.on_tick(kStart + 1h, everybody).dial.empty());
+    CHECK(dialler.on_tick(kStart + 2h, nobody).dial.size() == 1);
+    // Until a person names the address.
+    dialler.on_failed(kStart + 2h, kHere, refused());
+    dialler.learn(kHere, kPeer);
+    REQUIRE(dialler.add(kStart + 3h, seed_of(kHere)).has_value());
+    CHECK(dialler.on_tick(kStart + 3h, everybody).dial.size() == 1);
+  }
+
   TEST_CASE("our own address is left alone for minutes, a lost outcome is not waited for") {
     Dialler dialler({}, Rng(1));
     REQUIRE(dialler.add(kStart, seed_of(kHere)).has_value());
@@ -138,6 +208,52 @@ TEST_SUITE("bootstrap/dialler") {
                   .has_value());
     CHECK(!dialler.add(kStart, seed_of({"one-more", 1})).has_value());
     CHECK(dialler.on_tick(kStart, nobody).dial.size() == DiallerOptions{}.max_outstanding);
+  }
+
+  TEST_CASE("a seed does not wait for the addresses of an old book, wherever it stands") {
+    AddressBook book;
+    for (int i = 0; i < 40; ++i)
+      book.on_worked(*NodeId::from(hash_of(as_bytes(std::to_string(i))).view()),
+                     {"10." + std::to_string(i) + ".0.1", 7700});
+    const transport::Endpoint seed{"192.168.0.1", 7700};
+    Dialler dialler({}, Rng(1));
+    dialler.add(kStart, book);
+    REQUIRE(dialler.add(kStart, seed_of(seed)).has_value());
+    const auto dials = dialler.on_tick(kStart, nobody).dial;
+    CHECK(std::ranges::find(dials, seed, &transport::DialTarget::endpoint) != dials.end());
+  }
+
+  TEST_CASE("however many addresses say nothing, each has its turn") {
+    Dialler dialler({}, Rng(7));
+    for (int n = 0; n < 3; ++n) {
+      const transport::Endpoint name{"name-" + std::to_string(n), 7700};
+      REQUIRE(dialler.add(kStart, seed_of(name, SeedKind::all_of_name)).has_value());
+      std::vector<transport::Endpoint> found;
+      for (int i = 0; i < 32; ++i)
+        found.push_back({"10.0." + std::to_string(n) + "." + std::to_string(i), 7700});
+      dialler.on_resolved(kStart, name, found);
+    }
+    std::map<transport::Endpoint, TimePoint> out;
+    for (TimePoint now = kStart; now < kStart + 1h; now += 500ms) {
+      for (auto at = out.begin(); at != out.end();) {
+        if (now < at->second) {
+          ++at;
+          continue;
+        }
+        dialler.on_failed(now, at->first, {Errc::timed_out, Doing::connecting, "no answer"});
+        at = out.erase(at);
+      }
+      for (const auto& target : dialler.on_tick(now, nobody).dial)
+        out.emplace(target.endpoint, now + 5s);
+    }
+    std::uint32_t least = 1'000'000;
+    std::uint32_t most = 0;
+    for (const auto& report : dialler.report()) {
+      least = std::min(least, report.attempts);
+      most = std::max(most, report.attempts);
+    }
+    CHECK(least > 50);
+    CHECK(most <= least + 10);
   }
 
   TEST_CASE("a host name is resolved again and again, and one address that works is enough") {

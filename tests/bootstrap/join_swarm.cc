@@ -92,7 +92,9 @@ void JoinSwarm::dial(std::size_t index, const transport::Endpoint& target) {
   if (to == index) return fails(milliseconds(2), Errc::already_exists);
   if (nodes_[to].turns_away) return fails(milliseconds(2), *nodes_[to].turns_away);
   post(milliseconds(3), index, [this, index, to, target] {
-    if (!nodes_[to].running || !sessions_.insert({index, to}).second) return;
+    if (!nodes_[to].running) return;
+    if (!sessions_.insert({index, to}).second)
+      return carry_out(index, at(index).on_dial_met(now_, target, nodes_[to].id));
     sessions_.insert({to, index});
     carry_out(index, at(index).on_session_up(now_, nodes_[to].id, target));
     carry_out(to, at(to).on_session_up(now_, nodes_[index].id, std::nullopt));

@@ -53,6 +53,18 @@ TEST_SUITE("bootstrap/join") {
     CHECK(swarm.told<Dial>(node).size() > before + 5);
   }
 
+  TEST_CASE("a seed that dialled this node first is left alone once it has answered") {
+    JoinSwarm swarm(31);
+    swarm.start({}, {1});
+    swarm.start({}, {0});
+    swarm.run(10min);
+    CHECK(swarm.told<Dial>(0).size() <= 3);
+    CHECK(swarm.told<Dial>(1).size() == 1);
+    swarm.kill(1);
+    swarm.run(1s);
+    CHECK(swarm.told<Dial>(0).size() >= 3);
+  }
+
   TEST_CASE("two to five nodes that start at once become one swarm, in any order, from genesis") {
     for (std::uint64_t seed = 1; seed <= 25; ++seed) {
       CAPTURE(seed);

@@ -42,7 +42,7 @@ Bytes joined(const Snapshot& snapshot) {
   return bytes;
 }
 
-// One receiver and several sponsors; messages take a millisecond.
+// One receiver and several sponsors; messages take a millisecond, chunks chunk_time more.
 struct Stage {
   StateReceiver receiver{kFingerprint, 64 << 20, {}};
   std::map<NodeId, StateSponsor> sponsors;
@@ -51,6 +51,7 @@ struct Stage {
   std::deque<std::pair<NodeId, BootstrapMessage>> to_receiver;
   std::function<void(Chunk&, const NodeId&)> tamper = [](Chunk&, const NodeId&) {};
   TimePoint now = kStart;
+  Duration chunk_time{0};  // on the receiver's line, which all donors share
   SharedSnapshot complete;
   std::string failed;
   std::size_t offences = 0;
@@ -99,6 +100,9 @@ struct Stage {
     auto [from, message] = std::move(to_receiver.front());
     to_receiver.pop_front();
     if (gone.contains(from)) return;
+    if (std::holds_alternative<Chunk>(message))
+      for (const TimePoint end = now + chunk_time; now < end; now += 500ms)
+        take(receiver.on_tick(now));
     if (auto* manifest = std::get_if<StateManifest>(&message))
       take(receiver.on_manifest(now, from, *manifest));
     if (auto* refused = std::get_if<StateRefused>(&message))
@@ -233,6 +237,61 @@ TEST_SUITE("bootstrap/state_transfer") {
     CHECK(stage.complete == nullptr);
     CHECK(stage.failed == "nobody holds this snapshot any more");
     CHECK(stage.now < kStart + 2min);
+  }
+
+  TEST_CASE("a slow line costs no donor, and one that is alone sends nothing twice") {
+    const auto model = model_of(40 * kChunkBytes, 12);
+    const auto snapshot = snapshot_of(model);
+    // From 420 kbit/s, where the window takes longer than the patience, to 84 kbit/s, where one
+    // chunk does.
+    for (const Duration chunk_time : {5s, 12s, 25s}) {
+      for (const std::uint64_t donors : {1U, 2U}) {
+        CAPTURE(seconds(chunk_time));
+        CAPTURE(donors);
+        Stage stage;
+        stage.chunk_time = chunk_time;
+        for (std::uint64_t donor = 1; donor <= donors; ++donor) {
+          stage.add(donor, snapshot);
+          stage.sponsors.at(id_of(donor)).hold(stage.now, snapshot);
+        }
+        stage.take(stage.receiver.start(stage.now, id_of(1)));
+        stage.step();
+        if (donors == 2) stage.take(stage.receiver.offer_donor(stage.now, id_of(2)));
+        stage.run();
+        REQUIRE(stage.complete != nullptr);
+        CHECK(joined(*stage.complete) == model);
+        CHECK(stage.served[id_of(1)] + stage.served[id_of(2)] <= 40 + 16 * (donors - 1));
+        CHECK(stage.now - kStart <= 50 * chunk_time);
+      }
+    }
+  }
+
+  TEST_CASE("a donor that falls silent late on a slow line is left as soon as one at the start") {
+    Stage stage;
+    stage.chunk_time = 5s;
+    stage.add(1, snapshot_of(model_of(40 * kChunkBytes, 14)));
+    stage.take(stage.receiver.start(stage.now, id_of(1)));
+    while (stage.receiver.progress(stage.now).chunks_done < 30) stage.step();
+    const TimePoint silent = stage.now;
+    stage.gone.insert(id_of(1));
+    stage.run();
+    CHECK(stage.failed == "nobody holds this snapshot any more");
+    CHECK(stage.now - silent > 60s);
+    CHECK(stage.now - silent < 80s);
+  }
+
+  TEST_CASE("chunks that were lost on the way are asked for again") {
+    const auto model = model_of(30 * kChunkBytes, 13);
+    Stage stage;
+    stage.add(1, snapshot_of(model));
+    stage.take(stage.receiver.start(stage.now, id_of(1)));
+    while (stage.receiver.progress(stage.now).chunks_done < 5) stage.step();
+    std::erase_if(stage.to_receiver,
+                  [](const auto& item) { return std::holds_alternative<Chunk>(item.second); });
+    stage.run();
+    REQUIRE(stage.complete != nullptr);
+    CHECK(joined(*stage.complete) == model);
+    CHECK(stage.now < kStart + 15s);
   }
 
   TEST_CASE("an empty chunk costs a donor its turn, and only empty chunks the transfer") {

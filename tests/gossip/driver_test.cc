@@ -99,4 +99,16 @@ TEST_SUITE("gossip/driver") {
 
     CHECK(world.run_until([&] { return node.has_session(wanted.id()); }));
   }
+
+  TEST_CASE("who is met at the address of a member that is gone is greeted") {
+    assert_io_thread();
+    TestWorld world;
+    TestNode& fresh = world.add();
+    const auto address = to_string(fresh.transport->listen(kAnyPort).value());
+    Dialling node(world);
+
+    node.want(transport::Identity::generate().id(), {address});
+
+    CHECK(world.run_until([&] { return node.has_session(fresh.id()); }));
+  }
 }

@@ -204,6 +204,7 @@ class Process final : private SessionShell, private gossip::MasterPort {
   void on_message(const NodeId& peer, transport::Message message) override;
   bool admit(const NodeId& peer, std::uint16_t type, std::size_t bytes) override;
   void on_refused(const NodeId& peer, std::uint16_t type, ByteView body) override;
+  void on_dial_met(const transport::Endpoint& target, const NodeId& peer) override;
   void on_dial_failed(const transport::Endpoint& target, const Error& why) override;
 
   // process_join.cc: the effects of Join

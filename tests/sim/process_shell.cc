@@ -94,6 +94,10 @@ void Process::on_refused(const NodeId& peer, std::uint16_t type, ByteView body) 
   carry_out(gossip_->on_refused(local(), peer, {type, starling::to_bytes(body), nullptr}));
 }
 
+void Process::on_dial_met(const transport::Endpoint& target, const NodeId& peer) {
+  if (!ending_) carry_out(join_->on_dial_met(local(), target, peer));
+}
+
 void Process::on_dial_failed(const transport::Endpoint& target, const Error& why) {
   if (ending_) return;
   carry_out(join_->on_dial_failed(local(), target, why));
@@ -101,6 +105,8 @@ void Process::on_dial_failed(const transport::Endpoint& target, const Error& why
   std::vector<Dialling> failed;
   for (auto at = first; at != last; ++at) failed.push_back(std::move(at->second));
   dialling_.erase(first, last);
+  if (why.code == Errc::wrong_identity && !failed.empty())
+    sessions_.dial({.endpoint = target, .pin = std::nullopt});
   for (auto& dialling : failed) {
     dialling.all_refused = dialling.all_refused && why.code == Errc::connect_refused;
     dial_next(std::move(dialling));
@@ -146,7 +152,7 @@ void Process::dial_next(Dialling dialling) {
       dialling.all_refused = false;
       continue;
     }
-    const transport::DialTarget target{.endpoint = std::move(*endpoint), .pin = std::nullopt};
+    const transport::DialTarget target{.endpoint = std::move(*endpoint), .pin = dialling.id};
     dialling_.emplace(transport::to_string(target.endpoint), std::move(dialling));
     return sessions_.dial(target);
   }

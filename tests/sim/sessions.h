@@ -33,6 +33,8 @@ class SessionShell {
   virtual void on_message(const NodeId& peer, transport::Message message) = 0;
   [[nodiscard]] virtual bool admit(const NodeId& peer, std::uint16_t type, std::size_t bytes) = 0;
   virtual void on_refused(const NodeId& peer, std::uint16_t type, ByteView body) = 0;
+  // The process at a dialled address has a session with this one already.
+  virtual void on_dial_met(const transport::Endpoint& target, const NodeId& peer) = 0;
   virtual void on_dial_failed(const transport::Endpoint& target, const Error& why) = 0;
 };
 

@@ -136,7 +136,9 @@ void Sessions::on_hello(std::uint64_t number, const ProcessIdentity& peer) {
   if (at->second.dialling) --pending_dials_;
   at->second.dialling = false;
   if (has_session(peer.id)) {  // the dial has its purpose
+    const auto target = at->second.target;
     attempts_.erase(at);
+    if (!stopping_) shell_.on_dial_met(target.endpoint, peer.id);
     return;
   }
   table_.begin_dial(peer.id);

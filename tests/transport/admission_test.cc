@@ -41,15 +41,20 @@ TEST_SUITE("transport/admission") {
   TEST_CASE("a full house clears the oldest of the most crowded address") {
     Admission admission(1e6);
     const auto first_crowded = admission.admit(kAdmissionNow, v4(500), false).ticket;
-    (void)admission.admit(kAdmissionNow, v4(500), false);
+    const auto second_crowded = admission.admit(kAdmissionNow, v4(500), false).ticket;
+    for (const auto ticket : {first_crowded, second_crowded})
+      CHECK(admission.may_answer(kAdmissionNow, ticket));
     for (std::uint32_t i = 0; i < 94; ++i) {
       const auto at = kAdmissionNow + i * 10ms;
-      REQUIRE(admission.admit(at, v4(i), false).refusal == AdmissionRefusal::none);
+      const auto verdict = admission.admit(at, v4(i), false);
+      REQUIRE(verdict.refusal == AdmissionRefusal::none);
+      REQUIRE(admission.may_answer(at, verdict.ticket));
     }
     CHECK(admission.size() == limits::kMaxUnauthenticated - limits::kUnauthenticatedReserve);
     const auto verdict = admission.admit(kAdmissionNow + 2s, v4(600), false);
     CHECK(verdict.refusal == AdmissionRefusal::none);
     CHECK(verdict.evict == first_crowded);
+    CHECK(admission.may_answer(kAdmissionNow + 2s, verdict.ticket));
     CHECK(admission.admit(kAdmissionNow + 2s, v4(601), false).refusal == AdmissionRefusal::full);
     CHECK(admission.admit(kAdmissionNow + 2s, v4(602), true).refusal == AdmissionRefusal::none);
   }
@@ -79,24 +84,55 @@ TEST_SUITE("transport/admission") {
     }
   }
 
-  TEST_CASE("all addresses together start at most 200 handshakes a second") {
+  TEST_CASE("a full house clears the oldest that has not shown that it belongs here") {
+    Admission admission(1e6);
+    const auto newcomer = admission.admit(kAdmissionNow, v4(500), false).ticket;
+    CHECK(admission.may_answer(kAdmissionNow, newcomer));
+    std::vector<std::uint64_t> silent;
+    for (std::uint32_t i = 0; i < 95; ++i)
+      silent.push_back(admission.admit(kAdmissionNow, v4(i), false).ticket);
+    const auto verdict = admission.admit(kAdmissionNow + 1ms, v4(600), false);
+    CHECK(verdict.refusal == AdmissionRefusal::none);
+    CHECK(verdict.evict == silent[0]);
+    CHECK_FALSE(admission.may_answer(kAdmissionNow + 2ms, silent[0]));
+    CHECK(admission.may_answer(kAdmissionNow + 2ms, verdict.ticket));
+    CHECK(admission.size() == 96);
+  }
+
+  TEST_CASE("all addresses together connect 2,000 times a second, and 200 are answered") {
     Admission admission(1e6);
     std::size_t admitted = 0;
+    std::size_t answered = 0;
     for (std::uint32_t i = 0; i < 20'000; ++i) {
       const auto verdict = admission.admit(kAdmissionNow, v4(i), false);
       if (verdict.refusal != AdmissionRefusal::none) continue;
       ++admitted;
+      answered += admission.may_answer(kAdmissionNow, verdict.ticket) ? 1U : 0U;
       admission.end(verdict.ticket);
     }
-    CHECK(admitted == 200);
+    CHECK(admitted == 2'000);
+    CHECK(answered == 200);
+  }
+
+  TEST_CASE("strangers without the secret take no answer from a newcomer that has it") {
+    Admission admission(20);
+    for (std::uint32_t i = 0; i < 10'000; ++i) {
+      const auto verdict = admission.admit(kAdmissionNow + i * 1ms, v4(i), false);
+      REQUIRE(verdict.refusal == AdmissionRefusal::none);
+      if (i % 2 == 0) admission.end(verdict.ticket);  // the others say nothing for 5 s
+    }
+    const auto newcomer = admission.admit(kAdmissionNow + 10s, v4(100'000), false);
+    CHECK(newcomer.refusal == AdmissionRefusal::none);
+    CHECK(admission.may_answer(kAdmissionNow + 10s, newcomer.ticket));
   }
 
   TEST_CASE("a flood from everywhere keeps no address out that was a peer before") {
     Admission admission(20);
     const auto admits = [&](TimePoint now, std::uint32_t number, bool was_peer) {
       const auto verdict = admission.admit(now, v4(number), was_peer);
+      const bool answered = admission.may_answer(now, verdict.ticket);
       admission.end(verdict.ticket);
-      return verdict.refusal == AdmissionRefusal::none;
+      return verdict.refusal == AdmissionRefusal::none && answered;
     };
     for (std::uint32_t i = 0; i < 20'000; ++i) (void)admits(kAdmissionNow, 1'000 + i, false);
     CHECK_FALSE(admits(kAdmissionNow, 1, false));

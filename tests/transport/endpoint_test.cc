@@ -17,6 +17,12 @@ TEST_SUITE("transport/endpoint") {
     CHECK(parse_endpoint("[::1]", 7411).value() == Endpoint{"::1", 7411});
   }
 
+  TEST_CASE("an IPv6 address in another spelling is the one that answers") {
+    CHECK(parse_endpoint("[2001:DB8:0:0::1]:7411").value() == Endpoint{"2001:db8::1", 7411});
+    CHECK(parse_dial_target("[0:0:0:0:0:0:0:1]:7").value().endpoint == Endpoint{"::1", 7});
+    CHECK(parse_endpoint("[::ffff:10.0.0.1]:7411").value() == Endpoint{"10.0.0.1", 7411});
+  }
+
   TEST_CASE("texts that are no address are refused") {
     for (const auto* text :
          {"", ":1", "host", "host:", "host:x", "host:65536", "host:-1", "host:1 ", "a b:1", "::1:5",

@@ -233,6 +233,40 @@ TEST_SUITE("transport/handshake") {
     }
   }
 
+  TEST_CASE("whether there is an answer is asked of holders of the secret alone, before its cost") {
+    Side left(SwarmKey::of(shared_secret()), 1);
+    Side stranger(SwarmKey::of(SwarmSecret::generate()), 3);
+    Side right(SwarmKey::of(shared_secret()), 2);
+    int asked = 0;
+    bool room = false;
+    const auto first_message = [&](Bytes bytes) {
+      auto context = right.context();
+      context.may_answer = [&] {
+        ++asked;
+        return room;
+      };
+      auto responder = Handshake::respond(std::move(context));
+      const auto fed = responder.feed(kHandshakeNow, bytes);
+      return std::pair(fed ? Errc::cancelled : fed.error().code, !responder.take_output().empty());
+    };
+    const auto bytes_of = [](Side& side) {
+      return Handshake::initiate(side.context(), {}).take_output();
+    };
+    auto guessed = bytes_of(left);
+    guessed.back() ^= std::byte{1};
+
+    CHECK(first_message(bytes_of(stranger)) == std::pair(Errc::wrong_swarm, false));
+    CHECK(first_message(guessed) == std::pair(Errc::wrong_swarm, false));
+    CHECK(asked == 0);
+    CHECK(first_message(bytes_of(left)) == std::pair(Errc::too_many, false));
+    CHECK(asked == 1);
+    room = true;
+    const auto good = bytes_of(left);
+    CHECK(first_message(good) == std::pair(Errc::cancelled, true));
+    CHECK(first_message(good) == std::pair(Errc::already_exists, false));
+    CHECK(asked == 2);
+  }
+
   TEST_CASE("another secret is met with silence, and the dialler says what that means") {
     Side left(SwarmKey::of(SwarmSecret::generate()), 1);
     Side right(SwarmKey::of(shared_secret()), 2);

@@ -12,6 +12,7 @@
 #include <array>
 #include <csignal>
 #include <fstream>
+#include <string>
 
 namespace starling::transport {
 namespace {
@@ -70,6 +71,11 @@ TEST_SUITE("transport/identity") {
     CHECK(WTERMSIG(status) == SIGKILL);
 
     CHECK(Identity::load(path).error().code == Errc::not_found);
+    // What it left is known for unfinished: hidden, with the number of its writer.
+    REQUIRE(files_in(folder) == 1);
+    const auto left = std::filesystem::directory_iterator(folder.path())->path().filename();
+    CHECK(left.string().starts_with(".identity."));
+    CHECK(left.string().ends_with("." + std::to_string(child) + ".new"));
     const auto made = Identity::load_or_create(path);
     REQUIRE(made);
     CHECK(Identity::load(path).value().id() == made->id());

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <vector>
 
 namespace starling::transport {
 namespace {
@@ -235,8 +236,10 @@ TEST_SUITE("transport/transport") {
     assert_io_thread();
     Pair pair;
     const auto port = pair.left.transport->listen(kAnyPort).value();
-    pair.right.transport->dial({port, {}});
-    pair.world.run_for(300ms);
+    std::vector<NodeId> met;
+    pair.right.transport->dial({port, {}}, [&](const NodeId& peer) { met.push_back(peer); });
+    REQUIRE(pair.world.run_until([&] { return !met.empty(); }));
+    CHECK(met == std::vector{pair.left.id()});
     CHECK(pair.left.events.up.size() == 1);
     CHECK(pair.right.events.up.size() == 1);
     CHECK(pair.left.events.down.empty());
@@ -372,6 +375,32 @@ TEST_SUITE("transport/transport") {
       return node.transport->totals().handshakes_failed.crowded == 1;
     }));
     CHECK(node.transport->totals().unauthenticated == 8);
+  }
+
+  TEST_CASE("connections that say nothing, from everywhere, keep no newcomer out") {
+    assert_io_thread();
+    TestWorld world;
+    auto& node = world.add();
+    auto& newcomer = world.add();
+    const auto port = node.transport->listen(kAnyPort).value();
+    constexpr std::size_t kPlaces = limits::kMaxUnauthenticated - limits::kUnauthenticatedReserve;
+    std::vector<tcp::socket> silent;
+    for (std::uint32_t i = 0; i < kPlaces; ++i) {
+      auto& socket = silent.emplace_back(world.io());
+      socket.open(tcp::v4());
+      socket.bind({asio::ip::address_v4(0x7f010001U + i), 0});
+      socket.connect({asio::ip::address_v4::loopback(), port.port});
+    }
+    REQUIRE(world.run_until([&] {
+      assert_io_thread();
+      return node.transport->totals().unauthenticated == kPlaces;
+    }));
+    newcomer.transport->dial({port, {}});
+    REQUIRE(world.run_until(
+        [&] { return !newcomer.events.up.empty() || !newcomer.events.dial_failed.empty(); }));
+    CHECK(newcomer.events.dial_failed.empty());
+    CHECK(node.transport->totals().handshakes_failed.crowded == 1);
+    CHECK(node.transport->totals().unauthenticated == kPlaces - 1);
   }
 }
 
