@@ -29,12 +29,12 @@ class ExchangeWatch:
         now = time.monotonic()
         for node in nodes:
             count = exchange_count(node)
-            if count is None:
-                continue
             last = self.seen.get(node.number)
-            if last is None or count != last[0]:
+            if count is None and last is None:
+                continue
+            if last is None or count not in (None, last[0]):
                 self.seen[node.number] = (count, now)
-            else:
+            else:  # one that does not answer shows no exchange either
                 self.longest = max(self.longest, now - last[1])
 
     def forget(self, node):
@@ -100,6 +100,8 @@ def die_in_consensus(bench):
             differing += len(hashes) != 1
             bad += sum(end != 0 for end in ends)
             clean, worst = (took, worst) if trial < 0 else (clean, max(worst, took))
+    if died < bench.trials:
+        raise Failure(f"{died} of {2 * bench.trials} victims came so far as to die")
     return {"differing": differing, "over_s": max(0.0, worst - 2 * clean - 10), "bad_exits": bad, "clean_s": clean, "worst_s": worst, "died": died,
             "trials": bench.trials}
 

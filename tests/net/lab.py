@@ -88,9 +88,13 @@ class Lab:
 
 
 def rate(node, begin, end):
-    """Steps a second of a node between two moments of time.monotonic()."""
+    """Steps a second of a node between two moments of time.monotonic(). A pause at either end of the span counts, beyond what is part of a step."""
     at = [when for when, _, _ in node.steps() if begin <= when <= end]
-    return (len(at) - 1) / (at[-1] - at[0]) if len(at) > 2 else 0.0
+    if len(at) < 3:
+        return 0.0
+    usual = (at[-1] - at[0]) / (len(at) - 1)
+    paused = max(0.0, at[0] - begin - usual) + max(0.0, end - at[-1] - usual)
+    return (len(at) - 1) / (at[-1] - at[0] + paused)
 
 
 def throughput_percent(nodes, before, after):
