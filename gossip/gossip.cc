@@ -193,6 +193,7 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   origin_ = beginning.origin;
   training_ = {.steps = beginning.steps, .samples = beginning.samples};
   options_.exchange.degree = model.degree != 0 ? model.degree : MixerOptions{}.degree;
+  options_.exchange.edge.inbox_bytes = 3 * model.max_payload;
   record_told_ = {};
   mixer_ = std::make_unique<Mixer>(self_, options_.exchange, model.blocks, Rng(rng_()));
   consensus_ =

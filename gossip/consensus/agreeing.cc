@@ -20,6 +20,22 @@ Duration FinalConsensus::agree_deadline() const {
   return std::min(deadline, options_.longest_deadline);
 }
 
+void FinalConsensus::tell_everything(const NodeId& peer) {
+  // Whoever may order a finish is heard first: the others' statements mean nothing before.
+  for (const auto& id : options_.commanders)
+    if (const auto at = ledger_.finishes().find(id); at != ledger_.finishes().end())
+      send(peer, at->second);
+  for (auto& message : ledger_.everything()) send(peer, std::move(message));
+}
+
+// A node passes on what is of its own run only. Most statements do not name the settings that they
+// are signed under, but what names them always comes first: a Finish or a certificate.
+bool FinalConsensus::is_of_this_run(const Hash& fingerprint) {
+  if (fingerprint != options_.fingerprint) return foreign_.insert(from_), false;
+  foreign_.erase(from_);
+  return true;
+}
+
 // Whether the message is reason enough to leave idle at all.
 bool FinalConsensus::may_order(const Finish& message) const {
   if (message.reason == FinishReason::budget || options_.commanders.empty()) return true;

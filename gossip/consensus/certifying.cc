@@ -221,7 +221,7 @@ void FinalConsensus::handle(const CertificateMessage& message) {
     }
     return;
   }
-  if (theirs.fingerprint != options_.fingerprint) return;
+  if (!is_of_this_run(theirs.fingerprint)) return;
   if (message.manifest != options_.manifest || message.chunks.size() != plan_.count()) {
     out_.misbehaved.push_back({from_, "showed a certificate of another model"});
     return;
@@ -370,6 +370,7 @@ bool FinalConsensus::may_end_without() const {
 // one of them comes back before this node has made one.
 void FinalConsensus::start_over() {
   phase_ = Phase::idle;
+  std::erase_if(gone_, [&](const NodeId& id) { return !members_.contains(id); });
   epoch_ = {};
   ledger_ = Ledger{};
   certificate_.reset();

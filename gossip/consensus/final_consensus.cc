@@ -113,20 +113,14 @@ ConsensusEffects FinalConsensus::on_session_up(TimePoint now, const NodeId& peer
   });
 }
 
-void FinalConsensus::tell_everything(const NodeId& peer) {
-  // Whoever may order a finish is heard first: the others' statements mean nothing before.
-  for (const auto& id : options_.commanders)
-    if (const auto at = ledger_.finishes().find(id); at != ledger_.finishes().end())
-      send(peer, at->second);
-  for (auto& message : ledger_.everything()) send(peer, std::move(message));
-}
-
 ConsensusEffects FinalConsensus::on_session_down(TimePoint now, const NodeId& peer) {
   return on_event(now, [&] {
     sessions_.erase(peer);
     refused_.erase(peer);
     forget_returned(peer);
-    away_.insert_or_assign(peer, now);
+    foreign_.erase(peer);
+    shown_.erase(peer);
+    if (under_way()) away_.insert_or_assign(peer, now);
     considered_ = false;
     if (phase_ == Phase::collecting) restate();
     if (phase_ == Phase::fetching) take(fetch_.remove_source(now, peer));
@@ -147,9 +141,11 @@ ConsensusEffects FinalConsensus::on_member(TimePoint now, const NodeId& member, 
     if (presence == Presence::trains || presence == Presence::present) {
       gone_.erase(member);
       lost_.erase(member);
+    } else if (!under_way() && presence == Presence::forgotten) {
+      gone_.erase(member);  // no statement names it, and there are no end of such ids in a long run
     } else if (!sessions_.contains(member)) {
       gone_.insert(member);
-      lost_.insert(member);
+      if (under_way()) lost_.insert(member);
     }
     reconsider_held_back();
   });
@@ -215,6 +211,7 @@ void FinalConsensus::flood(const ConsensusMessage& message, const std::optional<
 // Statements: look, check the signature, keep, forward.
 template <class Message>
 bool FinalConsensus::admit(const Message& message) {
+  if (foreign_.contains(from_)) return false;  // signed under another fingerprint, and rightly so
   const auto novelty = ledger_.look_at(message);
   if (novelty != Novelty::fresh && novelty != Novelty::conflicting) return false;
   if (check(message, message.signer, verifier_, options_.fingerprint) != Verdict::valid) {
@@ -236,7 +233,7 @@ bool FinalConsensus::admit(const Message& message) {
 }
 
 void FinalConsensus::handle(const Finish& message) {
-  if (message.fingerprint != options_.fingerprint || phase_ == Phase::failed) return;
+  if (!is_of_this_run(message.fingerprint) || phase_ == Phase::failed) return;
   if (certificate_) {
     // Followers that fetch are known by their statement; the others do not know of the end yet.
     if (is_stranded()) return;
@@ -292,7 +289,7 @@ void FinalConsensus::handle(const Refusal& message) {
 }
 
 void FinalConsensus::handle(const Equivocation& message) {
-  if (certificate_ || over() || phase_ == Phase::idle) return;
+  if (certificate_ || over() || phase_ == Phase::idle || foreign_.contains(from_)) return;
   if (ledger_.look_at(message) != Novelty::fresh) return;
   if (check(message, verifier_, options_.fingerprint) != Verdict::valid) {
     out_.misbehaved.push_back({from_, "forwarded a false proof of equivocation"});

@@ -280,10 +280,12 @@ class FinalConsensus {
   void advance();
   void flood(const ConsensusMessage& message, const std::optional<NodeId>& except);
   void send(const NodeId& to, ConsensusMessage message);
-  void tell_everything(const NodeId& peer);
   [[nodiscard]] bool over() const;
+  [[nodiscard]] bool under_way() const { return phase_ != Phase::idle && !over(); }
 
   // agreeing.cc: collecting and confirming.
+  void tell_everything(const NodeId& peer);
+  [[nodiscard]] bool is_of_this_run(const Hash& fingerprint);
   [[nodiscard]] bool may_order(const Finish& message) const;
   [[nodiscard]] bool may_join(const Finish& message) const;
   void join(Epoch epoch, FinishReason reason, Role role);
@@ -375,8 +377,10 @@ class FinalConsensus {
   std::set<NodeId> sessions_;
   std::map<NodeId, TimePoint> away_;  // sessions that went down in this epoch
   std::map<NodeId, bool> members_;    // known to membership: whether they train
-  std::set<NodeId> gone_;             // dead or left, says membership
-  std::set<NodeId> lost_;             // of them those of whom it said so in this epoch
+  // Dead or left, says membership; whom it forgot meanwhile as long as this run is under way.
+  std::set<NodeId> gone_;
+  std::set<NodeId> lost_;     // of them those of whom it said so in this epoch
+  std::set<NodeId> foreign_;  // sessions whose peer ends a run of other settings
   Ledger ledger_;
   TimePoint entered_{};        // this epoch
   TimePoint closed_{};         // the set of this epoch

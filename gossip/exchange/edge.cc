@@ -15,6 +15,14 @@ namespace {
 // messages about the edge itself under way.
 constexpr std::size_t kInboxMax = 8;
 
+std::size_t payload_bytes(const ExchangeMessage& message) {
+  const SharedBytes* bytes = nullptr;
+  if (const auto* open = std::get_if<EdgeOpen>(&message)) bytes = &open->snapshot;
+  if (const auto* offer = std::get_if<Offer>(&message)) bytes = &offer->payload.bytes;
+  if (const auto* answer = std::get_if<Answer>(&message)) bytes = &answer->payload.bytes;
+  return bytes == nullptr || *bytes == nullptr ? 0 : (*bytes)->size();
+}
+
 }  // namespace
 
 Weight weight_for(double age_steps) {
@@ -79,7 +87,7 @@ void Edge::session_down(Turn& turn) {
 void Edge::receive(Turn& turn, ExchangeMessage message, const Admission& admission) {
   if (!session_) return;
   if (running_ || !inbox_.empty()) {
-    if (inbox_.size() < kInboxMax) {
+    if (has_room_for(message)) {
       inbox_.push_back({std::move(message), admission});
     } else if (state_ == EdgeState::closed) {
       inbox_.clear();
@@ -89,6 +97,12 @@ void Edge::receive(Turn& turn, ExchangeMessage message, const Admission& admissi
     return;
   }
   std::visit([&](auto& value) { handle(turn, value, admission); }, message);
+}
+
+bool Edge::has_room_for(const ExchangeMessage& message) const {
+  std::size_t bytes = payload_bytes(message);
+  for (const auto& waiting : inbox_) bytes += payload_bytes(waiting.message);
+  return inbox_.size() < kInboxMax && bytes <= options_.inbox_bytes;
 }
 
 void Edge::drain_inbox(Turn& turn) {

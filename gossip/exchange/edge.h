@@ -55,6 +55,7 @@
 #include "node/base/hash.h"
 #include "node/base/ids.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -76,6 +77,10 @@ enum class EdgeState : std::uint8_t {
 struct EdgeOptions {
   // Blocks of the model: the spot goes round over them.
   std::uint32_t blocks = 1;
+  // Bytes of payloads that wait for a running job; more are a fault of the peer. A well-behaved one
+  // has an answer, an offer and, where it gave the edge up meanwhile, an opening under way, so
+  // Gossip sets three times the largest payload of the model.
+  std::size_t inbox_bytes = exchange_limits::kMaxAttachment;
   // Age up to which a replica is near enough to the genesis that an edge opens there for free.
   // Raising it saves 8 bits a parameter an opening; the first exchanges then move more.
   double genesis_age = 100;
@@ -241,7 +246,7 @@ class Edge {
   void void_edge(Turn& turn);
   void enter(EdgeState state, TimePoint deadline);
   void drain_inbox(Turn& turn);
-  [[nodiscard]] bool must_wait(const ExchangeMessage& message) const;
+  [[nodiscard]] bool has_room_for(const ExchangeMessage& message) const;
 
   // Opening, closing, resetting, resuming: edge.cc.
   void handle(Turn& turn, EdgeOpen& message, const Admission& admission);

@@ -273,7 +273,8 @@ void Membership::tick_sessions(TimePoint now, MembershipEffects& effects) {
 
 void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
   next_housekeeping_ = now + kHousekeeping;
-  progress_.set_members(alive_count());
+  // This node counts whatever its state: beside one other there is nobody to compare that one with.
+  progress_.set_members(now, alive_count() + (self_.state == RecordState::alive ? 0 : 1));
   spreader_.set_members(alive_count());
   if (self_.state != RecordState::left) {
     if (auto report = progress_.take_due_report(now, self_.incarnation)) {

@@ -97,26 +97,69 @@ Progress::News Progress::on_report(TimePoint now, const ProgressReport& report) 
   if (counters_.size() >= options_.max_ids && !counters_.contains(report.id)) return News::no_room;
 
   learn_age(now, report);
-  const auto [at, first] = counters_.try_emplace(report.id);
-  Counter& counter = at->second;
+  Counter& counter = counters_[report.id];
   counter.rate_millisamples = report.rate_millisamples;
   counter.report = report;
   counter.claimed = std::max(counter.claimed, samples);
   counter.running = true;
-  if (!median_at_ || now - *median_at_ > kRateWindow || counters_.size() < 64) {
-    median_millirate_ = find_median();
-    median_at_ = now;
+  weigh(now);
+  settle(now, counter);
+  return News::fresh;
+}
+
+void Progress::set_members(TimePoint now, std::size_t alive) {
+  members_ = alive;
+  weigh(now);
+}
+
+void Progress::weigh(TimePoint now) {
+  if (!rates_at_ || now - *rates_at_ > kRateWindow || counters_.size() < 64) {
+    std::vector<std::uint64_t> rates = known_rates();
+    rates_at_ = now;
+    // Our own rate is true; of others at least two are needed, of which one may be a lie.
+    comparable_ = own_.rate > 0 || rates.size() >= 2;
+    limit_millirate_ = 0;
+    if (comparable_) {
+      // The upper one in the middle, but the slower one of two: the faster may be the liar.
+      const std::size_t place = rates.size() == 2 ? 0 : rates.size() / 2;
+      const auto median = rates.begin() + static_cast<std::ptrdiff_t>(place);
+      std::nth_element(rates.begin(), median, rates.end());
+      limit_millirate_ =
+          std::min(*median, kMaxSamples / options_.liar_factor) * options_.liar_factor;
+    }
+  }
+  if (members_ < 2 || (members_ > 2 && comparable_)) {
+    few_since_.reset();
+  } else if (!few_since_) {
+    few_since_ = now;
+  }
+  if (word_counts(now)) {
+    limit_millirate_ = kMaxSamples;
+    rates_at_.reset();  // compared again as soon as there is somebody to compare with
+  }
+  if (!any_waiting_ || limit_millirate_ == 0) return;
+  any_waiting_ = false;
+  for (auto& [id, counter] : counters_)
+    if (counter.waiting) settle(now, counter);
+}
+
+bool Progress::word_counts(TimePoint now) const {
+  return few_since_ && now - *few_since_ >= options_.patience;
+}
+
+void Progress::settle(TimePoint now, Counter& counter) {
+  counter.waiting = limit_millirate_ == 0;
+  if (counter.waiting) {
+    any_waiting_ = true;
+    return;
   }
   // A first report may cover the whole run; an interval more, since nobody's clock is exact.
-  const bool unseen = first || counter.at == TimePoint{};
-  const Duration since = unseen ? run_age(now) + report_interval() : now - counter.at;
-  const double limit =
-      static_cast<double>(median_millirate_) * static_cast<double>(options_.liar_factor);
+  const Duration since =
+      counter.at == TimePoint{} ? run_age(now) + report_interval() : now - counter.at;
   const std::uint64_t allowed =
-      median_millirate_ == 0 ? kMaxSamples : saturating_add(counter.counted, grown(limit, since));
+      saturating_add(counter.counted, grown(static_cast<double>(limit_millirate_), since));
   counter.counted = std::max(counter.counted, std::min(counter.claimed, allowed));
   counter.at = now;
-  return News::fresh;
 }
 
 void Progress::learn_age(TimePoint now, const ProgressReport& report) {
@@ -135,9 +178,9 @@ void Progress::learn_age(TimePoint now, const ProgressReport& report) {
 
 Duration Progress::run_age(TimePoint now) const {
   const TimePoint own = genesis_.value_or(now);
-  // With three or more opinions the oldest one is not believed alone, so that one liar cannot end
-  // a run that is limited by time.
-  const TimePoint agreed = counters_.size() >= 2
+  // The oldest of several opinions is not believed alone, and the only other one not at once, so
+  // that no liar ends a run that is limited by time.
+  const TimePoint agreed = counters_.size() >= 2 || !word_counts(now)
                                ? std::max(oldest_[0].genesis, std::min(own, oldest_[1].genesis))
                                : oldest_[0].genesis;
   return now - std::min({own, agreed, now});
@@ -147,7 +190,7 @@ void Progress::on_departed(TimePoint now, const NodeId& id) {
   const auto at = counters_.find(id);
   if (at == counters_.end()) return;
   at->second.running = false;
-  at->second.at = now;
+  if (!at->second.waiting) at->second.at = now;
 }
 
 Duration Progress::report_interval() const {
@@ -172,27 +215,19 @@ std::optional<ProgressReport> Progress::take_due_report(TimePoint now, Incarnati
   return report;
 }
 
-std::uint64_t Progress::find_median() const {
+std::vector<std::uint64_t> Progress::known_rates() const {
   std::vector<std::uint64_t> rates;
   rates.reserve(counters_.size() + 1);
   for (const auto& [id, counter] : counters_)
     if (counter.running && counter.rate_millisamples > 0)
       rates.push_back(counter.rate_millisamples);
   if (own_.rate > 0) rates.push_back(static_cast<std::uint64_t>(own_.rate * 1000));
-  if (rates.empty()) return 0;
-  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
-  std::nth_element(rates.begin(), middle, rates.end());
-  return *middle;
+  return rates;
 }
 
 std::uint64_t Progress::counted_rate(const Counter& counter) const {
   if (fault::planted("progress.rates_without_limit")) return counter.rate_millisamples * 64;
-  if (!counter.running) return 0;
-  if (median_millirate_ == 0) return counter.rate_millisamples;
-  const std::uint64_t limit = median_millirate_ > kMaxSamples / options_.liar_factor
-                                  ? kMaxSamples
-                                  : median_millirate_ * options_.liar_factor;
-  return std::min(counter.rate_millisamples, limit);
+  return counter.running ? std::min(counter.rate_millisamples, limit_millirate_) : 0;
 }
 
 std::uint64_t Progress::value_of(const Counter& counter, TimePoint now) const {

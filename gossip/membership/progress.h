@@ -22,6 +22,10 @@ struct ProgressOptions {
   double reports_per_second = 64;
   // A counter grows at most this many times as fast as the median of the members' rates.
   std::uint64_t liar_factor = 16;
+  // Where there is nothing to compare a member with (nobody else trains, or it is the only other
+  // one), its word counts in full after this time. Zero: at once, so that a liar who is heard first
+  // ends the run of whoever has just started.
+  Duration patience = std::chrono::seconds(30);
   std::size_t max_ids = 32768;
 };
 
@@ -37,8 +41,10 @@ struct SavedCounter {
 //
 // Owned by Membership, on the io thread. This node's view: two nodes differ by what happened since
 // the last reports. P never decreases. What a member claims beyond liar_factor times the median
-// rate is not counted (but kept: the bound grows with time). Invented identities can still inflate
-// P in an open swarm; that is a stated non-promise.
+// rate is not counted (but kept: the bound grows with time), and nothing is until this node's own
+// rate or two others are known. Two members alone: the bound is by the slower one until `patience`
+// is over. Invented identities can still inflate P in an open swarm, and so can the only other
+// member; those are stated non-promises.
 //
 // Cost:    at most 32,768 counters of about 250 bytes; total() is O(ids), cached for 100 ms.
 class Progress {
@@ -64,8 +70,9 @@ class Progress {
   // A member died or left: its counter stays and stops growing.
   void on_departed(TimePoint now, const NodeId& id);
 
-  // How many members are alive: sets the interval between reports.
-  void set_members(std::size_t alive) { members_ = alive; }
+  // How many members are alive, this node included: sets the interval between reports, and whether
+  // there is anybody to compare a member with. To be told often: what waits is counted here.
+  void set_members(TimePoint now, std::size_t alive);
   [[nodiscard]] Duration report_interval() const;
   // Our own report, unsigned, when one is due and has something new to say.
   [[nodiscard]] std::optional<ProgressReport> take_due_report(TimePoint now,
@@ -79,7 +86,7 @@ class Progress {
   [[nodiscard]] std::uint64_t samples_of(const NodeId& id) const;
   [[nodiscard]] double rate_of(const NodeId& id) const;
   // Since genesis, continued on our own clock: the largest age that this node or two others know of
-  // (with fewer than two others: that anybody knows of).
+  // (of one other alone: its word, after `patience`).
   [[nodiscard]] Duration run_age(TimePoint now) const;
   // The newest report held, for bucket answers.
   [[nodiscard]] const ProgressReport* report_of(const NodeId& id) const;
@@ -91,8 +98,9 @@ class Progress {
     std::uint64_t claimed = 0;  // the largest that was claimed
     std::uint64_t counted = 0;  // what goes into P, at `at`
     std::uint64_t rate_millisamples = 0;
-    TimePoint at{};  // when `counted` was last settled
+    TimePoint at{};  // when `counted` was last settled; zero: never
     bool running = false;
+    bool waiting = false;  // claimed while there was nothing to compare it with
     std::optional<ProgressReport> report;
   };
   struct Own {
@@ -110,8 +118,12 @@ class Progress {
     TimePoint genesis = kNever;
   };
 
-  // Of the rates of all running members, this one included; the upper one of two.
-  [[nodiscard]] std::uint64_t find_median() const;
+  // Finds anew what a counter may grow by, and counts what has waited for that to be known.
+  void weigh(TimePoint now);
+  void settle(TimePoint now, Counter& counter);
+  [[nodiscard]] bool word_counts(TimePoint now) const;
+  // Of every running member, this one included, that has said how fast it is; milli-samples/s.
+  [[nodiscard]] std::vector<std::uint64_t> known_rates() const;
   [[nodiscard]] std::uint64_t counted_rate(const Counter& counter) const;
   [[nodiscard]] std::uint64_t value_of(const Counter& counter, TimePoint now) const;
   void learn_age(TimePoint now, const ProgressReport& report);
@@ -122,9 +134,12 @@ class Progress {
   Own own_;
   std::unordered_map<NodeId, Counter> counters_;
   std::size_t members_ = 1;
-  std::uint64_t median_millirate_ = 0;  // 0: nobody's rate is known
-  std::optional<TimePoint> median_at_;
-  std::uint64_t floor_ = 0;  // the largest P so far
+  std::uint64_t limit_millirate_ = 0;  // what a counter may grow by; 0: nothing to compare with
+  std::optional<TimePoint> rates_at_;  // when the rates were last compared
+  bool comparable_ = false;
+  bool any_waiting_ = false;
+  std::optional<TimePoint> few_since_;  // since when there are others, but too few to compare
+  std::uint64_t floor_ = 0;             // the largest P so far
   std::optional<TimePoint> floor_at_;
   std::optional<TimePoint> genesis_;  // on our clock; may lie before our start
   std::array<Claim, 2> oldest_;       // the earliest geneses that others claim

@@ -78,6 +78,24 @@ TEST_SUITE("gossip/gossip") {
     CHECK(averaging.disagreement() < 0.7 * apart.disagreement());
   }
 
+  TEST_CASE("what one member claims to have processed is no progress of the swarm") {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      CAPTURE(seed);
+      VirtualSwarm swarm({.seed = seed, .budget_samples = std::uint64_t{1} << 62});
+      // The others hear of it before anybody knows how fast anybody is.
+      (void)swarm.node(3).gossip->on_steps(swarm.now(), {.samples = std::uint64_t{1} << 61});
+      swarm.connect_all();
+
+      swarm.run_for(20s);
+
+      for (const std::size_t node : {0U, 1U, 2U}) {
+        const std::uint64_t samples = swarm.node(node).gossip->swarm_samples(swarm.now());
+        CHECK(samples > 3 * 8 * 50 * 18);
+        CHECK(samples < 4 * 8 * 50 * 20 + 16 * 8 * 50 * 3);
+      }
+    }
+  }
+
   TEST_CASE("a killed node is noticed by all and missing from the certificate") {
     for (std::uint64_t seed = 11; seed <= 14; ++seed) {
       CAPTURE(seed);

@@ -231,9 +231,8 @@ void Checkers::on_close(const Process& who, const NodeId& peer, const Error& why
   // Given up because nothing came over it, or because neither side needs it: no offence.
   if (why.code == Errc::timed_out || why.code == Errc::cancelled) return;
   ++tally_.offences;
-  if (!census_.is_liar(peer) && !census_.is_liar(who.id()))
-    report("no honest offender", who.name() + " ended its session with honest " + short_form(peer) +
-                                     ": " + to_string(why));
+  report("no honest offender",
+         who.name() + " ended its session with honest " + short_form(peer) + ": " + to_string(why));
 }
 
 // ---- the final consensus
@@ -279,7 +278,9 @@ void Checkers::check_mean(const Process& who, const consensus::Certificate& cert
   std::uint64_t fewest = 1'000'000;
   for (const auto& id : certificate.participants) {
     const auto at = contributions_.find(id);
-    if (at == contributions_.end() || census_.is_liar(id)) return;
+    if (at == contributions_.end())
+      return report("exact mean", who.name() + ": the certificate names " + short_form(id) +
+                                      ", which has frozen no replica");
     parts.push_back(&at->second.weights);
     fewest = std::min(fewest, at->second.steps);
   }
@@ -342,7 +343,10 @@ void Checkers::on_consensus_failed(const Process& who, const gossip::ConsensusFa
                                 to_string(failed.error));
 }
 
-void Checkers::on_exit(const Process&, Exit, const std::string&) {}
+// Every machine here has the settings of the swarm, its secret and no hurry.
+void Checkers::on_exit(const Process& who, Exit how, const std::string& why) {
+  if (how == Exit::gave_up) report("nobody gives up", who.name() + " gave up joining: " + why);
+}
 
 // ---- now and then
 

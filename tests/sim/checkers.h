@@ -43,7 +43,6 @@ class Census {
   [[nodiscard]] virtual std::vector<Process*> processes() const = 0;
   // Since when no fault has touched this machine or a link of it; nothing: one does now.
   [[nodiscard]] virtual std::optional<TimePoint> untouched_since(const NodeId& id) const = 0;
-  [[nodiscard]] virtual bool is_liar(const NodeId& id) const = 0;
   // Nobody starts over in this run: what everybody's steps did is still there at the end.
   [[nodiscard]] virtual bool is_steady() const = 0;
   // What all machines together process where none is slowed down.

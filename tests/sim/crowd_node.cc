@@ -280,7 +280,7 @@ NodeEffects Relay::on_tick(TimePoint now) {
 
 void Relay::keep_house(TimePoint now, NodeEffects& effects) {
   next_house_ = now + kHousekeeping;
-  progress_.set_members(library_.size());
+  progress_.set_members(now, library_.size());
   spreader_.set_members(library_.size());
   if (training_.samples_per_second > 0) progress_.on_local_samples(now, training_.samples(now));
   if (auto report = progress_.take_due_report(now, self_.incarnation)) {

@@ -201,8 +201,6 @@ std::optional<TimePoint> World::untouched_since(const NodeId& id) const {
   return std::max(machine.untouched_since, machine.running_since);
 }
 
-bool World::is_liar(const NodeId&) const { return false; }
-
 bool World::is_steady() const {
   return std::ranges::none_of(plan_.faults, [](const Fault& fault) {
     return fault.kind == FaultKind::crash || fault.kind == FaultKind::power ||

@@ -108,7 +108,6 @@ class World final : private Hosts, private Census {
   // Census
   [[nodiscard]] std::vector<Process*> processes() const override;
   [[nodiscard]] std::optional<TimePoint> untouched_since(const NodeId& id) const override;
-  [[nodiscard]] bool is_liar(const NodeId& id) const override;
   [[nodiscard]] bool is_steady() const override;
   [[nodiscard]] double samples_per_second() const override;
 

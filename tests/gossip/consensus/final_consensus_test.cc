@@ -262,6 +262,24 @@ TEST_SUITE("gossip/consensus/final_consensus") {
     CHECK(swarm.node(0).finished_at < ordered + 4s);
   }
 
+  TEST_CASE("a member that was forgotten long before is waited for like any other") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 3, .seed = seed, .longest_delay = 1s});
+      swarm.presence(0, 2, Presence::gone);
+      swarm.presence(0, 2, Presence::forgotten);
+      swarm.connect(0, 1);
+      swarm.connect(1, 2);  // it is back, and only its neighbour knows so far
+      swarm.run(5s);
+
+      swarm.command(0);
+      swarm.run(10min);
+
+      check_result(swarm, all_of(swarm), all_of(swarm));
+      CHECK(epoch_of(swarm, 0) == 1);
+    }
+  }
+
   TEST_CASE("who gets its model while the others agree hears of it and ends nothing by itself") {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       CAPTURE(seed);

@@ -198,6 +198,32 @@ TEST_SUITE("gossip/consensus/rules") {
     check_result(swarm, all_of(swarm), {0, 1, 3});
     CHECK(epoch_of(swarm, 0) == 2);
   }
+
+  TEST_CASE("statements of a run with other settings are no offence of whoever passes them on") {
+    Swarm swarm({.nodes = 2});
+    swarm.command(0);
+    swarm.run(10min);
+    REQUIRE(swarm.node(0).finished.has_value());
+    const FakeSigner& signer = *swarm.node(1).signer;
+    const Hash other = hash_of(as_bytes("other settings"));
+    Finish finish;
+    finish.round = {{}, {1}};
+    finish.signer = signer.id();
+    finish.fingerprint = other;
+    Acknowledge word{.round = finish.round, .signer = signer.id(), .hash = other, .signature = {}};
+    sign(finish, signer, other);
+    sign(word, signer, other);
+
+    swarm.inject(0, 1, finish);
+    swarm.inject(0, 1, word);
+    CHECK(swarm.node(0).misbehaved.empty());
+
+    finish.fingerprint = swarm.options().fingerprint;  // it has adopted the settings of this run
+    sign(finish, signer, finish.fingerprint);
+    swarm.inject(0, 1, finish);
+    swarm.inject(0, 1, word);
+    CHECK(swarm.node(0).misbehaved.size() == 1);
+  }
 }
 
 }  // namespace starling::gossip::consensus::testing

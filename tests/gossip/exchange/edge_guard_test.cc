@@ -131,7 +131,7 @@ TEST_CASE("the third payload that does not decode drops its sender, each time fo
 
   pair.low.now += 61s;
   pair.high.now += 61s;
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.open();
   pair.run();
   for (int i = 0; i < 3; ++i) {
     CAPTURE(i);

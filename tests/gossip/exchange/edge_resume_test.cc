@@ -60,9 +60,7 @@ TEST_CASE("an outage says nothing about how many steps the next answer takes") {
 TEST_CASE("an answer that got lost is sent again after Resume") {
   Pair pair;
   pair.open();
-  pair.high.receive(offer_from(pair.low));
-  pair.high.finish_job();
-  pair.high.out.send.clear();
+  (void)answer_from(pair.high, offer_from(pair.low));
   pair.disconnect();
 
   pair.connect();
@@ -201,7 +199,7 @@ TEST_CASE("an offer that the peer had no room for is sent again and keeps its ed
   Offer offer = offer_from(pair.low);
 
   for (int refusals = 0; refusals < 3; ++refusals) {
-    pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, offer); });
+    pair.low.refused(offer);
     CHECK_FALSE(pair.low.edge.blocks_node());
     CHECK(pair.low.edge.next_deadline() == pair.low.now + 1s);
     CHECK(pair.low.out.send.empty());
@@ -225,9 +223,7 @@ TEST_CASE("an offer that is refused before it crossed is sent again as the answe
   pair.open();
   const Offer from_low = offer_from(pair.low);
   const Offer from_high = offer_from(pair.high);
-  const auto refuse = [&] {
-    pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, from_low); });
-  };
+  const auto refuse = [&] { pair.low.refused(from_low); };
   SUBCASE("when it crosses") {
     refuse();
     pair.low.receive(from_high);
@@ -255,7 +251,7 @@ TEST_CASE("a leave push that the peer had no room for is void, another neighbour
   const auto push = pair.low.take<Offer>();
   REQUIRE(push.has_value());
 
-  pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, *push); });
+  pair.low.refused(*push);
 
   CHECK(pair.low.count<OfferVoided>() == 1);
   CHECK(pair.low.edge.may_offer());
@@ -267,18 +263,15 @@ TEST_CASE("an offer that came although its sender was told that it did not is an
     Pair pair;
     pair.open();
     const Offer offer = offer_from(pair.low);
-    pair.high.receive(offer);
-    pair.high.finish_job();
-    const auto answer = pair.high.take<Answer>();
-    REQUIRE(answer.has_value());
+    const Answer answer = answer_from(pair.high, offer);
 
     // A renewed session dropped the last word about an attachment that was there already.
-    pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, offer); });
+    pair.low.refused(offer);
     if (answer_is_late) {
       pair.low.tick(1s);
       CHECK(pair.low.out.send.size() == 1);
     }
-    pair.low.receive(*answer);
+    pair.low.receive(answer);
     pair.run();
 
     for (const End* end : {&pair.low, &pair.high}) {
@@ -300,7 +293,7 @@ TEST_CASE("a refused offer that crossed is sent again as the answer") {
   pair.low.finish_job();
   CHECK(pair.low.edge.seq() == Seq{1});
 
-  pair.low.act([&](Turn& turn) { pair.low.edge.refused(turn, from_low); });
+  pair.low.refused(from_low);
   pair.low.tick(1s);
   pair.run();
 
@@ -311,16 +304,13 @@ TEST_CASE("a refused offer that crossed is sent again as the answer") {
 TEST_CASE("an offer that overtakes a refused answer waits for it") {
   Pair pair;
   pair.open();
-  pair.high.receive(offer_from(pair.low));
-  pair.high.finish_job();
-  const auto answer = pair.high.take<Answer>();
-  REQUIRE(answer.has_value());
+  const Answer answer = answer_from(pair.high, offer_from(pair.low));
   const Offer next = offer_from(pair.high);
 
   pair.low.receive(next);
   CHECK(pair.low.edge.state() == EdgeState::open);
   CHECK_FALSE(pair.low.has_job());
-  pair.high.act([&](Turn& turn) { pair.high.edge.refused(turn, *answer); });
+  pair.high.refused(answer);
   pair.high.tick(1s);
   pair.run();
 
@@ -336,9 +326,9 @@ TEST_CASE("an edge that was closed and opened again while a job ran here is open
   pair.high.receive(*pair.low.take<Offer>());
   REQUIRE(pair.high.job<AnswerJob>() != nullptr);
 
-  pair.low.act([&](Turn& turn) { pair.low.edge.close(turn, CloseReason::not_wanted); });
+  pair.low.close(CloseReason::not_wanted);
   pair.low.finish_jobs();
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.open();
   pair.low.finish_job();
   pair.high.receive(*pair.low.take<EdgeClose>());
   pair.high.receive(*pair.low.take<EdgeOpen>());
@@ -359,6 +349,23 @@ TEST_CASE("a peer that floods a busy edge resets it") {
   CHECK(pair.high.count<EdgeWasReset>() == 1);
   pair.high.finish_jobs();
   CHECK(pair.high.count<ExchangeTorn>() == 1);
+}
+
+TEST_CASE("payloads that wait for a job are bounded by their bytes, messages without one are not") {
+  EdgeOptions options;
+  options.inbox_bytes = 3000;
+  for (const std::size_t bytes : {1000U, 1001U}) {
+    CAPTURE(bytes);
+    Pair pair(options);
+    pair.open();
+    Offer offer = offer_from(pair.low);
+    offer.payload.bytes = share(Bytes(bytes));
+    pair.high.receive(offer);  // is being answered
+    for (int i = 0; i < 3; ++i) pair.high.receive(offer);
+    pair.high.receive(Busy{.generation = {1}, .seq = {0}, .offer = {}, .retry_after = {}});
+
+    CHECK(pair.high.count<EdgeWasReset>() == (bytes > 1000 ? 1 : 0));
+  }
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST_CASE("an edge between young replicas opens at the genesis without bytes") {
   Pair pair;
   pair.connect();
 
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.open();
   CHECK(pair.low.job<GenesisJob>() != nullptr);
   pair.low.finish_job();
   const auto open = pair.low.take<EdgeOpen>();
@@ -39,7 +39,7 @@ TEST_CASE("an edge of an older replica opens by snapshot") {
   pair.low.node.replica.age = 5000;
   pair.connect();
 
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.open();
 
   CHECK(pair.low.job<SnapshotJob>() != nullptr);
   pair.run();
@@ -52,7 +52,7 @@ TEST_CASE("an older replica answers an opening at the genesis with its own snaps
   pair.high.node.replica.age = 5000;
   pair.connect();
 
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.open();
   pair.run();
 
   CHECK(pair.low.edge.state() == EdgeState::open);
@@ -66,7 +66,7 @@ TEST_CASE("of two openings that cross that of the lower id stands") {
   pair.connect();
   for (End* end : {&pair.low, &pair.high}) {
     end->node.replica.age = 5000;
-    end->act([&](Turn& turn) { end->edge.open(turn); });
+    end->open();
     end->finish_job();
   }
   const auto from_low = pair.low.take<EdgeOpen>();
@@ -88,7 +88,7 @@ TEST_CASE("of two openings that cross that of the lower id stands") {
 TEST_CASE("an opening with a generation that is not new is refused with the known one") {
   Pair pair;
   pair.open();
-  pair.high.act([&](Turn& turn) { pair.high.edge.close(turn, CloseReason::not_wanted); });
+  pair.high.close(CloseReason::not_wanted);
   pair.high.finish_jobs();
   pair.high.out.send.clear();
 
@@ -105,7 +105,7 @@ TEST_CASE("an opening with a generation that is not new is refused with the know
 TEST_CASE("an opening that admission refuses leaves both ends closed") {
   Pair pair;
   pair.connect();
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.open();
   pair.low.finish_job();
   const auto open = pair.low.take<EdgeOpen>();
   REQUIRE(open.has_value());
@@ -121,7 +121,7 @@ TEST_CASE("an opening that admission refuses leaves both ends closed") {
 TEST_CASE("a genesis of other settings ends the opening") {
   Pair pair;
   pair.connect();
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.open();
   pair.low.finish_job(ReferenceSet{hash_of(as_bytes("other genesis")), nullptr});
   pair.run();
 
@@ -133,7 +133,7 @@ TEST_CASE("a snapshot that does not decode ends the opening and is counted") {
   Pair pair;
   pair.low.node.replica.age = 5000;
   pair.connect();
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.open();
   pair.low.finish_job();
   pair.high.receive(*pair.low.take<EdgeOpen>());
 
@@ -147,7 +147,7 @@ TEST_CASE("a snapshot that does not decode ends the opening and is counted") {
 TEST_CASE("an opening without a reply times out") {
   Pair pair;
   pair.connect();
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.open();
   pair.low.finish_job();
   CHECK(pair.low.edge.next_deadline() == pair.low.now + 5min);
 
@@ -160,7 +160,7 @@ TEST_CASE("an opening without a reply times out") {
 TEST_CASE("a session that ends while an edge is opened leaves it closed") {
   Pair pair;
   pair.connect();
-  pair.low.act([&](Turn& turn) { pair.low.edge.open(turn); });
+  pair.low.open();
 
   pair.low.session_down();
 
@@ -273,31 +273,24 @@ TEST_CASE("a second copy of an offer gets the kept answer again") {
   Pair pair;
   pair.open();
   const Offer offer = offer_from(pair.low);
-  pair.high.receive(offer);
-  pair.high.finish_job();
-  const auto first = pair.high.take<Answer>();
+  const Answer first = answer_from(pair.high, offer);
 
   pair.high.receive(offer);
 
   const auto second = pair.high.take<Answer>();
-  REQUIRE(first.has_value());
   REQUIRE(second.has_value());
-  CHECK(second->payload.bytes == first->payload.bytes);
+  CHECK(second->payload.bytes == first.payload.bytes);
   CHECK_FALSE(pair.high.has_job());
 }
 
 TEST_CASE("a second copy of an answer changes nothing") {
   Pair pair;
   pair.open();
-  const Offer offer = offer_from(pair.low);
-  pair.high.receive(offer);
-  pair.high.finish_job();
-  const auto answer = pair.high.take<Answer>();
-  REQUIRE(answer.has_value());
-  pair.low.receive(*answer);
+  const Answer answer = answer_from(pair.high, offer_from(pair.low));
+  pair.low.receive(answer);
   pair.low.finish_job();
 
-  pair.low.receive(*answer);
+  pair.low.receive(answer);
 
   CHECK_FALSE(pair.low.has_job());
   CHECK(pair.low.edge.seq() == Seq{1});

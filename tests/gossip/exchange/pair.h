@@ -52,6 +52,16 @@ struct End {
   void session_down() {
     act([&](Turn& turn) { edge.session_down(turn); });
   }
+  void open() {
+    act([&](Turn& turn) { edge.open(turn); });
+  }
+  void close(CloseReason reason) {
+    act([&](Turn& turn) { edge.close(turn, reason); });
+  }
+  // The session could not deliver a message of this end.
+  void refused(const ExchangeMessage& message) {
+    act([&](Turn& turn) { edge.refused(turn, message); });
+  }
   void offer(Purpose purpose = Purpose::regular) {
     act([&](Turn& turn) { edge.offer(turn, {.level = Level::l2, .purpose = purpose}); });
   }
@@ -162,7 +172,7 @@ struct Pair {
   // An open edge at the genesis, events forgotten.
   void open() {
     connect();
-    low.act([&](Turn& turn) { low.edge.open(turn); });
+    low.open();
     run();
     low.out.events.clear();
     high.out.events.clear();
@@ -179,6 +189,15 @@ inline Offer offer_from(End& end) {
   auto offer = end.take<Offer>();
   REQUIRE(offer.has_value());
   return std::move(*offer);
+}
+
+// Gives an end an offer; its answer is taken from its effects.
+inline Answer answer_from(End& end, const Offer& offer) {
+  end.receive(offer);
+  end.finish_job();
+  auto answer = end.take<Answer>();
+  REQUIRE(answer.has_value());
+  return std::move(*answer);
 }
 
 }  // namespace starling::gossip

@@ -56,12 +56,16 @@ TEST_SUITE("gossip/progress") {
   TEST_CASE("P never decreases, and the counters of those who left stay in it") {
     Progress progress(test_id(0));
     progress.merge_age(kStart, 1h);
-    progress.on_report(kStart, report_of(1, 1000, 100));
-    const auto before = progress.total(kStart + 2s);
-    progress.on_departed(kStart + 3s, test_id(1));
-    CHECK(progress.total(kStart + 10s) == before);
-    CHECK(progress.rate() == 0);
-    CHECK(progress.saved() == std::vector<SavedCounter>{{test_id(1), 1000}});
+    train(progress, kStart, 10s, 100);
+    const TimePoint reported = kStart + 10s;
+    progress.on_report(reported, report_of(1, 1000, 100));
+    const auto before = progress.total(reported + 2s);
+    CHECK(before == 1000 + 1200);
+    progress.on_departed(reported + 3s, test_id(1));
+    CHECK(progress.total(reported + 10s) == before);
+    CHECK(progress.rate_of(test_id(1)) == 0);
+    CHECK(progress.samples_of(test_id(1)) == 1000);
+    CHECK(progress.saved().size() == 2);
   }
 
   TEST_CASE("a liar counts at most sixteen times the median rate") {
@@ -84,10 +88,65 @@ TEST_SUITE("gossip/progress") {
     Progress slow(test_id(0));
     for (std::uint64_t second = 1; second <= 60; ++second) {
       const TimePoint now = kStart + std::chrono::seconds(second);
+      slow.set_members(now, 2);
       slow.on_local_samples(now, 10 * second);
       slow.on_report(now, report_of(1, 3000 * second, 3000));
     }
     CHECK(slow.total(kStart + 60s) >= 60 * 3010 - 3000);
+  }
+
+  TEST_CASE("a liar who is heard first counts only when there is somebody to compare it with") {
+    const ProgressReport lie = report_of(9, std::uint64_t{1} << 62, std::uint64_t{1} << 50, 1h);
+    for (const bool trains : {true, false}) {
+      CAPTURE(trains);
+      Progress progress(test_id(0));
+      progress.merge_age(kStart, 0s);
+      // What the sponsor's map held stays; the liar is the only one in view so far.
+      progress.merge(kStart, {{test_id(1), 5'000'000'000}, {test_id(2), 4'000'000'000}});
+      if (trains) train(progress, kStart, 2s, 100);
+      progress.set_members(kStart + 2s, 2);
+      progress.on_report(kStart + 2s, lie);
+      const std::uint64_t own = trains ? 200 : 0;
+      CHECK(progress.total(kStart + 4s) <= 9'000'000'000 + own + 16 * 100 * 10);
+      CHECK(progress.rate() <= 1700);
+
+      progress.set_members(kStart + 5s, 4);
+      progress.on_report(kStart + 5s, report_of(1, 5'000'000'300, 100, 100h));
+      progress.on_report(kStart + 5s, report_of(2, 4'000'000'300, 100, 100h));
+      CHECK(progress.samples_of(test_id(1)) == 5'000'000'300);
+      CHECK(progress.samples_of(test_id(2)) == 4'000'000'300);
+      // From now on by the age of the run that two know of and the usual rate.
+      CHECK(progress.total(kStart + 10min) <= 9'000'000'600 + own + 16 * 100 * 101 * 3600ULL);
+    }
+  }
+
+  TEST_CASE("the word of the only other member counts in full after a while, not at once") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 0s);
+    for (Duration at{0}; at < 29s; at += 1s) {
+      progress.set_members(kStart + at, 2);
+      progress.on_report(kStart + at,
+                         report_of(1, 1'000'000 + static_cast<std::uint64_t>(at / 1s), 100, 10h));
+      CHECK(progress.total(kStart + at) == 0);
+      CHECK(progress.run_age(kStart + at) == at);
+    }
+    progress.on_departed(kStart + 29s, test_id(1));  // what it did stays, also if it goes meanwhile
+    progress.set_members(kStart + 31s, 2);
+    CHECK(progress.total(kStart + 31s) == 1'000'028);
+    CHECK(progress.run_age(kStart + 31s) > 10h);
+  }
+
+  TEST_CASE("where a third member has gone the word of the other one waits again") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 0s);
+    progress.set_members(kStart, 3);
+    train(progress, kStart, 40s, 100);
+    progress.on_report(kStart + 40s, report_of(1, 4000, 100));
+    progress.on_report(kStart + 40s, report_of(2, 4000, 100));
+    progress.on_departed(kStart + 41s, test_id(1));
+    progress.set_members(kStart + 41s, 2);
+    progress.on_report(kStart + 42s, report_of(2, std::uint64_t{1} << 62, std::uint64_t{1} << 50));
+    CHECK(progress.total(kStart + 60s) <= 12'000 + 16 * 100 * 10);
   }
 
   TEST_CASE("at a join the counter continues from what the swarm holds for this identity") {
@@ -126,7 +185,7 @@ TEST_SUITE("gossip/progress") {
     CHECK(!progress.take_due_report(kStart + 500ms, {1}).has_value());
     CHECK(progress.take_due_report(kStart + 1s, {1})->samples == 20);
     CHECK(!progress.take_due_report(kStart + 9s, {1}).has_value());
-    progress.set_members(6400);
+    progress.set_members(kStart + 9s, 6400);
     CHECK(progress.report_interval() == 100s);
   }
 
@@ -135,7 +194,7 @@ TEST_SUITE("gossip/progress") {
     progress.merge_age(kStart, 10s);
     CHECK(progress.run_age(kStart + 5s) == 15s);
     progress.on_report(kStart, report_of(1, 10, 1, 60s));
-    CHECK(progress.run_age(kStart) == 60s);  // of one other, its word is all there is
+    CHECK(progress.run_age(kStart) == 10s);  // one other's word alone waits: see above
     progress.on_report(kStart, report_of(2, 10, 1, 60s));
     progress.on_report(kStart, report_of(3, 10, 1, 1000h));
     CHECK(progress.run_age(kStart) == 60s);
