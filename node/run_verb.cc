@@ -77,11 +77,13 @@ AccessPaths access_paths(const Config& config, const StateDir& dir) {
   return paths;
 }
 
-// The swarm that this node belongs to, by its secret or by its name.
+// The swarm that this node belongs to, by its secret or by its name. A dry run takes a secret from
+// memory where a start would make one.
 Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
-                               const std::optional<transport::Invite>& invite, const NodeId& self) {
+                               const std::optional<transport::Invite>& invite, const NodeId& self,
+                               RunMode mode) {
   auto paths = access_paths(config, dir);
-  bool made = false;
+  std::optional<transport::SwarmSecret> made;
   std::error_code error;
   std::optional<SecretFiles> secret_to_get;
   if (invite) {
@@ -92,8 +94,11 @@ Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
              !fs::exists(paths.secret->current, error)) {
     // A node without a secret begins a swarm of its own; with --peer it will be told that nobody
     // there knows it.
-    TRY_VOID(transport::SwarmSecret::generate().create(paths.secret->current));
-    made = true;
+    made = transport::SwarmSecret::generate();
+    if (mode == RunMode::dry_run)
+      paths.secret.reset();
+    else
+      TRY_VOID(made->create(paths.secret->current));
   }
   AccessFiles files(
       paths, config.swarm.mode == SwarmMode::closed ? AllowList::required : AllowList::optional,
@@ -101,9 +106,10 @@ Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
   TRY(Access access, files.read(wall_now()));
   auto key = access.secrets  ? std::move(access.secrets->key)
              : secret_to_get ? transport::SwarmKey::invited(invite->swarm, invite->key)
+             : made          ? transport::SwarmKey::of(*made)
                              : transport::SwarmKey::open(config.swarm.name);
   return SwarmAccess{std::move(key),    std::move(files),         std::move(access.rules),
-                     access.membership, std::move(secret_to_get), made};
+                     access.membership, std::move(secret_to_get), made.has_value()};
 }
 
 Result<std::vector<bootstrap::Seed>> read_seeds(const Config& config) {
@@ -190,12 +196,32 @@ Result<Outset> choose_outset(const Config& config, const StateDir& dir,
   return Outset{std::move(settings), std::nullopt, std::nullopt};
 }
 
-void print_plan(const NodeParts& parts) {
-  std::ostream& out = parts.terminal.out;
-  out << fmt::format("would train {} ({} parameters) on {}\n", parts.training.model.name,
-                     parts.model.layout.parameters(), printable(parts.data.train->name()));
-  for (const auto& [key, value] : parts.settings.values())
+// The key of this node. A dry run takes one from memory where a start would make one.
+Result<transport::Identity> identity_of(const StateDir& dir, RunMode mode) {
+  if (mode != RunMode::dry_run) return transport::Identity::load_or_create(dir.identity_key());
+  auto identity = transport::Identity::load(dir.identity_key());
+  if (!identity && identity.error().code == Errc::not_found) return transport::Identity::generate();
+  return identity;
+}
+
+// What a start would train, and what it would make first.
+void print_plan(const Config& config, const StateDir& dir, const OwnSettings& settings,
+                const training::Dataset& train, std::ostream& out) {
+  out << fmt::format("would train {} ({} parameters) on {}\n", settings.training.model.name,
+                     settings.model.layout.parameters(), printable(train.name()));
+  for (const auto& [key, value] : settings.text.values())
     out << fmt::format("  {:<16} {}\n", key, printable(value));
+  const auto would_make = [&](const fs::path& file, std::string_view what) {
+    std::error_code error;
+    if (!fs::exists(file, error))
+      out << fmt::format("would make {}: {}\n", printable(file.string()), what);
+  };
+  would_make(dir.path(), "the folder of this node");
+  would_make(dir.identity_key(), "the key of a new node");
+  if (config.swarm.mode == SwarmMode::open || !config.swarm.secret_file.empty()) return;
+  would_make(dir.secret(), config.swarm.invite.empty()
+                               ? "the secret of a new swarm"
+                               : "the secret of the swarm, once the invite let this node in");
 }
 
 // Whom to dial: the peers that were named, and whoever issued the invite.
@@ -227,27 +253,37 @@ Result<std::string> read_http_token(const Config& config) {
 Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Terminal& terminal,
                                  LogBackend& log) {
   TRY_VOID(check_supported(config));
-  TRY(StateDir dir, StateDir::open(config.node.dir));
+  const bool dry = mode == RunMode::dry_run;
+  TRY(StateDir dir, dry ? StateDir::look(config.node.dir) : StateDir::open(config.node.dir));
   TRY(training::DataSets data, training::open_data(config.data.train, config.data.val, log));
   TRY(Outset outset, choose_outset(config, dir, *data.train, log));
   OwnSettings& settings = outset.settings;
   TRY([[maybe_unused]] const auto device, training::resolve_device(device_options(config)));
   TRY(const auto invite, read_invite(config));
   TRY(auto seeds, seeds_of(config, invite));
-  TRY(const transport::Identity identity, transport::Identity::load_or_create(dir.identity_key()));
-  TRY(SwarmAccess access, open_swarm(config, dir, invite, identity.id()));
+  TRY(const transport::Identity identity, identity_of(dir, mode));
+  TRY(SwarmAccess access, open_swarm(config, dir, invite, identity.id(), mode));
   const SwarmId swarm = access.key.swarm();
   const auto held = finished_before(dir, settings.text.fingerprint());
   if (held && config.finish.then == AfterFinish::exit) {
     terminal.out << final_line(held->certificate) << "  (finished before)\n";
     return ExitCode::good;
   }
+  std::optional<ServedModel> served;
+  if (held) {
+    TRY(auto memory, restore_final(dir.final_dir(), settings.model, *held));
+    served = ServedModel{*held, std::move(memory)};
+  }
   TRY(const Incarnation first, dir.read_incarnation());
+  TRY(auto token, read_http_token(config));
+  if (dry) {
+    print_plan(config, dir, settings, *data.train, terminal.out);
+    return ExitCode::good;
+  }
   const Incarnation begin{std::max<std::uint64_t>(first.value, 1)};
   TRY_VOID(dir.write_incarnation_ceiling({begin.value + kIncarnationStride}));
   TRY(EventLog events, EventLog::open(dir.events(), log));
   auto book = read_address_book(dir, log);
-  TRY(auto token, read_http_token(config));
   NodeParts parts{.config = config,
                   .terminal = terminal,
                   .log = log,
@@ -267,19 +303,11 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                   .model = std::move(settings.model),
                   .checkpoint = std::move(outset.checkpoint),
                   .base = std::move(outset.base),
-                  .served = std::nullopt,
+                  .served = std::move(served),
                   .seeds = std::move(seeds),
                   .address_book = std::move(book),
                   .http_token = std::move(token),
                   .made_secret = access.made_secret};
-  if (held) {
-    TRY(auto memory, restore_final(dir.final_dir(), parts.model, *held));
-    parts.served = ServedModel{*held, std::move(memory)};
-  }
-  if (mode == RunMode::dry_run) {
-    print_plan(parts);
-    return ExitCode::good;
-  }
   Node node(std::move(parts));
   return node.run();
 }

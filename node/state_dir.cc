@@ -46,6 +46,14 @@ std::string first_line(int descriptor) {
   return std::string(text.substr(0, text.find_first_not_of("0123456789")));
 }
 
+// What the shell opened for this process (`@<(command)`, /dev/stdin) may be a pipe: whoever writes
+// into it was started along with the process. At every other name a FIFO or a device would keep a
+// node from its start for as long as nobody writes into it.
+bool is_handed_over(const fs::path& file) {
+  const auto folder = file.parent_path();
+  return file == "/dev/stdin" || folder == "/dev/fd" || folder == "/proc/self/fd";
+}
+
 // What processes left that were killed inside write_whole(). One that still runs is spared:
 // `starling key` may be at work beside the node that starts.
 void remove_unfinished(const fs::path& folder) {
@@ -60,8 +68,24 @@ void remove_unfinished(const fs::path& folder) {
     pid_t writer = 0;
     const auto [rest, bad] = std::from_chars(digits.data(), digits.data() + digits.size(), writer);
     if (bad != std::errc() || rest != digits.data() + digits.size() || writer <= 0) continue;
-    if (::kill(writer, 0) != 0 && errno == ESRCH) ::unlink(entry->path().c_str());
+    // Our own number: the process of a container has the same one at each start.
+    const bool gone = writer == ::getpid() || (::kill(writer, 0) != 0 && errno == ESRCH);
+    if (gone) ::unlink(entry->path().c_str());
   }
+}
+
+std::unexpected<Error> in_use(const fs::path& folder, int lock) {
+  const auto holder = first_line(lock);
+  return fail(Errc::already_exists, Doing::starting,
+              fmt::format("{} is in use by process {}: one folder belongs to one node; choose "
+                          "another --dir, or stop that one with `starling leave --dir {}`",
+                          folder.string(), holder.empty() ? "?" : holder, folder.string()));
+}
+
+fs::path whole_path(const fs::path& dir) {
+  std::error_code error;
+  const auto path = fs::absolute(dir, error).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
 }
 
 }  // namespace
@@ -101,8 +125,16 @@ Result<void> write_whole(const fs::path& file, std::string_view text, FileMode m
 }
 
 Result<std::string> read_whole(const fs::path& file, std::size_t max_bytes) {
-  const Descriptor in(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const bool piped = is_handed_over(file);
+  const Descriptor in(::open(file.c_str(), O_RDONLY | O_CLOEXEC | (piped ? 0 : O_NONBLOCK)));
   if (in.number() < 0) return system_error(Doing::reading_file, file, "be opened", errno);
+  struct stat info{};
+  if (::fstat(in.number(), &info) != 0)
+    return system_error(Doing::reading_file, file, "be read", errno);
+  if (!piped && !S_ISREG(info.st_mode))
+    return fail(
+        Errc::permission, Doing::reading_file,
+        fmt::format("{}: not a regular file: put a file there, or remove it", file.string()));
   std::string text;
   std::array<char, 65'536> buffer;
   while (true) {
@@ -121,25 +153,20 @@ Result<fs::path> make_private_folder(fs::path folder, Doing doing) {
   if (!folder.has_filename()) folder = folder.parent_path();  // "state/": its parent is not itself
   std::error_code error;
   if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
+  if (error) return system_error(doing, folder.parent_path(), "be made", error.value());
   if (::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) return folder;
   return system_error(doing, folder, "be made", errno);
 }
 
 Result<StateDir> StateDir::open(const fs::path& dir) {
-  std::error_code error;
-  TRY(const fs::path path,
-      make_private_folder(fs::absolute(dir, error).lexically_normal(), Doing::starting));
+  TRY(const fs::path path, make_private_folder(whole_path(dir), Doing::starting));
 
   const fs::path lock_file = path / "lock";
   Descriptor lock(::open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (lock.number() < 0) return system_error(Doing::starting, lock_file, "be opened", errno);
   if (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return system_error(Doing::starting, lock_file, "be locked", errno);
-    const auto holder = first_line(lock.number());
-    return fail(Errc::already_exists, Doing::starting,
-                fmt::format("{} is in use by process {}: one folder belongs to one node; choose "
-                            "another --dir, or stop that one with `starling leave --dir {}`",
-                            path.string(), holder.empty() ? "?" : holder, path.string()));
+    return in_use(path, lock.number());
   }
   const auto mine = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock.number(), 0) != 0 || !write_all(lock.number(), as_bytes(mine)))
@@ -147,6 +174,26 @@ Result<StateDir> StateDir::open(const fs::path& dir) {
   StateDir state(path, lock.release());
   ::unlink(state.address_file().c_str());
   remove_unfinished(path);
+  return state;
+}
+
+Result<StateDir> StateDir::look(const fs::path& dir) {
+  StateDir state(whole_path(dir), -1);
+  // The folder, or where it would be made.
+  fs::path there = state.path_;
+  std::error_code error;
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there, error))
+    return system_error(Doing::starting, there, "be a folder of a node", ENOTDIR);
+  if (::access(there.c_str(), W_OK | X_OK) != 0)
+    return system_error(Doing::starting, there, "be written", errno);
+  const fs::path lock_file = state.path_ / "lock";
+  const Descriptor lock(::open(lock_file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!lock.ok() && errno != ENOENT)
+    return system_error(Doing::starting, lock_file, "be opened", errno);
+  // Given back with the descriptor.
+  if (lock.ok() && ::flock(lock.number(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return in_use(state.path_, lock.number());
   return state;
 }
 

@@ -23,9 +23,10 @@ enum class FileMode : std::uint16_t { shared = 0644, secret = 0600 };
                                        FileMode mode = FileMode::shared);
 [[nodiscard]] Result<void> write_whole(const std::filesystem::path& file, std::string_view text,
                                        FileMode mode = FileMode::shared);
-// A file of at most `max_bytes`.
+// A file of at most `max_bytes`; also a pipe, where the name is one of the process's own open
+// descriptors (/dev/stdin, /dev/fd/63).
 //
-// Errors:  not_found, too_large, permission, io_failed.
+// Errors:  not_found, too_large, io_failed; permission, also for what is no regular file.
 [[nodiscard]] Result<std::string> read_whole(const std::filesystem::path& file,
                                              std::size_t max_bytes);
 
@@ -46,6 +47,11 @@ class StateDir {
   // Errors:  already_exists when another process holds it, with that process's id; permission,
   //          disk_full, io_failed.
   [[nodiscard]] static Result<StateDir> open(const std::filesystem::path& dir);
+  // The folder as open() would find it, to read from: makes, locks and removes nothing, and the
+  // folder need not be there.
+  //
+  // Errors:  those that open() would have now.
+  [[nodiscard]] static Result<StateDir> look(const std::filesystem::path& dir);
   ~StateDir();
   StateDir(StateDir&& other) noexcept;
   StateDir& operator=(StateDir&&) = delete;

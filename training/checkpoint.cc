@@ -11,6 +11,7 @@
 #include <stdio.h>  // renameat2()
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -140,35 +141,46 @@ void link_latest(const fs::path& folder, const std::string& name) {
   fs::rename(temporary, folder / kLatestName, ignored);
 }
 
-// The folder that was in the way, out of it: for file systems that cannot exchange two names.
+std::error_code rename_to(const fs::path& from, const fs::path& to, unsigned flags) {
+  if (fault::maybe("checkpoint.before_rename")) return std::make_error_code(std::errc::io_error);
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0) return {};
+  return {errno, std::generic_category()};
+}
+
+// The folder that is in the way, out of it: for file systems that cannot exchange two names.
 //
-// A crash between this and the rename that follows leaves the checkpoints before.
-Result<void> make_way(const fs::path& to, const fs::path& old) {
+// Returns: where it is now. A digit more is a name of the same step, one that loading finds should
+//          the process die before the rename that follows.
+Result<fs::path> make_way(const fs::path& to) {
+  const std::string digits = to.filename().string().substr(kPrefix.size());
+  fs::path aside = to.parent_path() / (std::string(kPrefix) + "0" + digits);
   std::error_code code;
-  fs::remove_all(old, code);
-  fs::rename(to, old, code);
+  fs::remove_all(aside, code);
+  fs::rename(to, aside, code);
   if (code) return saving_error(to, code);
-  return {};
+  return aside;
 }
 
 // Puts the finished folder in its place. A checkpoint of the same step (training was resumed and
 // saved before its first step) changes places with it in one step, so that there is one under this
 // name whenever the process dies.
 Result<void> move_into_place(const fs::path& from, const fs::path& to) {
-  if (fault::maybe("checkpoint.before_rename"))
-    return saving_error(to, std::make_error_code(std::errc::io_error));
   std::error_code code;
-  const fs::path old = from.parent_path() / (std::string(kTemporaryPrefix) + "old");
-  bool exchanged = false;
-  if (fs::exists(to, code)) {
-    exchanged = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0;
-    if (!exchanged) TRY_VOID(make_way(to, old));
+  fs::path old = from;  // where the one before is when all is done
+  const bool taken = fs::exists(to, code);
+  if (!taken || rename_to(from, to, RENAME_EXCHANGE)) {
+    if (taken) {
+      TRY(old, make_way(to));
+    }
+    if (code = rename_to(from, to, 0); code) {
+      std::error_code ignored;  // under its other name it is as good
+      if (taken) fs::rename(old, to, ignored);
+      return saving_error(to, code);
+    }
   }
-  if (!exchanged) fs::rename(from, to, code);
-  if (code) return saving_error(to, code);
   fault::pass("checkpoint.after_rename");
   TRY_VOID(flush_folder(to.parent_path()));
-  fs::remove_all(exchanged ? from : old, code);
+  if (taken) fs::remove_all(old, code);
   return {};
 }
 

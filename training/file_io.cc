@@ -28,7 +28,8 @@ std::unexpected<Error> os_error(Doing doing, const std::filesystem::path& path, 
 }  // namespace
 
 Result<FilePrefix> read_prefix(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Not to wait at a FIFO for somebody who writes.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.number() < 0) return os_error(Doing::reading_file, path, errno);
   struct stat status{};
   if (::fstat(file.number(), &status) != 0) return os_error(Doing::reading_file, path, errno);

@@ -11,7 +11,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 namespace starling::node {
@@ -199,13 +198,10 @@ void ChaosSwarm::ask(std::size_t number) {
         node.alive.insert(text_at(member, "id"));
 }
 
-// Whole lines that were written since the last look.
 void ChaosSwarm::read_events(std::size_t number) {
   Seen& node = at(number);
-  std::ifstream file(folder(number) / "events.jsonl", std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(node.events_read));
-  for (std::string line; std::getline(file, line) && !file.eof();) {
-    node.events_read += line.size() + 1;
+  if (!node.events) node.events = std::make_unique<LineTail>(folder(number) / "events.jsonl");
+  for (const auto& line : node.events->read()) {
     const auto event = Json::parse(line, nullptr, false);
     if (event.is_object() && text_at(event, "event") == "member")
       node.changes.push_back({text_at(event, "id"), text_at(event, "state"), clock_.now()});

@@ -6,6 +6,7 @@
 #include "node/cli/byte_proxies.h"
 #include "node/cli/demo_nodes.h"
 #include "node/cli/demo_report.h"
+#include "node/cli/line_tail.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -83,7 +84,7 @@ class ChaosSwarm {
     double marked_uptime_s = 0;
     double moved_uptime_s = 0;  // when its step was last seen to change
     double pause_s = 0;
-    std::uintmax_t events_read = 0;
+    std::unique_ptr<LineTail> events;
     std::vector<Change> changes;
   };
 

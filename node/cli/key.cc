@@ -109,7 +109,8 @@ Result<nlohmann::json> describe_membership(const fs::path& dir) {
                      {"until", show_seconds(WallTime(std::chrono::seconds(own.until_s)))},
                      {"revocations", 0}};
   const auto revoked = read_whole(dir / "revoked", transport::kMaxRevocationsText);
-  if (!revoked) return one;
+  if (!revoked && revoked.error().code == Errc::not_found) return one;
+  if (!revoked) return fail(revoked.error());
   TRY(const auto list, transport::parse_revocations(*revoked));
   one["revocations"] = list.number;
   one["revoked_nodes"] = list.nodes.size();

@@ -16,6 +16,7 @@
 #include <limits>
 #include <ostream>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace starling::node::verbs {
@@ -177,14 +178,24 @@ Result<void> revoke(const Arguments& arguments, const Terminal& terminal) {
       "Copy it to the folder of one running node, as `revoked`: the swarm passes it on, and ends "
       "every session with\nthose nodes. Who was revoked still knows the secret: rotate it "
       "(`starling key rotate "
-      "--admin-key`).\n",
-      list.number, list.nodes.size(), list.serials.size(), printable(file.string()));
+      "--admin-key {}{}`).\n",
+      list.number, list.nodes.size(), list.serials.size(), printable(file.string()),
+      printable(arguments.given.at("--admin-key")),
+      arguments.has("--list") ? " --list " + printable(file.string()) : std::string());
   return {};
 }
 
 Result<std::uint64_t> order_rotation(const Arguments& arguments, const SecretFiles& files) {
   TRY(const auto admin, load_admin(arguments));
-  TRY(const auto list, load_list(list_file(arguments), admin));
+  const auto file = list_file(arguments);
+  std::error_code error;
+  // An order that names no list lets members hand the secret to whom they do not know as revoked.
+  if (arguments.has("--list") && !fs::exists(file, error))
+    return fail(Errc::not_found, Doing::reading_file,
+                file.string() +
+                    ": there is no list of revocations: name the one that `starling key revoke` "
+                    "wrote, or leave --list out where it is beside the admin key");
+  TRY(const auto list, load_list(file, admin));
   TRY_VOID(begin_rotation(files, &admin, list.number));
   return list.number;
 }

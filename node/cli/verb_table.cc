@@ -21,7 +21,7 @@ constexpr std::array<VerbFlag, 1> kJsonOnly{kJson};
 constexpr std::array<VerbFlag, 2> kStatusFlags{
     {kJson, {"--quiet", "", "Print nothing; the exit code says it (0 healthy, 1 not)."}}};
 constexpr std::array<VerbFlag, 1> kRunFlags{
-    {{"--dry-run", "", "Check everything that can be checked, print the plan, start nothing."}}};
+    {{"--dry-run", "", "Check everything that can be checked, print the plan, change nothing."}}};
 constexpr std::array<VerbFlag, 1> kDemoFlags{{{"--nodes", "N", "How many nodes (1 to 32)."}}};
 constexpr std::array<VerbFlag, 5> kChaosFlags{
     {{"--json", "", "Print one JSON object at the end instead of text."},

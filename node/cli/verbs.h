@@ -26,7 +26,7 @@ struct Terminal {
 
 enum class RunMode : std::uint8_t {
   train,
-  dry_run,  // check configuration, folder, data and device, print the plan, start nothing
+  dry_run,  // check configuration, folder, data and device, print the plan; changes nothing
 };
 
 struct Arguments;

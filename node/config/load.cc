@@ -1,14 +1,14 @@
 #include "node/config/load.h"
 
 #include "node/config/keys.h"
+#include "node/state_dir.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cctype>
 #include <iterator>
-#include <system_error>
 #include <toml++/toml.h>
 
 namespace starling::node {
@@ -16,7 +16,7 @@ namespace starling::node {
 namespace {
 
 constexpr std::string_view kPrefix = "STARLING_";
-constexpr std::string_view kFromVariable = "env STARLING_";
+constexpr std::string_view kOfVariable = "env ";
 constexpr std::string_view kNoColour = "NO_COLOR";  // no-color.org
 constexpr std::size_t kShownValue = 80;
 
@@ -82,6 +82,67 @@ std::optional<std::string> text_of(const toml::node& node) {
   return std::nullopt;
 }
 
+// No key has more parts than two and no value is more than a list. The parser makes a table of each
+// part and each bracket and goes through them by recursion: a line with 100,000 dots would end the
+// process.
+constexpr std::size_t kMaxNesting = 16;
+
+// Finds what is nested too deep before the parser does: the parts of one key, and brackets within
+// brackets. Strings and comments are passed over where TOML has them.
+class NestingCheck {
+ public:
+  explicit NestingCheck(std::string_view text) : text_(text) {}
+
+  // The line of it, from 1; 0 if there is none.
+  std::size_t find() {
+    for (; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == '"' || c == '\'') {
+        pass_string(c);
+      } else if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size()) - 1;
+      } else if (c == '.') {
+        if (++dots_ >= kMaxNesting) return line_;
+      } else if (c == '\n' || c == '=' || c == ',') {
+        if (c == '\n') ++line_;
+        dots_ = 0;
+      } else if (c == '[' || c == '{') {
+        dots_ = 0;
+        if (++brackets_ > kMaxNesting) return line_;
+      } else if (c == ']' || c == '}') {
+        dots_ = 0;
+        if (brackets_ > 0) --brackets_;
+      }
+    }
+    return 0;
+  }
+
+ private:
+  // From a string's first quote to its last; one of a single line ends with the line at the latest.
+  void pass_string(char quote) {
+    const std::string three(3, quote);
+    const bool of_lines = text_.substr(at_).starts_with(three);
+    for (at_ += of_lines ? 3 : 1; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == '\n') ++line_;
+      if (of_lines && text_.substr(at_).starts_with(three)) {
+        // Up to two quotes may stand before the three that end it.
+        at_ += 2;
+        for (int more = 0; more < 2 && text_.substr(at_ + 1).starts_with(quote); ++more) ++at_;
+        return;
+      }
+      if (!of_lines && (c == quote || c == '\n')) return;
+      if (c == '\\' && quote == '"' && !text_.substr(at_ + 1).starts_with('\n')) ++at_;
+    }
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  std::size_t line_ = 1;
+  std::size_t dots_ = 0;
+  std::size_t brackets_ = 0;
+};
+
 class TomlReader {
  public:
   TomlReader(Config& config, std::string_view name) : config_(config), name_(name) {}
@@ -142,21 +203,8 @@ class TomlReader {
 };
 
 Result<std::string> read_text(const std::filesystem::path& file) {
-  std::error_code error;
-  const auto status = std::filesystem::status(file, error);
-  if (!std::filesystem::exists(status))
-    return fail(Errc::not_found, Doing::reading_config,
-                fmt::format("{}: no such file", file.string()));
-  std::ifstream in(file, std::ios::binary);
-  std::string text(kMaxConfigFile + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad() || !in.is_open() || (in.fail() && !in.eof()))
-    return fail(Errc::io_failed, Doing::reading_config,
-                fmt::format("{}: cannot be read", file.string()));
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  if (text.size() > kMaxConfigFile)
-    return fail(Errc::too_large, Doing::reading_config,
-                fmt::format("{}: larger than 1 MiB", file.string()));
+  auto text = read_whole(file, kMaxConfigFile);
+  if (!text) text.error().doing = Doing::reading_config;
   return text;
 }
 
@@ -191,12 +239,15 @@ Result<void> apply_variable(Config& config, const std::string& name, const std::
     return {};
   }
   const auto before = config.origins.find(std::string(spec->name));
-  if (before != config.origins.end() && before->second.where.starts_with(kFromVariable))
+  // NO_COLOR is no second place for its key: more is said than that.
+  const auto other = before == config.origins.end() ? std::string() : before->second.where;
+  if (other.starts_with(fmt::format("{}{}", kOfVariable, kPrefix)))
     return fail(Errc::bad_config, Doing::reading_config,
-                fmt::format("{} and {} both set {}: drop one of them", before->second.where, name,
-                            spec->name));
+                fmt::format("{} and {} both set {}: drop one of them",
+                            other.substr(kOfVariable.size()), name, spec->name));
   auto texts = spec->list ? split_list(text) : std::vector<std::string>{text};
-  return apply(config, {spec, std::move(texts), Layer::environment, "env " + name});
+  return apply(
+      config, {spec, std::move(texts), Layer::environment, fmt::format("{}{}", kOfVariable, name)});
 }
 
 Result<void> apply_flags(Config& config, const std::vector<FlagValue>& flags) {
@@ -260,6 +311,12 @@ Result<void> check_together(const Config& config) {
 }  // namespace
 
 Result<void> apply_toml(Config& config, std::string_view text, std::string_view name) {
+  if (const auto line = NestingCheck(text).find(); line > 0)
+    return fail(Errc::bad_config, Doing::reading_config,
+                fmt::format("{}:{}: nested too deep: a key has at most {} parts, and at most {} "
+                            "brackets are open at once; keys have two, as `starling config "
+                            "default` shows them",
+                            name, line, kMaxNesting, kMaxNesting));
   try {
     const toml::table document = toml::parse(text);
     return TomlReader(config, name).read(document, "");
@@ -279,9 +336,10 @@ Result<Config> load_config(const ConfigSources& sources) {
   }
   for (const auto& [name, value] : sources.environment)
     if (name == kNoColour && !value.empty())
-      TRY_VOID(apply(
-          config,
-          {find_key("log.color"), {"never"}, Layer::environment, "env " + std::string(kNoColour)}));
+      TRY_VOID(apply(config, {find_key("log.color"),
+                              {"never"},
+                              Layer::environment,
+                              fmt::format("{}{}", kOfVariable, kNoColour)}));
   for (const auto& [name, value] : sources.environment)
     if (name.starts_with(kPrefix)) TRY_VOID(apply_variable(config, name, value));
   TRY_VOID(apply_flags(config, sources.flags));

@@ -73,14 +73,14 @@ class ControlServer::Impl : public std::enable_shared_from_this<ControlServer::I
 class ControlServer::Impl::Connection : public std::enable_shared_from_this<Connection> {
  public:
   // The server is told weakly: a connection may outlive it by a callback.
-  Connection(Protocol::socket socket, std::weak_ptr<Impl> server)
-      : socket_(std::move(socket)), timer_(socket_.get_executor()), server_(std::move(server)) {}
+  Connection(Protocol::socket socket, std::weak_ptr<Impl> server, Duration patience)
+      : socket_(std::move(socket)),
+        timer_(socket_.get_executor()),
+        server_(std::move(server)),
+        patience_(patience) {}
 
   void start() {
-    timer_.expires_after(kRequestDeadline);
-    timer_.async_wait([self = shared_from_this()](const asio::error_code& error) {
-      if (!error) self->close();
-    });
+    close_after(kRequestDeadline);
     read();
   }
 
@@ -96,7 +96,8 @@ class ControlServer::Impl::Connection : public std::enable_shared_from_this<Conn
     queued_bytes_ += line.size();
     if (queued_bytes_ > kMaxQueued) return close();
     last_queued_ = answer.kind != ControlAnswer::Kind::progress;
-    if (last_queued_) timer_.cancel();
+    // A verb that was stopped and never reads its answer must not keep its place for ever.
+    if (last_queued_) close_after(patience_);
     queue_.push_back(std::move(line));
     if (queue_.size() == 1) write();
   }
@@ -127,6 +128,13 @@ class ControlServer::Impl::Connection : public std::enable_shared_from_this<Conn
   }
 
  private:
+  void close_after(Duration time) {
+    timer_.expires_after(time);
+    timer_.async_wait([self = shared_from_this()](const asio::error_code& error) {
+      if (!error) self->close();
+    });
+  }
+
   void read() {
     socket_.async_read_some(
         asio::buffer(chunk_),
@@ -167,8 +175,9 @@ class ControlServer::Impl::Connection : public std::enable_shared_from_this<Conn
   }
 
   Protocol::socket socket_;
-  asio::steady_timer timer_;  // for the request, then for signs of life
+  asio::steady_timer timer_;  // for the request, then for signs of life, then for its reader
   std::weak_ptr<Impl> server_;
+  const Duration patience_;
   std::array<char, 4'096> chunk_{};
   std::string line_;
   std::deque<std::string> queue_;
@@ -261,7 +270,8 @@ void ControlServer::Impl::on_accepted(const asio::error_code& error, Protocol::s
     return;
   }
   // Owners: see connections_.
-  const auto connection = std::make_shared<Connection>(std::move(socket), weak_from_this());
+  const auto connection =
+      std::make_shared<Connection>(std::move(socket), weak_from_this(), sign_of_life_);
   connections_.insert(connection);
   if (connections_.size() > kMaxCallers)
     connection->send({ControlAnswer::Kind::error,

@@ -51,7 +51,8 @@ class ControlHandler {
   virtual void on_request(const ControlRequest& request, ControlReply reply) = 0;
 };
 
-// Owner of the socket and its connections: at most 16 at a time, each with 10 s to send its line.
+// Owner of the socket and its connections: at most 16 at a time, each with 10 s to send its line
+// and as long to read its answer as lies between two signs of life.
 //
 // Constructed by the node; stop() (idempotent, also by the destructor) closes everything, after
 // which the io context drains. The socket's mode is 0600. Knows nothing about training.

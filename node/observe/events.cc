@@ -149,12 +149,19 @@ void EventLog::Writer::rotate() {
 
 Result<EventLog> EventLog::open(const std::filesystem::path& file, Log& log,
                                 EventLogOptions options) {
-  const int descriptor = ::open(file.c_str(), kOpenFlags, 0644);
+  // NONBLOCK for the opening alone: a FIFO that nobody reads would keep the node from its start.
+  const int descriptor = ::open(file.c_str(), kOpenFlags | O_NONBLOCK, 0644);
   if (descriptor < 0) {
     const int error = errno;
+    if (error == ENXIO)
+      return fail(Errc::permission, Doing::writing_file,
+                  fmt::format("{}: not a regular file, and nobody reads it: remove it, and events "
+                              "go to a new one",
+                              file.string()));
     return fail(errc_of_errno(error), Doing::writing_file,
                 fmt::format("{}: {}", file.string(), reason(error)));
   }
+  (void)::fcntl(descriptor, F_SETFL, O_APPEND);
   return EventLog(std::make_unique<Writer>(file, log, options, descriptor));
 }
 

@@ -168,7 +168,6 @@ struct Metrics::Registry {
     prometheus::Family<prometheus::Counter>* counters = nullptr;
     prometheus::Family<prometheus::Gauge>* gauges = nullptr;
     prometheus::Family<prometheus::Histogram>* histograms = nullptr;
-    std::size_t series = 0;
     std::map<prometheus::Labels, prometheus::Counter*> counter_of;
     std::map<prometheus::Labels, prometheus::Gauge*> gauge_of;
     std::map<prometheus::Labels, prometheus::Histogram*> histogram_of;
@@ -195,31 +194,29 @@ struct Metrics::Registry {
     }
   }
 
-  // The labels of a series; nothing for one too many of an open set.
-  std::optional<prometheus::Labels> labels(const Entry& entry, Metrics::Labels values) {
+  static prometheus::Labels labels(const Entry& entry, Metrics::Labels values) {
     STARLING_CHECK(values.size() == entry.labels.size());
     prometheus::Labels labels;
     auto value = values.begin();
-    bool open = false;
     for (const auto& label : entry.labels) {
-      open = open || label.values.empty();
       STARLING_CHECK(label.values.empty() ||
                      std::ranges::find(label.values, *value) != label.values.end());
       labels[label.name] = valid_utf8(*value++);
     }
-    if (open && entry.series >= kMaxSeries) return std::nullopt;
     return labels;
   }
 
+  // The series with these labels; null for one too many of an open set.
   template <class Found, class Add>
   auto* find(Entry& entry, Found& found, Metrics::Labels values, Add add) {
     const auto wanted = labels(entry, values);
     using Series = typename Found::mapped_type;
-    if (!wanted) return Series{nullptr};
-    const auto known = found.find(*wanted);
+    const auto known = found.find(wanted);
     if (known != found.end()) return known->second;
-    ++entry.series;
-    return found.emplace(*wanted, add(*wanted)).first->second;
+    const bool open =
+        std::ranges::any_of(entry.labels, [](const Label& label) { return label.values.empty(); });
+    if (open && found.size() >= kMaxSeries) return Series{nullptr};
+    return found.emplace(wanted, add(wanted)).first->second;
   }
 };
 

@@ -215,6 +215,26 @@ TEST_SUITE("e2e/refusals") {
     CHECK(contains(finished.err, "standard output"));
   }
 
+  TEST_CASE("a dry run says what a start would make, and makes nothing") {
+    const TempDir scratch;
+    const auto dir = scratch.path() / "n";
+    const auto plan = [&] {
+      return run_to_end({starling_binary(), "run", "--dry-run", "--dir", dir.string(), "--data",
+                         "synthetic:classes=3,size=8,train=30,val=6", "--model", "small"});
+    };
+    const auto fresh = plan();
+    INFO(fresh.err);
+    CHECK(fresh.status == 0);
+    CHECK(contains(fresh.out, "would train small"));
+    for (const char* made : {"/n: ", "/n/identity.key: ", "/n/secret: "})
+      CHECK(contains(fresh.out, made));
+    CHECK(std::filesystem::is_empty(scratch.path()));
+
+    std::filesystem::create_directory(dir);
+    CHECK(plan().status == 0);
+    CHECK(std::filesystem::is_empty(dir));
+  }
+
   TEST_CASE("an empty token file is refused, not taken for no guard") {
     const TempDir dir;
     std::ofstream(dir.path() / "token") << "\r\n";

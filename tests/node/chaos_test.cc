@@ -2,6 +2,8 @@
 // is tests/e2e's.
 #include "node/cli/byte_proxies.h"
 #include "node/cli/chaos_plan.h"
+#include "node/cli/line_tail.h"
+#include "node/observe/events.h"
 #include "node/state_dir.h"
 #include "tests/node/said.h"
 #include "tests/support/temp_folder.h"
@@ -16,7 +18,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 using namespace starling;
 using namespace starling::node;
@@ -105,6 +110,44 @@ TEST_SUITE("node/chaos") {
         CHECK(std::ranges::count(plan, fault, &PlannedFault::fault) ==
               std::ranges::count(faults, fault));
     }
+  }
+
+  TEST_CASE("events are read to the last one, also where the file is begun anew") {
+    const TempFolder scratch;
+    NullLog log;
+    const auto file = scratch.path() / "events.jsonl";
+    LineTail tail(file);
+    CHECK(tail.read().empty());
+
+    std::size_t numbers = 0;
+    for (int look = 0; look < 50; ++look) {
+      CAPTURE(look);
+      {
+        // Its end waits until all is written. Five events are less than a file, so none is renamed
+        // twice between two looks.
+        auto events = EventLog::open(file, log, {.max_bytes = 700});
+        REQUIRE(events);
+        for (int i = 0; i < 5; ++i)
+          events->append("member", {{"i", 5 * look + i}, {"name", std::string(50, 'n')}});
+      }
+      for (const auto& line : tail.read()) {
+        const auto event = nlohmann::json::parse(line, nullptr, false);
+        REQUIRE(event.is_object());
+        CHECK(event.at("i") == numbers++);
+      }
+      CHECK(numbers == static_cast<std::size_t>(5 * look + 5));
+    }
+    CHECK(std::filesystem::exists(file.string() + ".1"));
+  }
+
+  TEST_CASE("a line is read when its end is there") {
+    const TempFolder scratch;
+    const auto file = scratch.write("events.jsonl", "one\ntw");
+    LineTail tail(file);
+    CHECK(tail.read() == std::vector<std::string>{"one"});
+    std::ofstream(file, std::ios::app) << "o\nthree\n";
+    CHECK(tail.read() == std::vector<std::string>{"two", "three"});
+    CHECK(tail.read().empty());
   }
 
   TEST_CASE("who has left is no victim any more, and two nodes stay") {

@@ -7,6 +7,7 @@
 #include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <set>
 #include <string>
@@ -209,6 +210,7 @@ TEST_SUITE("node/config") {
                                       {"STARLING_SWARM__INVITE_FILE", file.string()}}));
     REQUIRE_FALSE(both);
     CHECK(contains(both.error().detail, "STARLING_SWARM__INVITE and"));
+    CHECK_FALSE(contains(both.error().detail, "env "));
     CHECK(contains(both.error().detail, "STARLING_SWARM__INVITE_FILE"));
   }
 
@@ -240,6 +242,54 @@ TEST_SUITE("node/config") {
     CHECK(load_config(sources).error().code == Errc::too_large);
     sources.files = {scratch.write("bad.toml", "[net\n")};
     CHECK(contains(load_config(sources).error().detail, "bad.toml:1:"));
+  }
+
+  TEST_CASE("a file nested deeper than any key is refused before the parser recurses into it") {
+    const auto deep = [](std::string_view part, std::string_view end) {
+      std::string text = "# first\n";
+      for (int i = 0; i < 100'000; ++i) text += part;
+      return text + std::string(end);
+    };
+    for (const auto& text : {deep("a.", "b = 1\n"), deep("\"a\" . ", "b = 1\n"),
+                             "# first\n[" + deep("a.", "b]\n").substr(8),
+                             "# first\nx = {" + deep("a.", "b = 1}\n").substr(8),
+                             deep("a={b.c=", "1\n"), "# first\nx = " + deep("[", "\n").substr(8)}) {
+      CAPTURE(text.substr(0, 30));
+      Config config;
+      const auto read = apply_toml(config, text, "deep.toml");
+      REQUIRE_FALSE(read);
+      CHECK(read.error().code == Errc::bad_config);
+      CHECK(contains(read.error().detail, "deep.toml:2: "));
+      CHECK(contains(read.error().detail, "at most 16"));
+    }
+  }
+
+  TEST_CASE("dots and brackets that are no nesting are nobody's business") {
+    Config config;
+    std::string text = "net.peers = [";
+    for (int i = 0; i < 40; ++i) text += "\"a.b.c.d.example.org:7700\", 'e.f.g.h:1', ";
+    text +=
+        "]  # [[[[[[[[[[[[[[[[[[[[[[ {{{{{{{{{{{{{{{{{{{{{{{{{ "
+        "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s\n";
+    text += "[swarm]\nname = \"\\\"[[[[[[[[[[[[[[[[[[[[[[.............................\"\n";
+    CHECK(apply_toml(config, text, "x"));
+    CHECK(config.net.peers.size() == 80);
+    // Strings of several lines, with quotes of their kind inside.
+    const std::string many(40, '[');
+    CHECK(apply_toml(config, "node.dir = \"\"\"a\"" + many + "\n" + many + "\"\"\"\"\n", "x"));
+    CHECK(apply_toml(config, "node.dir = '''a'" + many + "\\\n" + many + "'''\n", "x"));
+  }
+
+  TEST_CASE("a FIFO in the place of a file is an error, and nobody waits for its writer") {
+    const TempFolder scratch;
+    const auto fifo = scratch.path() / "starling.toml";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    ConfigSources sources;
+    sources.files = {fifo};
+    const auto config = load_config(sources);
+    REQUIRE_FALSE(config);
+    CHECK(contains(config.error().detail, "starling.toml"));
+    CHECK(contains(config.error().detail, "not a regular file"));
   }
 
   TEST_CASE("every key has help, reads what it shows, and can be set from the environment") {

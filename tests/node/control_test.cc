@@ -10,6 +10,7 @@
 #include <asio/post.hpp>
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -294,6 +295,27 @@ TEST_SUITE("node/control") {
     const auto answer = ask_node(scratch.path(), StatusRequest{}, 10ms);
     REQUIRE_FALSE(answer);
     CHECK(answer.error().code == Errc::timed_out);
+  }
+
+  TEST_CASE("a verb that does not read its answer loses its place") {
+    const TempFolder scratch;
+    ControlRig rig(scratch.path(), 1ms);
+    StatusSnapshot large;  // more than a socket holds
+    large.members.resize(20'000);
+    rig.snapshots.put(std::move(large));
+    const auto path = SocketPath::in(scratch.path());
+    REQUIRE(path);
+    const auto address = address_of(*path);
+    const int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+    REQUIRE(::connect(descriptor, generic, sizeof(address)) == 0);
+    const auto line = encode_request(StatusRequest{});
+    REQUIRE(::send(descriptor, line.data(), line.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(line.size()));
+
+    pollfd ended{descriptor, POLLRDHUP, 0};
+    CHECK(::poll(&ended, 1, 60'000) == 1);
+    ::close(descriptor);
   }
 
   TEST_CASE("hostile bytes get an error or nothing, and the next verb is served") {

@@ -134,6 +134,17 @@ TEST_SUITE("node/events") {
     CHECK(wait_until([&] { return events->lost() == 2; }));
   }
 
+  TEST_CASE("a FIFO that nobody reads is an error at once") {
+    const TempFolder scratch;
+    NullLog log;
+    const auto file = scratch.path() / "events.jsonl";
+    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+    const auto events = EventLog::open(file, log);
+    REQUIRE_FALSE(events);
+    CHECK(events.error().code == Errc::permission);
+    CHECK(events.error().detail.find("not a regular file") != std::string::npos);
+  }
+
   TEST_CASE("a disk that hangs keeps nobody waiting, and costs what does not fit") {
     const TempFolder scratch;
     NullLog log;

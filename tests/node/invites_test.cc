@@ -10,9 +10,11 @@
 
 #include <chrono>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 using namespace starling;
 using namespace starling::node;
@@ -21,6 +23,15 @@ using transport::Invite;
 using transport::KeyId;
 
 namespace {
+
+// Counts files of which the log says that they are no invites.
+class UnreadableLog final : public Log {
+ public:
+  void write(LogLevel, std::string_view event, std::initializer_list<LogField>) override {
+    if (event == "invite.unreadable") ++count;
+  }
+  int count = 0;
+};
 
 // The invites of one process; another one on the same folder is a restart.
 struct Process {
@@ -48,7 +59,7 @@ struct Process {
 
   asio::io_context io{1};
   asio::thread_pool files{1};
-  NullLog log;
+  UnreadableLog log;
   std::filesystem::path folder;
   std::unique_ptr<Invites> invites;
 };
@@ -145,6 +156,23 @@ TEST_SUITE("node/invites") {
     Process after(scratch);
     CHECK(after.invites->find(id_of(text)));
     CHECK(files_in(folder) == 3);
+    CHECK(after.log.count == 2);
+  }
+
+  TEST_CASE("what a process left that was killed writing an invite is passed over without a word") {
+    assert_io_thread();
+    const TempFolder scratch;
+    std::string text;
+    {
+      Process before(scratch);
+      text = before.issue(wall_now() + 1h).value();
+    }
+    const auto half = scratch.write("invites/." + to_hex(id_of(text)) + ".Xf3a9Q", text.substr(9));
+    std::filesystem::permissions(half, std::filesystem::perms(0600));
+    Process after(scratch);
+    CHECK(after.invites->find(id_of(text)));
+    CHECK(after.log.count == 0);
+    CHECK(std::filesystem::exists(half));
   }
 
   TEST_CASE("an invite without an address that fits is refused") {

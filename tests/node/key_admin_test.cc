@@ -137,6 +137,24 @@ TEST_SUITE("node/key_admin") {
     CHECK(contains(said.err, "admin key is of swarm"));
   }
 
+  TEST_CASE("key rotate takes no list for an empty one because its name is wrong") {
+    const AdminsDesk desk;
+    const auto list = desk.dir + "/revoked";
+    const auto rotate = [&](const std::string& file) {
+      return said_by({"key", "rotate", "--dir", desk.dir, "--admin-key", desk.key, "--list", file});
+    };
+    const auto revoked = desk.revoke({desk.id, "--list", list});
+    REQUIRE(revoked.code == 0);
+    // What it says to do next names the same list.
+    CHECK(contains(revoked.out, "rotate --admin-key " + desk.key + " --list " + list + "`"));
+    const auto wrong = rotate(list + "d");
+    CHECK(wrong.code == 3);
+    CHECK(contains(wrong.err, list + "d: there is no list of revocations"));
+    CHECK(rotate(list).code == 0);
+    CHECK(transport::SwarmSecret::load(desk.dir + "/secret.next").value().order()->revocations ==
+          1);
+  }
+
   TEST_CASE("key show tells of the certificate and of what was revoked") {
     const AdminsDesk desk;
     const auto text = desk.certify({"--role", "inviter"}).out;
@@ -150,5 +168,8 @@ TEST_SUITE("node/key_admin") {
     CHECK(certificate.at("revocations") == 1);
     CHECK(certificate.at("revoked_nodes") == 1);
     CHECK(contains(said_by({"key", "show", "--dir", desk.dir}).out, "inviter"));
+    // A list that cannot be read is not an empty one.
+    desk.scratch.write("node/revoked", std::string(transport::kMaxRevocationsText + 1, 'x'));
+    CHECK(said_by({"key", "show", "--dir", desk.dir, "--json"}).code != 0);
   }
 }

@@ -73,6 +73,9 @@ TEST_SUITE("node/metrics") {
          at = text.find("starling_gossip_errors_total{", at + 1))
       ++series;
     CHECK(series == 64);
+    // Those that are there go on counting.
+    metrics.add(Metric::gossip_errors, 1, {"reason-7"});
+    CHECK(contains(metrics.render(), "starling_gossip_errors_total{reason=\"reason-7\"} 2\n"));
   }
 
   TEST_CASE("names are unique, counters end in _total, and every metric says what it means") {

@@ -28,6 +28,48 @@ TEST_SUITE("node/state_dir") {
     CHECK(second.error().detail.find(std::to_string(::getpid())) != std::string::npos);
   }
 
+  TEST_CASE("whoever only looks at a folder changes nothing, and is told what a start would be") {
+    const TempFolder scratch;
+    const auto dir = scratch.path() / "a" / "b" / "";
+    {
+      const auto look = StateDir::look(dir);
+      REQUIRE(look);
+      CHECK(look->path() == scratch.path() / "a" / "b");
+    }
+    CHECK(fs::is_empty(scratch.path()));
+    {
+      const auto node = StateDir::open(dir);
+      REQUIRE(node);
+      REQUIRE(node->write_address("127.0.0.1:7700"));
+      const auto busy = StateDir::look(dir);
+      REQUIRE_FALSE(busy);
+      CHECK(busy.error().code == Errc::already_exists);
+      CHECK(busy.error().detail.find(std::to_string(::getpid())) != std::string::npos);
+    }
+    // A leftover that a start would remove, and a lock that nobody holds.
+    scratch.write("a/b/address", "127.0.0.1:1\n");
+    const auto before = fs::last_write_time(dir / "lock");
+    {
+      const auto look = StateDir::look(dir);
+      CHECK(look);
+    }
+    CHECK(fs::exists(dir / "address"));
+    CHECK(fs::last_write_time(dir / "lock") == before);
+    CHECK(StateDir::open(dir));
+
+    scratch.write("file", "");
+    CHECK_FALSE(StateDir::look(scratch.path() / "file"));
+    CHECK_FALSE(StateDir::look(scratch.path() / "file" / "dir"));
+  }
+
+  TEST_CASE("a folder that cannot be made says which one above it and why") {
+    // Nobody makes a folder there, not even root.
+    const auto state = StateDir::open("/sys/starling-nobody/node");
+    REQUIRE_FALSE(state);
+    CHECK(state.error().code == Errc::permission);
+    CHECK(state.error().detail.find("/sys/starling-nobody: cannot be made: ") == 0);
+  }
+
   TEST_CASE("the folder is private and free again after its process") {
     const TempFolder scratch;
     const auto dir = scratch.path() / "state" / "";
@@ -50,6 +92,28 @@ TEST_SUITE("node/state_dir") {
     const auto state = StateDir::open(scratch.path());
     REQUIRE(state);
     CHECK_FALSE(fs::exists(state->address_file()));
+  }
+
+  TEST_CASE("a FIFO or a device in the place of a file is an error, and keeps nobody waiting") {
+    const TempFolder scratch;
+    const auto fifo = scratch.path() / "peers.deny";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    for (const fs::path& file : {fifo, fs::path("/dev/zero"), scratch.path()}) {
+      CAPTURE(file.string());
+      const auto text = read_whole(file, 100);
+      REQUIRE_FALSE(text);
+      CHECK(text.error().code == Errc::permission);
+      CHECK(text.error().detail.find(file.string() + ": not a regular file") == 0);
+    }
+  }
+
+  TEST_CASE("a pipe that the process was given is read to its end") {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    REQUIRE(::write(ends[1], "a\nb\n", 4) == 4);
+    ::close(ends[1]);
+    CHECK(read_whole(fmt::format("/dev/fd/{}", ends[0]), 100) == "a\nb\n");
+    ::close(ends[0]);
   }
 
   TEST_CASE("incarnations start at zero and go on where the ceiling was") {
@@ -104,10 +168,13 @@ TEST_SUITE("node/state_dir") {
       return child;
     }();
     const auto left = scratch.write(fmt::format(".status.json.{}.new", dead), "{");
+    // In a container the process of the start before had the same number.
+    const auto of_namesake = scratch.write(fmt::format(".identity.key.{}.new", ::getpid()), "");
     const auto at_work = scratch.write(fmt::format(".settings.json.{}.new", ::getppid()), "{");
     const auto of_a_person = scratch.write(".notes.new", "mine");
     REQUIRE(StateDir::open(scratch.path()));
     CHECK_FALSE(fs::exists(left));
+    CHECK_FALSE(fs::exists(of_namesake));
     CHECK(fs::exists(at_work));
     CHECK(fs::exists(of_a_person));
   }
@@ -118,7 +185,9 @@ TEST_SUITE("node/state_dir") {
     CHECK(read_whole(file, 5));
     REQUIRE_FALSE(read_whole(file, 4));
     CHECK(read_whole(file, 4).error().code == Errc::too_large);
-    CHECK(read_whole("/dev/zero", 1'000).error().code == Errc::too_large);
+    const auto huge = scratch.write("huge", "");
+    fs::resize_file(huge, std::uintmax_t{1} << 40);
+    CHECK(read_whole(huge, 1'000).error().code == Errc::too_large);
     CHECK(read_whole(scratch.path() / "y", 4).error().code == Errc::not_found);
   }
 }

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -190,7 +191,46 @@ TEST_SUITE("training/checkpoint_faults") {
       }
     }
   }
+
+  TEST_CASE("where names cannot be exchanged, a rename that fails costs no checkpoint") {
+    const Model model = small_model();
+    NullLog log;
+    const TempFolder folder;
+    const CheckpointOptions options{folder.path() / "checkpoints", 1};
+    const Checkpoint before = seeded_checkpoint(model, 1, 11);
+    const Checkpoint after = seeded_checkpoint(model, 1, 22);
+    const auto saved = save_checkpoint(options, model, before);
+    REQUIRE(saved.has_value());
+    const auto& rename = *fault::find_point("checkpoint.before_rename");
+    {
+      const fault::Armed armed(rename, {.times = 2});
+      CHECK_FALSE(save_checkpoint(options, model, after).has_value());
+      CHECK(armed.reached() == 2);
+    }
+    CHECK(same(*load_checkpoint_folder(*saved, model), before));
+
+    const fault::Armed armed(rename, {.times = 1});
+    REQUIRE(save_checkpoint(options, model, after).has_value());
+    CHECK(same(*load_checkpoint_folder(*saved, model), after));
+    CHECK(std::distance(fs::directory_iterator(options.folder), {}) == 2);  // and `latest`
+  }
 #endif
+
+  TEST_CASE("a checkpoint that was moved out of the way loads, unless the new one is in place") {
+    const Model model = small_model();
+    NullLog log;
+    const TempFolder folder;
+    const CheckpointOptions options{folder.path() / "checkpoints", 1};
+    const Checkpoint before = seeded_checkpoint(model, 1, 11);
+    const Checkpoint after = seeded_checkpoint(model, 1, 22);
+    const auto saved = save_checkpoint(options, model, before);
+    REQUIRE(saved.has_value());
+    fs::rename(*saved, options.folder / "step-0000000001");
+    CHECK(same(*load_checkpoint(options, model, log), before));
+
+    REQUIRE(save_checkpoint(options, model, after).has_value());
+    CHECK(same(*load_checkpoint(options, model, log), after));
+  }
 
   TEST_CASE("a damaged checkpoint is refused or equal in content, and the one before loads") {
     const Model model = small_model();

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -90,5 +91,14 @@ TEST_SUITE("training/file_io") {
     REQUIRE(file->close_durably().has_value());
 
     CHECK(cached_bytes(path) <= 16 * kMiB);
+  }
+
+  TEST_CASE("a pipe in the place of a file is refused, and nobody waits for its writer") {
+    const TempFolder folder;
+    const fs::path pipe = folder.path() / "model.safetensors";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    const auto read = read_prefix(pipe, kMiB);
+    REQUIRE_FALSE(read);
+    CHECK(read.error().detail.ends_with("model.safetensors: not a regular file"));
   }
 }

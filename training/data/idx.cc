@@ -24,11 +24,15 @@ std::unexpected<Error> bad_idx(const std::string& name, const std::string& what)
   return fail(Errc::data_failed, Doing::loading_data, name + ": " + what);
 }
 
+bool is_gzip(ByteView file) {
+  return file.size() >= 2 && file[0] == std::byte{0x1f} && file[1] == std::byte{0x8b};
+}
+
 struct InflateEnd {
   void operator()(z_stream* stream) const { inflateEnd(stream); }
 };
 
-// Unpacks gzip, at most `limit` bytes.
+// Unpacks gzip, all members of it, at most `limit` bytes.
 Result<Bytes> unpack(const std::string& name, ByteView file, std::uint64_t limit) {
   z_stream stream{};
   constexpr int kGzip = 16 + MAX_WBITS;
@@ -40,21 +44,23 @@ Result<Bytes> unpack(const std::string& name, ByteView file, std::uint64_t limit
       const_cast<Bytef*>(reinterpret_cast<const Bytef*>(file.data()));  // NOLINT: see above
   stream.avail_in = static_cast<uInt>(file.size());
   Bytes out;
+  std::size_t size = 0;
   int code = Z_OK;
   while (code == Z_OK) {
-    const std::size_t at = out.size();
-    if (at > limit)
-      return bad_idx(name, "unpacks to more than " + std::to_string(limit) + " bytes");
-    out.resize(at + kUnpackStep);
-    stream.next_out = reinterpret_cast<Bytef*>(out.data() + at);
-    stream.avail_out = static_cast<uInt>(kUnpackStep);
+    if (size > limit) break;
+    if (size == out.size()) out.resize(size + kUnpackStep);
+    const std::size_t room = out.size() - size;
+    stream.next_out = reinterpret_cast<Bytef*>(out.data() + size);
+    stream.avail_out = static_cast<uInt>(room);
     code = inflate(&stream, Z_NO_FLUSH);
-    out.resize(out.size() - stream.avail_out);
+    size += room - stream.avail_out;
+    // Members one after the other are one file, as gzip(1) has it: `cat a.gz b.gz`, bgzip, pigz -i.
+    if (code == Z_STREAM_END && is_gzip(file.last(stream.avail_in))) code = inflateReset(&stream);
   }
-  if (code != Z_STREAM_END) return bad_idx(name, "damaged or truncated gzip");
-  if (out.size() > limit) {
+  if (size > limit)
     return bad_idx(name, "unpacks to more than " + std::to_string(limit) + " bytes");
-  }
+  if (code != Z_STREAM_END) return bad_idx(name, "damaged or truncated gzip");
+  out.resize(size);
   return out;
 }
 
@@ -166,9 +172,8 @@ Result<std::unique_ptr<IdxDataset>> open_split(const DataSpec& spec, std::string
 }  // namespace
 
 Result<IdxArray> parse_idx(const std::string& name, ByteView file, std::uint64_t max_bytes) {
-  const bool gzip = file.size() >= 2 && file[0] == std::byte{0x1f} && file[1] == std::byte{0x8b};
   Bytes unpacked;
-  if (gzip) {
+  if (is_gzip(file)) {
     TRY(Bytes bytes, unpack(name, file, max_bytes));
     unpacked = std::move(bytes);
     file = unpacked;

@@ -24,8 +24,8 @@ struct IdxArray {
 // Raising it admits larger sets, which live in memory while the node runs.
 inline constexpr std::uint64_t kMaxIdxBytes = 4ULL << 30;
 
-// Parses an IDX file; gzip is recognised by its first bytes. What is unpacked grows with what the
-// file really holds, never with what its header promises.
+// Parses an IDX file; gzip, of one member or several, is recognised by its first bytes. What is
+// unpacked grows with what the file really holds, never with what its header promises.
 //
 // Errors:  data_failed, naming `name`: no IDX, not bytes, too large, more or fewer bytes than its
 //          shape.

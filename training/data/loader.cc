@@ -1,13 +1,17 @@
 #include "training/data/loader.h"
 
 #include "node/base/check.h"
+#include "node/base/fault.h"
 #include "node/base/random.h"
 #include "node/base/thread.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace starling::training {
@@ -63,8 +67,32 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options, Log& log)
     batch_ = options_.batch;
     side_ = options_.first_side > 0 ? options_.first_side : options_.target;
   }
-  for (std::size_t number = 0; number < options_.threads; ++number) {
-    threads_.emplace_back([this, number] { run(number); });
+  start_threads();
+}
+
+void Loader::start_threads() {
+  try {
+    while (threads_.size() < options_.threads) {
+      if (fault::maybe("loader.thread"))
+        throw std::system_error(EAGAIN, std::generic_category(), "no more");
+      threads_.emplace_back([this, number = threads_.size()] { run(number); });
+    }
+  } catch (const std::system_error& refusal) {
+    constexpr std::string_view kRemedy =
+        "allow this process more (ulimit -u, TasksMax of its unit, pids.max of its cgroup)";
+    const std::string reason = refusal.code().message();
+    if (!threads_.empty()) {
+      log_.warn("data.few_threads", {{"started", threads_.size()},
+                                     {"wanted", options_.threads},
+                                     {"reason", reason},
+                                     {"did", "goes on with these"},
+                                     {"remedy", kRemedy}});
+      return;
+    }
+    const MutexLock lock(mutex_);
+    failed_ = Error{Errc::no_memory, Doing::loading_data,
+                    "not one thread to read images with could be started: " + reason + "; " +
+                        std::string(kRemedy)};
   }
 }
 

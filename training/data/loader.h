@@ -111,7 +111,8 @@ struct LoaderOptions {
 // The order and content of batches depend on the options, set_members() and set_side() alone, never
 // on the number of threads. Owned by the trainer (or an evaluation); next() and recycle() belong to
 // one thread, the owner's. Starts its threads when constructed; stop() or the destructor joins
-// them. `dataset` and `log` must outlive it.
+// them. Where the system allows fewer of them than options.threads, it works with those, and the
+// log says so. `dataset` and `log` must outlive it.
 // Limits:  holds at most prefetch + 1 batches, plus one image and one file per thread.
 class Loader {
  public:
@@ -123,7 +124,8 @@ class Loader {
   // The next batch; waits for it. Nothing at the end of an evaluation pass.
   //
   // Errors:  data_failed when more than max_bad samples are bad, naming the last, and at the end of
-  //          an evaluation pass where all were; cancelled after stop(). An error is final.
+  //          an evaluation pass where all were; no_memory also where not one thread could start;
+  //          cancelled after stop(). An error is final.
   [[nodiscard]] Result<std::optional<Batch>> next();
 
   // The next batch if it is finished, and nothing otherwise: waits for nobody. Errors are left to
@@ -178,6 +180,7 @@ class Loader {
   };
   struct Scratch;
 
+  void start_threads();
   void run(std::size_t number);
   void work(Scratch& scratch);
   // The oldest slot with work to take, begun if there is room; null if there is nothing to do now.

@@ -117,6 +117,33 @@ TEST_SUITE("training/data/dataset") {
     CHECK(mentions(array.error().detail, "unpacks to more than 1048576 bytes"));
   }
 
+  TEST_CASE("a packed IDX file of several members is read to its end") {
+    const Bytes whole = idx_file({4, 3, 2}, counting(24));
+    Bytes packed;
+    // Members that are empty, that end within the header, and that end within the images.
+    std::size_t from = 0;
+    for (const std::size_t to : {0U, 5U, 20U, 20U, 40U}) {
+      const Bytes member = gzip(ByteView(whole).subspan(from, to - from));
+      packed.insert(packed.end(), member.begin(), member.end());
+      from = to;
+    }
+
+    const auto array = parse_idx("members", packed);
+
+    REQUIRE(array);
+    CHECK(array->shape == std::vector<std::uint32_t>{4, 3, 2});
+    CHECK(array->bytes == counting(24));
+    // gzip(1) passes over zeros behind the last member, as tapes leave them.
+    packed.resize(packed.size() + 7);
+    CHECK(parse_idx("padded", packed));
+    packed.resize(packed.size() - 7 - 9);
+    CHECK(mentions(parse_idx("cut", packed).error().detail, "truncated gzip"));
+    const Bytes bomb = gzip(Bytes(600 << 10));
+    Bytes bombs = bomb;
+    bombs.insert(bombs.end(), bomb.begin(), bomb.end());
+    CHECK(mentions(parse_idx("bombs", bombs, 1 << 20).error().detail, "unpacks to more than"));
+  }
+
   TEST_CASE("an IDX folder without labels, or with too few of them, is refused") {
     const TempFolder folder;
     folder.write("train-images-idx3-ubyte", idx_file({2, 1, 1}, counting(2)));
