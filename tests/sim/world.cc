@@ -327,6 +327,22 @@ bool World::all_finished() {
   });
 }
 
+// Who keeps the end waiting, and where it stands.
+std::string World::unfinished() const {
+  std::string all = "not finished:";
+  for (const Machine& machine : machines_) {
+    if (!machine.wanted || machine.departed) continue;
+    if (machine.process && (machine.process->finished() || machine.process->ending())) continue;
+    all += machine.process ? " " + machine.process->name() : " one that is down";
+    const auto* run = machine.process ? machine.process->gossip().final_consensus() : nullptr;
+    if (run == nullptr) continue;
+    const auto state = run->state();
+    all += " (" + std::string(name_of(state.phase)) + " in epoch " +
+           std::to_string(state.epoch.value) + ": " + state.reason + ")";
+  }
+  return all;
+}
+
 // One machine of each island is told.
 void World::order_the_end() {
   const auto island = islands();
@@ -366,7 +382,7 @@ void World::run_liveness(Outcome& outcome) {
   const TimePoint ordered = schedule_.now();
   order_the_end();
   if (!within(plan_.to_the_end, [this] { return all_finished(); }))
-    checkers_.report("the end comes", "not everybody has finished " +
+    checkers_.report("the end comes", unfinished() + " " +
                                           std::to_string(static_cast<int>(passed(ordered))) +
                                           " s after the order");
   outcome.end_seconds = passed(ordered);

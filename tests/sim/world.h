@@ -86,6 +86,7 @@ class World final : private Hosts, private Census {
   void order_the_end();
   void run_liveness(Outcome& outcome);
   [[nodiscard]] bool all_exchange(TimePoint since);
+  [[nodiscard]] std::string unfinished() const;
   [[nodiscard]] bool all_finished();
 
   // world_faults.cc
