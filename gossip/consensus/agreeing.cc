@@ -69,10 +69,12 @@ bool FinalConsensus::nobody_takes_part() const {
   });
 }
 
-// A follower whose standing or progress got better before anybody closed the set takes part.
+// A follower whose standing or progress got better before anybody closed the set takes part, unless
+// it follows for another reason: left out it would be again, each time the wait for an end anew.
 void FinalConsensus::reconsider_role() {
   const bool may_change = phase_ == Phase::following && epoch_.value == 1 && !withdrawn_ &&
-                          ledger_.participants().empty() && standing_ == Role::participant;
+                          !left_out_ && ledger_.participants().empty() &&
+                          standing_ == Role::participant;
   if (may_change && is_near_budget()) {
     role_ = Role::participant;
     phase_ = Phase::collecting;
@@ -98,6 +100,7 @@ void FinalConsensus::enter_epoch(Epoch epoch, std::string why) {
   agreed_.reset();
   reduction_.reset();
   own_hash_.reset();
+  left_out_ = false;
   away_.clear();
   lost_.clear();
   returned_.clear();
@@ -152,6 +155,11 @@ void FinalConsensus::follow(std::string why) {
   last_progress_ = now_;
 }
 
+void FinalConsensus::leave_out(std::string why) {
+  left_out_ = true;
+  follow(std::move(why));
+}
+
 bool FinalConsensus::is_member(const NodeId& id) const {
   return agreed_ && agreed_->find_index(id).has_value();
 }
@@ -191,7 +199,7 @@ void FinalConsensus::advance_collecting() {
   const bool late = now_ >= entered_ + agree_deadline();
   if (!late && (considered_ || now_ < last_heard_ + options_.settle)) return;
   considered_ = true;
-  if (!ledger_.may_take_part(self_)) return follow("this node came too late to take part");
+  if (!ledger_.may_take_part(self_)) return leave_out("this node came too late to take part");
   if (!late && !is_closed()) return;
   const auto statements = candidates();
   auto agreed = make_agreed({options_.run, epoch_}, statements);
@@ -211,7 +219,7 @@ void FinalConsensus::advance_collecting() {
 
 void FinalConsensus::close_set(Agreed agreed) {
   if (!agreed.find_index(self_))
-    return follow("no sessions connect this node with the other participants");
+    return leave_out("no sessions connect this node with the other participants");
   if (agreed.members.size() > kMaxParticipants)
     return end_failed(
         {Errc::too_many, Doing::agreeing, std::to_string(agreed.members.size()) + " participants"});

@@ -96,6 +96,7 @@ ConsensusEffects FinalConsensus::on_standing(TimePoint now, Role role) {
 ConsensusEffects FinalConsensus::on_session_up(TimePoint now, const NodeId& peer) {
   return on_event(now, [&] {
     sessions_.insert(peer);
+    left_out_ = false;  // one more way to the others
     away_.erase(peer);
     gone_.erase(peer);
     lost_.erase(peer);

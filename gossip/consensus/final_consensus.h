@@ -296,6 +296,7 @@ class FinalConsensus {
   void state_finish();
   void restate();
   void follow(std::string why);
+  void leave_out(std::string why);
   [[nodiscard]] bool is_member(const NodeId& id) const;
   [[nodiscard]] bool has_ended(const NodeId& id) const;
   [[nodiscard]] bool says_nothing(const NodeId& id) const;
@@ -369,6 +370,7 @@ class FinalConsensus {
   std::uint32_t revision_ = 0;
   bool frozen_ = false;
   bool freeze_asked_ = false;
+  bool left_out_ = false;    // in this epoch it is a follower whatever its standing is
   bool withdrawn_ = false;   // the own replica is lost or unfit: follower in this run
   bool ordered_ = false;     // by a command, while this node followed or fetched
   bool dialled_ = false;     // in this epoch

@@ -323,41 +323,6 @@ TEST_SUITE("gossip/consensus/faults") {
     }
   }
 
-  TEST_CASE("a finish that is ordered while all follow a run that is dead is carried out") {
-    Swarm swarm({.nodes = 4});
-    for (const std::size_t k : {0U, 1U}) swarm.connect(k, 2);
-    swarm.connect(0, 1);
-    // The run gets as far as it does without a certificate, while its participants restart in turn:
-    // each follows what those before it began, and in the end there are only followers.
-    swarm.on_deliver = [](std::size_t, std::size_t, const ConsensusMessage& message) {
-      return !std::holds_alternative<HashSignature>(message);
-    };
-    swarm.run(1s);
-    swarm.command(0);
-    for (const std::size_t k : {0U, 1U, 2U})
-      swarm.at(std::chrono::seconds(4 + 4 * static_cast<int>(k)), [&swarm, k] {
-        swarm.restart(k);
-        swarm.at(swarm.elapsed() + 500ms, [&swarm, k] {
-          for (std::size_t other = 0; other < 4; ++other)
-            if (other != k) swarm.connect(k, other);
-        });
-      });
-    swarm.at(20s, [&] {
-      swarm.on_deliver = nullptr;
-      CHECK(swarm.node(3).consensus->state().phase == Phase::following);
-      swarm.command(3);
-    });
-
-    swarm.run(15min);
-
-    CHECK(swarm.idle());
-    for (std::size_t k = 0; k < 4; ++k) {
-      CAPTURE(k);
-      REQUIRE(swarm.node(k).finished);
-      CHECK(swarm.node(k).x == swarm.node(0).x);
-    }
-  }
-
   TEST_CASE(
       "when every participant restarted and nobody else is there, all take part in the next") {
     Swarm swarm({.nodes = 3});
