@@ -217,11 +217,8 @@ struct HttpServer::Daemon {
   }
 };
 
-HttpServer::HttpServer(HttpOptions options, HttpSources sources, Log& log)
-    : options_(std::move(options)),
-      sources_(sources),
-      log_(log),
-      daemon_(std::make_unique<Daemon>()) {}
+HttpServer::HttpServer(HttpOptions options, HttpSources sources)
+    : options_(std::move(options)), sources_(sources), daemon_(std::make_unique<Daemon>()) {}
 
 HttpServer::~HttpServer() = default;
 
@@ -238,7 +235,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpOptions options, HttpS
   }
   if (!listening) return fail(listening.error());
 
-  std::unique_ptr<HttpServer> server(new HttpServer(std::move(options), sources, log));
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(options), sources));
   server->address_ = listening->address;
   server->daemon_->daemon = MHD_start_daemon(
       MHD_USE_POLL_INTERNAL_THREAD, 0, nullptr, nullptr, &Daemon::on_request, server.get(),

@@ -76,11 +76,10 @@ class HttpServer {
 
  private:
   struct Daemon;
-  HttpServer(HttpOptions options, HttpSources sources, Log& log);
+  HttpServer(HttpOptions options, HttpSources sources);
 
   HttpOptions options_;
   HttpSources sources_;
-  Log& log_;
   std::string address_;
   std::unique_ptr<Daemon> daemon_;
 };
