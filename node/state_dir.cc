@@ -48,10 +48,12 @@ std::string first_line(int descriptor) {
 
 // What the shell opened for this process (`@<(command)`, /dev/stdin) may be a pipe: whoever writes
 // into it was started along with the process. At every other name a FIFO or a device would keep a
-// node from its start for as long as nobody writes into it.
+// node from its start for as long as nobody writes into it. /dev/null is how one says "an empty
+// file".
 bool is_handed_over(const fs::path& file) {
   const auto folder = file.parent_path();
-  return file == "/dev/stdin" || folder == "/dev/fd" || folder == "/proc/self/fd";
+  return file == "/dev/stdin" || file == "/dev/null" || folder == "/dev/fd" ||
+         folder == "/proc/self/fd";
 }
 
 // What processes left that were killed inside write_whole(). One that still runs is spared:

@@ -24,7 +24,7 @@ enum class FileMode : std::uint16_t { shared = 0644, secret = 0600 };
 [[nodiscard]] Result<void> write_whole(const std::filesystem::path& file, std::string_view text,
                                        FileMode mode = FileMode::shared);
 // A file of at most `max_bytes`; also a pipe, where the name is one of the process's own open
-// descriptors (/dev/stdin, /dev/fd/63).
+// descriptors (/dev/stdin, /dev/fd/63), and /dev/null.
 //
 // Errors:  not_found, too_large, io_failed; permission, also for what is no regular file.
 [[nodiscard]] Result<std::string> read_whole(const std::filesystem::path& file,

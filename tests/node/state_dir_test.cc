@@ -105,6 +105,7 @@ TEST_SUITE("node/state_dir") {
       CHECK(text.error().code == Errc::permission);
       CHECK(text.error().detail.find(file.string() + ": not a regular file") == 0);
     }
+    CHECK(read_whole("/dev/null", 100) == "");  // as in `--config /dev/null`
   }
 
   TEST_CASE("a pipe that the process was given is read to its end") {
