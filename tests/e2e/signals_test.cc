@@ -4,9 +4,10 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <array>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -31,20 +32,22 @@ std::vector<std::string> first_process() {
   return {};
 }
 
-// `starling run` that waits for the end of its invite, behind `prefix`.
+// `starling run` that waits for the end of its invite, a pipe that it is given; behind `prefix`.
 class Preparing {
  public:
   explicit Preparing(const std::vector<std::string>& prefix) {
-    REQUIRE(::mkfifo(invite_.c_str(), 0600) == 0);
+    REQUIRE(::pipe(invite_.data()) == 0);
+    REQUIRE(::fcntl(invite_[1], F_SETFD, FD_CLOEXEC) == 0);
     auto command = prefix;
     command.insert(command.end(), {starling_binary(), "run", "--dir", dir_.path() / "node",
-                                   "--invite", "@" + invite_});
+                                   "--invite", "@/dev/fd/" + std::to_string(invite_[0])});
     for (const auto& word : small_run("1000")) command.push_back(word);
     process_ = std::make_unique<Process>(command, dir_.path());
-    // Nobody can write to a pipe that nobody reads, so from here on it is in the middle of it.
+    // Once what was written is gone from the pipe, it waits for more.
+    REQUIRE(::write(invite_[1], "s", 1) == 1);
     REQUIRE(eventually(60s, [&] {
-      writer_ = ::open(invite_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-      return writer_ >= 0;
+      int left = -1;
+      return ::ioctl(invite_[0], FIONREAD, &left) == 0 && left == 0;
     }));
     pid_ = process_->pid();
     if (prefix.empty()) return;
@@ -53,7 +56,8 @@ class Preparing {
     REQUIRE(pid_ != process_->pid());
   }
   ~Preparing() {
-    if (writer_ >= 0) ::close(writer_);
+    for (const int end : invite_)
+      if (end >= 0) ::close(end);
   }
   Preparing(const Preparing&) = delete;
   Preparing& operator=(const Preparing&) = delete;
@@ -63,9 +67,8 @@ class Preparing {
 
  private:
   TempDir dir_;
-  std::string invite_ = (dir_.path() / "invite").string();
+  std::array<int, 2> invite_{-1, -1};
   std::unique_ptr<Process> process_;
-  int writer_ = -1;
   pid_t pid_ = -1;
 };
 
