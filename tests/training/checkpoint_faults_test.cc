@@ -39,6 +39,16 @@ bool same(const Checkpoint& a, const Checkpoint& b) {
   return a.state == b.state && a.replica == b.replica && a.momenta == b.momenta;
 }
 
+// A checkpoint that is written, and another one of the same step, for which there is no other room.
+struct SameStepTwice {
+  Model model = small_model();
+  TempFolder folder;
+  CheckpointOptions options{folder.path() / "checkpoints", 1};
+  Checkpoint before = seeded_checkpoint(model, 1, 11);
+  Checkpoint after = seeded_checkpoint(model, 1, 22);
+  fs::path saved = save_checkpoint(options, model, before).value();
+};
+
 // STARLING_FAULTS is what the library was built with, too.
 #ifdef STARLING_FAULTS
 
@@ -193,39 +203,29 @@ TEST_SUITE("training/checkpoint_faults") {
   }
 
   TEST_CASE("where names cannot be exchanged, a rename that fails costs no checkpoint") {
-    const Model model = small_model();
+    const SameStepTwice twice;
+    const auto& [model, folder, options, before, after, saved] = twice;
     NullLog log;
-    const TempFolder folder;
-    const CheckpointOptions options{folder.path() / "checkpoints", 1};
-    const Checkpoint before = seeded_checkpoint(model, 1, 11);
-    const Checkpoint after = seeded_checkpoint(model, 1, 22);
-    const auto saved = save_checkpoint(options, model, before);
-    REQUIRE(saved.has_value());
     const auto& rename = *fault::find_point("checkpoint.before_rename");
     {
       const fault::Armed armed(rename, {.times = 2});
       CHECK_FALSE(save_checkpoint(options, model, after).has_value());
       CHECK(armed.reached() == 2);
     }
-    CHECK(same(*load_checkpoint_folder(*saved, model), before));
+    CHECK(same(*load_checkpoint_folder(saved, model), before));
 
     const fault::Armed armed(rename, {.times = 1});
     REQUIRE(save_checkpoint(options, model, after).has_value());
-    CHECK(same(*load_checkpoint_folder(*saved, model), after));
+    CHECK(same(*load_checkpoint_folder(saved, model), after));
     CHECK(std::distance(fs::directory_iterator(options.folder), {}) == 2);  // and `latest`
   }
 #endif
 
   TEST_CASE("a checkpoint that was moved out of the way loads, unless the new one is in place") {
-    const Model model = small_model();
+    const SameStepTwice twice;
+    const auto& [model, folder, options, before, after, saved] = twice;
     NullLog log;
-    const TempFolder folder;
-    const CheckpointOptions options{folder.path() / "checkpoints", 1};
-    const Checkpoint before = seeded_checkpoint(model, 1, 11);
-    const Checkpoint after = seeded_checkpoint(model, 1, 22);
-    const auto saved = save_checkpoint(options, model, before);
-    REQUIRE(saved.has_value());
-    fs::rename(*saved, options.folder / "step-0000000001");
+    fs::rename(saved, options.folder / "step-0000000001");
     CHECK(same(*load_checkpoint(options, model, log), before));
 
     REQUIRE(save_checkpoint(options, model, after).has_value());
