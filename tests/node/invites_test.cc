@@ -1,6 +1,7 @@
 #include "node/invites.h"
 
 #include "node/base/log.h"
+#include "tests/support/counting_log.h"
 #include "tests/support/temp_folder.h"
 
 #include <asio/co_spawn.hpp>
@@ -23,15 +24,6 @@ using transport::Invite;
 using transport::KeyId;
 
 namespace {
-
-// Counts files of which the log says that they are no invites.
-class UnreadableLog final : public Log {
- public:
-  void write(LogLevel, std::string_view event, std::initializer_list<LogField>) override {
-    if (event == "invite.unreadable") ++count;
-  }
-  int count = 0;
-};
 
 // The invites of one process; another one on the same folder is a restart.
 struct Process {
@@ -59,7 +51,7 @@ struct Process {
 
   asio::io_context io{1};
   asio::thread_pool files{1};
-  UnreadableLog log;
+  CountingLog log{"invite.unreadable"};
   std::filesystem::path folder;
   std::unique_ptr<Invites> invites;
 };
@@ -156,7 +148,7 @@ TEST_SUITE("node/invites") {
     Process after(scratch);
     CHECK(after.invites->find(id_of(text)));
     CHECK(files_in(folder) == 3);
-    CHECK(after.log.count == 2);
+    CHECK(after.log.count() == 2);
   }
 
   TEST_CASE("what a process left that was killed writing an invite is passed over without a word") {
@@ -171,7 +163,7 @@ TEST_SUITE("node/invites") {
     std::filesystem::permissions(half, std::filesystem::perms(0600));
     Process after(scratch);
     CHECK(after.invites->find(id_of(text)));
-    CHECK(after.log.count == 0);
+    CHECK(after.log.count() == 0);
     CHECK(std::filesystem::exists(half));
   }
 

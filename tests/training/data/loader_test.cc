@@ -1,5 +1,6 @@
 #include "training/data/loader.h"
 
+#include "tests/support/counting_log.h"
 #include "tests/training/data/fixtures.h"
 
 #include <doctest/doctest.h>
@@ -14,23 +15,6 @@ using namespace starling;
 using namespace starling::training;
 
 namespace {
-
-// Counts what is logged.
-class CountingLog final : public Log {
- public:
-  void write(LogLevel, std::string_view event, std::initializer_list<LogField>) override {
-    const MutexLock lock(mutex_);
-    if (event == "data.bad_image") ++bad_;
-  }
-  int bad() const {
-    const MutexLock lock(mutex_);
-    return bad_;
-  }
-
- private:
-  mutable Mutex mutex_;
-  int bad_ STARLING_GUARDED_BY(mutex_) = 0;
-};
 
 // Images of one pixel that know their index; those in `bad` cannot be decoded.
 class NumberedImages final : public Dataset {
@@ -269,7 +253,7 @@ TEST_SUITE("training/data/loader") {
 
   TEST_CASE("bad images are counted, named once each and replaced by others") {
     const NumberedImages data(20, {3, 7});
-    CountingLog log;
+    CountingLog log("data.bad_image");
     Loader loader(data, options_for(Pass::training, 5, 3), log);
     std::size_t bad = 0;
 
@@ -285,7 +269,7 @@ TEST_SUITE("training/data/loader") {
 
     CHECK(bad == 20);
     CHECK(loader.bad_samples() == 2);
-    CHECK(log.bad() == 2);
+    CHECK(log.count() == 2);
   }
 
   TEST_CASE("an evaluation leaves bad images out, and nothing else") {

@@ -1,5 +1,6 @@
 // A machine that allows the loader fewer threads than it was told to start.
 #include "node/base/fault.h"
+#include "tests/support/counting_log.h"
 #include "tests/training/data/fixtures.h"
 #include "training/data/loader.h"
 
@@ -13,19 +14,6 @@ using namespace starling::training;
 
 #ifdef STARLING_FAULTS
 
-namespace {
-
-// Counts the warnings of the thread that makes the loader.
-class ThreadsLog final : public Log {
- public:
-  void write(LogLevel, std::string_view event, std::initializer_list<LogField>) override {
-    if (event == "data.few_threads") ++count;
-  }
-  int count = 0;
-};
-
-}  // namespace
-
 TEST_SUITE("training/data/loader_threads") {
   TEST_CASE("where the machine allows fewer threads than were asked for, those do all the work") {
     const auto sets = open_sets("synthetic:classes=3,size=8,train=23,val=6");
@@ -34,11 +22,11 @@ TEST_SUITE("training/data/loader_threads") {
     options.batch = 10;
     options.threads = 5;
     const fault::Armed armed(*fault::find_point("loader.thread"), {.after = 2});
-    ThreadsLog log;
+    CountingLog log("data.few_threads");
 
     Loader loader(*sets->train, options, log);
 
-    CHECK(log.count == 1);
+    CHECK(log.count() == 1);
     for (const std::size_t size : {10U, 10U, 3U}) {
       const auto batch = loader.next();
       REQUIRE(batch);
@@ -54,7 +42,7 @@ TEST_SUITE("training/data/loader_threads") {
     const auto sets = open_sets("synthetic:classes=3,size=8,train=23,val=6");
     REQUIRE(sets);
     const fault::Armed armed(*fault::find_point("loader.thread"));
-    ThreadsLog log;
+    CountingLog log("data.few_threads");
 
     Loader loader(*sets->train, loader_options_for(*sets->train, Pass::training, 8, 3), log);
 
@@ -62,7 +50,7 @@ TEST_SUITE("training/data/loader_threads") {
     REQUIRE_FALSE(batch);
     CHECK(batch.error().code == Errc::no_memory);
     CHECK(mentions(batch.error().detail, "ulimit -u"));
-    CHECK(log.count == 0);
+    CHECK(log.count() == 0);
   }
 }
 
