@@ -2,6 +2,7 @@
 
 #include "node/base/fault.h"
 #include "node/base/hash.h"
+#include "node/base/posix_file.h"
 #include "training/file_io.h"
 #include "training/model_file.h"
 #include "training/safetensors.h"
@@ -54,8 +55,11 @@ Error as_saving(Error error) {
   error.doing = Doing::saving_checkpoint;
   return error;
 }
+// A file that is not in the folder of a checkpoint is damage to it: not_found would say that there
+// is no checkpoint.
 Error as_loading(Error error) {
   error.doing = Doing::loading_checkpoint;
+  if (error.code == Errc::not_found) error.code = Errc::corrupt;
   return error;
 }
 
@@ -77,12 +81,10 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// All checkpoints of a folder, newest first.
-std::vector<std::pair<std::int64_t, fs::path>> list(const fs::path& folder) {
+// All checkpoints of a folder, newest first; those that were seen where it cannot be read.
+std::vector<std::pair<std::int64_t, fs::path>> list(const fs::path& folder, std::error_code& code) {
   std::vector<std::pair<std::int64_t, fs::path>> found;
-  std::error_code ignored;
-  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
-       it.increment(ignored)) {
+  for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
     const auto step = step_of(it->path().filename().string());
     if (step) found.emplace_back(*step, it->path());
   }
@@ -107,7 +109,7 @@ void remove_leftovers(const fs::path& folder) {
 void remove_others(const fs::path& folder, std::int64_t written, std::size_t keep) {
   std::size_t kept = 0;
   std::error_code ignored;  // what cannot be removed now is tried again after the next checkpoint
-  for (const auto& [step, path] : list(folder)) {
+  for (const auto& [step, path] : list(folder, ignored)) {
     if (step <= written && kept < std::max<std::size_t>(keep, 1))
       ++kept;
     else
@@ -325,7 +327,11 @@ Result<Checkpoint> load_checkpoint_folder(const fs::path& folder, const Model& m
 }
 
 Result<Checkpoint> load_checkpoint(const CheckpointOptions& options, const Model& model, Log& log) {
-  const auto all = list(options.folder);
+  std::error_code code;
+  const auto all = list(options.folder, code);
+  if (code)
+    return fail(errc_of_errno(code.value()), Doing::loading_checkpoint,
+                options.folder.string() + ": " + code.message());
   if (all.empty()) {
     return fail(Errc::not_found, Doing::loading_checkpoint,
                 options.folder.string() + ": no checkpoint");

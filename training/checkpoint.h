@@ -69,6 +69,7 @@ struct CheckpointOptions {
 // The newest checkpoint that is undamaged; each damaged one is named in the log.
 //
 // Errors:  not_found if there is none; corrupt if all are damaged (the newest one's reason);
+//          permission, io_failed where the folder or the newest one cannot be read;
 //          settings_mismatch is the caller's to find, from state.settings_fingerprint.
 [[nodiscard]] Result<Checkpoint> load_checkpoint(const CheckpointOptions& options,
                                                  const Model& model, Log& log);

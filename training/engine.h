@@ -36,7 +36,7 @@ class Engine {
 
   struct Outcome {
     double loss = 0;      // mean over the batch
-    bool finite = false;  // the loss and all gradients
+    bool finite = false;  // the loss, all gradients and the statistics
   };
   // Forward and backward; the gradients stay here for the optimizer pass. Nothing where they were
   // dropped: a CPU looks at `drop` between layers, a GPU's step is too short for it. Then no trace

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -248,7 +249,8 @@ Result<ModelSpec> model_of_file(const std::filesystem::path& path) {
   }
   const auto class_names = class_names_of(header.metadata);
   if (!class_names) return corrupt_model(path.string() + ": " + class_names.error().detail);
-  for (const std::string_view name : model_names()) {
+  // Largest first: a resnet34 has all tensors of a resnet18, and a resnet101 those of a resnet50.
+  for (const std::string_view name : model_names() | std::views::reverse) {
     ModelSpec spec{std::string(name), last->shape[0], stem->shape[1], 0};
     spec.image_size = number_or(header.metadata, "image_size", 224);
     spec.class_names = *class_names;

@@ -35,7 +35,7 @@ std::unique_ptr<Engine> make_engine(const Model& model, const ResolvedDevice& de
 
 Stepper::Stepper(const Model& model, const ResolvedDevice& device, const TrainerOptions& options,
                  const Trainer::Start& start)
-    : spec_(model.plan.spec),
+    : plan_(model.plan),
       device_(device),
       options_(options),
       engine_(make_engine(model, device, start)),
@@ -56,8 +56,8 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share,
   } else {
     report.loss = outcome->loss;
     TRY_VOID(guarded(Doing::training, [&]() -> Result<void> {
-      // A gradient can overflow while the loss is still finite; in the master it would poison this
-      // replica and, through exchanges, others.
+      // A gradient or a variance can overflow while the loss is still finite; in the master it
+      // would poison this replica, its checkpoints and, through exchanges, others.
       if (!outcome->finite) return skip(report);
       train(report, batch, progress_share);
       return {};
@@ -73,6 +73,7 @@ Result<StepReport> Stepper::step(const Batch& batch, double progress_share,
 
 Result<std::optional<Engine::Outcome>> Stepper::compute(const Batch& batch,
                                                         const std::atomic<bool>& drop) {
+  TRY_VOID(check_values(batch));
   auto outcome = guarded(Doing::training, [&]() -> Result<std::optional<Engine::Outcome>> {
     if (fault::maybe("train.no_memory"))
       return fail(Errc::no_memory, Doing::training, "a test says so");
@@ -81,9 +82,22 @@ Result<std::optional<Engine::Outcome>> Stepper::compute(const Batch& batch,
   if (outcome || outcome.error().code != Errc::no_memory) return outcome;
   return fail(Errc::no_memory, Doing::training,
               "a batch of " + std::to_string(batch.size) + " images of " +
-                  std::to_string(side_of(batch, spec_)) +
+                  std::to_string(side_of(batch, plan_.spec)) +
                   " pixels does not fit into the memory of " + name_of(device_) +
                   ", choose a smaller --batch: " + outcome.error().detail);
+}
+
+Result<void> Stepper::check_values(const Batch& batch) const {
+  const std::size_t devices = 1 + device_.others.size();
+  const std::int64_t side = side_of(batch, plan_.spec);
+  if (batch.size / devices != 1 || last_side(plan_, side) != 1) return {};
+  // It is its own mean: whatever it is becomes 0, no gradient passes, and the running variances
+  // fall to 0, so that an evaluation sees noise.
+  return fail(Errc::bad_config, Doing::training,
+              "a batch of " + std::to_string(batch.size) + " on " + name_of(device_) +
+                  " leaves the last normalisations of " + plan_.spec.name +
+                  " a single value a channel where images have " + std::to_string(side) +
+                  " pixels, and nothing can be learned from that: raise --batch");
 }
 
 Result<void> Stepper::stage(const Batch& batch) {
@@ -127,10 +141,13 @@ Result<void> Stepper::skip(StepReport& report) {
   report.outcome = StepOutcome::skipped;
   ++bad_steps_;
   if (++bad_in_a_row_ < options_.max_bad_steps) return {};
-  return fail(Errc::diverged, Doing::training,
-              std::to_string(bad_in_a_row_) +
-                  " steps in a row had a loss or gradient that is not finite, the last at step " +
-                  std::to_string(state_.step) + "; the parameters before them are kept");
+  return fail(
+      Errc::diverged, Doing::training,
+      std::to_string(bad_in_a_row_) +
+          " steps in a row had a loss, gradients or statistics that are not finite, the last "
+          "at step " +
+          std::to_string(state_.step) +
+          "; the parameters before them are kept: choose a smaller --lr");
 }
 
 void Stepper::adopt(const Replica& replica) {

@@ -28,7 +28,8 @@ class Stepper {
   // that the trainer knows (data_wait_s, evaluation_s, images_per_second). Once `drop` is true, a
   // step that has no gradients yet is given up: nothing was changed then.
   //
-  // Errors:  data_failed, device_failed, no_memory; diverged after max_bad_steps in a row.
+  // Errors:  data_failed, device_failed, no_memory; diverged after max_bad_steps in a row;
+  //          bad_config where a GPU has no image of the batch, or a normalisation a single value.
   [[nodiscard]] Result<StepReport> step(const Batch& batch, double progress_share,
                                         const std::atomic<bool>& drop);
   [[nodiscard]] Result<StepReport> step(const Batch& batch, double progress_share) {
@@ -58,7 +59,10 @@ class Stepper {
   void train(StepReport& report, const Batch& batch, double progress_share);
   [[nodiscard]] Result<void> skip(StepReport& report);
 
-  ModelSpec spec_;
+  // Whether the last normalisations can learn from such a batch.
+  [[nodiscard]] Result<void> check_values(const Batch& batch) const;
+
+  const ModelPlan& plan_;
   ResolvedDevice device_;
   TrainerOptions options_;
   std::unique_ptr<Engine> engine_;

@@ -2,9 +2,12 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <array>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 
 namespace starling::training {
 namespace {
@@ -15,6 +18,17 @@ std::string first_line(const char* text) {
   return whole.substr(0, whole.find('\n'));
 }
 
+// Only the allocator has an exception of its own for it. Graphs, libraries and collectives ask a
+// device for memory themselves, and LibTorch passes on what they say.
+bool tells_of_memory(std::string_view text) {
+  constexpr std::array<std::string_view, 4> kWords{"not enough memory",   // a CPU's allocator
+                                                   "out of memory",       // the CUDA runtime
+                                                   "ALLOC_FAILED",        // cuBLAS
+                                                   "ALLOCATION_FAILED"};  // cuDNN
+  return std::ranges::any_of(
+      kWords, [text](std::string_view words) { return text.find(words) != text.npos; });
+}
+
 }  // namespace
 
 Error current_torch_error(Doing doing) {
@@ -23,9 +37,8 @@ Error current_torch_error(Doing doing) {
   } catch (const c10::OutOfMemoryError& error) {
     return {Errc::no_memory, doing, first_line(error.what_without_backtrace())};
   } catch (const c10::Error& error) {
-    const std::string text = first_line(error.what_without_backtrace());
-    const bool memory = text.find("not enough memory") != std::string::npos;
-    return {memory ? Errc::no_memory : Errc::device_failed, doing, text};
+    const char* const text = error.what_without_backtrace();
+    return {tells_of_memory(text) ? Errc::no_memory : Errc::device_failed, doing, first_line(text)};
   } catch (const std::bad_alloc&) {
     return {Errc::no_memory, doing, "the machine has no memory left"};
   } catch (const std::exception& error) {

@@ -351,7 +351,7 @@ void Trainer::Impl::evaluate_between_steps(double step_s) {
   // Of every second, `share` is the evaluation's: a step of s seconds earns s share / (1 - share).
   const double share = std::clamp(options.evaluation_share, 0.001, 0.9);
   evaluation_credit_s += step_s * share / (1 - share);
-  while (running && evaluation_credit_s > 0) {
+  while (running && evaluation_credit_s > 0 && !drop) {
     const TimePoint begin = clock.now();
     advance_evaluation();
     const double spent = seconds(clock.now() - begin);

@@ -35,8 +35,8 @@ struct TrainerOptions {
   bool halve_batch = false;
   // Smaller images for the first part of the run; the model's own side after them.
   std::vector<ImageStage> resize;
-  // Steps in a row whose loss or gradients are not finite before the run ends as diverged. Such
-  // steps change nothing, so one bad batch costs one step.
+  // Steps in a row whose loss, gradients or statistics are not finite before the run ends as
+  // diverged. Such steps change nothing, so one bad batch costs one step.
   int max_bad_steps = 10;
   // Share of the thread's time that an evaluation between steps may take (rulings 43).
   double evaluation_share = 0.1;
@@ -44,7 +44,7 @@ struct TrainerOptions {
 
 enum class StepOutcome : std::uint8_t {
   trained,
-  skipped,  // the loss or a gradient was not finite: nothing was changed
+  skipped,  // the loss, a gradient or a statistic was not finite: nothing was changed
   dropped,  // a pause or the end came before it had gradients: nothing was changed
 };
 

@@ -137,11 +137,31 @@ TEST_SUITE("training/checkpoint") {
 
     CHECK(load_checkpoint(options, model, log).error().code == Errc::not_found);
     REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 1)).has_value());
-    truncate_to_half(folder.path() / "step-000000001" / "model.safetensors");
+    const fs::path checkpoint = folder.path() / "step-000000001";
+    truncate_to_half(checkpoint / "model.safetensors");
 
+    CHECK(load_checkpoint(options, model, log).error().code == Errc::corrupt);
+    // A checkpoint without one of its files is there all the same: whoever goes on without it says
+    // so.
+    fs::remove(checkpoint / "model.safetensors");
+    CHECK(load_checkpoint(options, model, log).error().code == Errc::corrupt);
+    fs::remove(checkpoint / "state.json");
     const auto loaded = load_checkpoint(options, model, log);
-    REQUIRE_FALSE(loaded.has_value());
     CHECK(loaded.error().code == Errc::corrupt);
+    CHECK(loaded.error().detail.find("state.json") != std::string::npos);
+  }
+
+  TEST_CASE("a folder that cannot be read is not one without checkpoints") {
+    const TempFolder folder;
+    const fs::path loop = folder.path() / "checkpoints";
+    fs::create_symlink(loop, loop);
+    NullLog log;
+
+    const auto loaded = load_checkpoint({loop, 3}, small_model(), log);
+
+    REQUIRE_FALSE(loaded.has_value());
+    CHECK(loaded.error().code == Errc::permission);
+    CHECK(loaded.error().detail.find(loop.string()) != std::string::npos);
   }
 
   TEST_CASE("what a crash left is removed by the next checkpoint and never loaded") {

@@ -62,6 +62,18 @@ std::size_t index_of(const Tensors& tensors, std::string_view name) {
   return static_cast<std::size_t>(found - tensors.entries.begin());
 }
 
+// A file as published weights are, without metadata; of its values there is nothing but room.
+void write_header_of(const std::filesystem::path& path, const Model& model) {
+  std::vector<TensorEntry> entries;
+  std::uint64_t values = 0;
+  for (const gossip::TensorPlace& place : model.layout.tensors()) {
+    entries.push_back({place.name, DType::f32, place.dims, 0, 0});
+    values += place.count;
+  }
+  REQUIRE(SafetensorsWriter::create(path, entries, {}).has_value());
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) + sizeof(float) * values);
+}
+
 }  // namespace
 
 TEST_SUITE("training/model_file") {
@@ -110,6 +122,23 @@ TEST_SUITE("training/model_file") {
 
     REQUIRE(spec.has_value());
     CHECK(*spec == kSpec);
+  }
+
+  TEST_CASE(
+      "of models that are parts of one another, a file's is the one that has all its tensors") {
+    const TempFolder folder;
+    for (const std::string_view name : model_names()) {
+      CAPTURE(std::string(name));
+      const auto model = make_model({std::string(name), 7, 3, 224});
+      REQUIRE(model.has_value());
+      const auto path = folder.path() / std::string(name);
+      write_header_of(path, *model);
+
+      const auto spec = model_of_file(path);
+
+      REQUIRE(spec.has_value());
+      CHECK(*spec == model->plan.spec);
+    }
   }
 
   TEST_CASE("a file says which classes its outputs are, or what it says is refused") {

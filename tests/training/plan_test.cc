@@ -89,6 +89,19 @@ TEST_SUITE("training/models/plan") {
     CHECK(first_of_layer2.projection.conv.stride == 2);
   }
 
+  TEST_CASE("of an image so many pixels a side are left at the end as strides and a pool leave") {
+    const auto last = [](const std::string& name, std::int64_t side) {
+      return last_side(*make_plan({name, 10, 3, 64}), side);
+    };
+
+    CHECK(last("small", 28) == 7);
+    CHECK(last("small", 9) == 3);
+    CHECK(last("resnet18", 32) == 1);
+    CHECK(last("resnet18", 33) == 2);
+    CHECK(last("resnet50", 224) == 7);
+    CHECK(last("resnet101", 160) == 5);
+  }
+
   TEST_CASE("statistics lie in bytewise order of the layers' names, without gaps") {
     const Model model = model_of({"resnet101", 10, 3, 224});
 

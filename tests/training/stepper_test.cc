@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 using namespace starling;
@@ -100,6 +102,54 @@ TEST_SUITE("training/stepper") {
     CHECK(std::isfinite(next->loss));
   }
 
+  TEST_CASE("statistics that are not finite cost the step, and never reach the replica") {
+    const Model model = tiny_model();
+    for (const int threads : {1, 2}) {
+      CAPTURE(threads);
+      Stepper stepper(model, {.threads = threads}, tiny_options(), start_of(model));
+      Rng rng(1);
+      REQUIRE(stepper.step(quarter_batch(rng, 16, 12), 0.1).has_value());
+      const Checkpoint before = stepper.checkpoint();
+
+      // As after a rate that is far too high: all values are finite, the squares of what the first
+      // convolution makes of them are not, and what is normalised by an infinite variance is 0.
+      Batch huge = quarter_batch(rng, 16, 12);
+      for (float& pixel : huge.images.span()) pixel *= 1e25F;
+      const auto report = stepper.step(huge, 0.1);
+
+      REQUIRE(report.has_value());
+      CHECK(std::isfinite(report->loss));
+      CHECK(report->outcome == StepOutcome::skipped);
+      const Checkpoint after = stepper.checkpoint();
+      CHECK(after.replica == before.replica);
+      CHECK(after.momenta == before.momenta);
+    }
+  }
+
+  TEST_CASE("a rate that is far too high ends the run with a checkpoint that can be loaded") {
+    const Model model = tiny_model();
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      CAPTURE(name_of(precision));
+      TrainerOptions options = tiny_options();
+      options.schedule.peak = 1'000;
+      Stepper stepper(model, {.precision = precision}, options, start_of(model));
+      Rng rng(1);
+      std::optional<Error> end;
+      for (int step = 0; step < 100 && !end; ++step) {
+        const auto report = stepper.step(quarter_batch(rng, 16, 12), 0.1);
+        if (!report) end = report.error();
+      }
+
+      REQUIRE(end.has_value());
+      CHECK(end->code == Errc::diverged);
+      CHECK(end->detail.find("--lr") != std::string::npos);
+      const Replica replica = stepper.checkpoint().replica;
+      CHECK(all_finite(replica.parameters));
+      CHECK(all_finite(replica.bn_mean));
+      CHECK(all_finite(replica.bn_variance));
+    }
+  }
+
   TEST_CASE("a step that is dropped leaves no trace: the next one is what it would have been") {
     const Model model = tiny_model();
     for (const int threads : {1, 3}) {
@@ -161,6 +211,27 @@ TEST_SUITE("training/stepper") {
 
     REQUIRE_FALSE(report.has_value());
     CHECK(report.error().code == Errc::data_failed);
+  }
+
+  TEST_CASE("a batch of which a normalisation sees one value is refused with the remedy") {
+    const auto model = make_model({"resnet18", kClasses, 1, 33});
+    REQUIRE(model.has_value());
+    Stepper stepper(*model, {}, tiny_options(), start_of(*model));
+    Rng rng(1);
+    const auto step_on = [&](std::size_t images, std::uint32_t side) {
+      Batch batch = quarter_batch(rng, images, side);
+      batch.side = side;
+      return stepper.step(batch, 0.1);
+    };
+
+    // One pixel is left of 32, and four of 33.
+    const auto refused = step_on(1, 32);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == Errc::bad_config);
+    CHECK(refused.error().detail.find("32 pixels") != std::string::npos);
+    CHECK(refused.error().detail.find("--batch") != std::string::npos);
+    CHECK(step_on(2, 32).has_value());
+    CHECK(step_on(1, 33).has_value());
   }
 
   TEST_CASE("pixels of another shape than the model's are the data's fault") {

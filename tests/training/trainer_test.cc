@@ -56,19 +56,19 @@ struct Fixture {
   std::unique_ptr<Trainer> trainer;
 };
 
-// Calls somebody before it gives its third batch, on the train thread.
+// Tells somebody, on the train thread, which batch it gives next, counted from 1.
 class TellingSource final : public BatchSource {
  public:
-  explicit TellingSource(std::function<void()> tell) : tell_(std::move(tell)) {}
+  explicit TellingSource(std::function<void(int)> tell) : tell_(std::move(tell)) {}
 
   Result<std::optional<Batch>> next() override {
-    if (++asked_ == 3) tell_();
+    tell_(++asked_);
     return batches_.next();
   }
   void stop() override { batches_.stop(); }
 
  private:
-  std::function<void()> tell_;
+  std::function<void(int)> tell_;
   QuarterSource batches_{{}};
   int asked_ = 0;
 };
@@ -223,7 +223,8 @@ TEST_SUITE("training/trainer") {
     };
     Trainer* told = nullptr;
     // Where the third step begins, so that only dropping it can leave two.
-    const auto pause = [&] {
+    const auto pause = [&](int batch) {
+      if (batch != 3) return;
       told->pause([&](const Result<void>& done) { paused.set(done.has_value()); });
     };
     auto trainer = Trainer::create(model, tiny_options(), start_of(model),
@@ -297,6 +298,33 @@ TEST_SUITE("training/trainer") {
     // The first slice may overdraw by one batch, and a busy machine stretches either side.
     CHECK(report->seconds / total >= share.least);
     CHECK(report->seconds / total < share.most);
+  }
+
+  TEST_CASE("a pause that comes at the end of a step waits for no slice of an evaluation") {
+    const Model model = tiny_model();
+    NullLog log;
+    TrainerOptions options = tiny_options();
+    options.evaluation_share = 0.9;  // nine times the step: a slice is due after each
+    std::unique_ptr<Trainer> trainer;
+    std::atomic<int> asked = 0;
+    Promise<int> evaluated;  // slices between the pause and its answer
+    TrainerHooks hooks;
+    hooks.on_step = [&](const StepReport& report) {
+      if (report.step != 3) return;
+      trainer->pause([&, before = asked.load()](auto) { evaluated.set(asked - before); });
+    };
+    auto made = Trainer::create(model, std::move(options), start_of(model),
+                                {quarters(), std::move(hooks), log});
+    REQUIRE(made.has_value());
+    trainer = *std::move(made);
+    trainer->request_evaluation(
+        [&] { return std::make_unique<TellingSource>([&](int) { ++asked; }); }, {});
+
+    trainer->start();
+
+    CHECK(evaluated.wait() == 0);
+    trainer->stop();
+    CHECK(asked > 0);
   }
 
   TEST_CASE("evaluations queue, also of other values, and run unsliced while paused") {

@@ -46,12 +46,14 @@ std::optional<Slices::Outcome> Slices::run(const BatchTensors& batch, double lab
     whole.loss += one->loss;
     whole.finite = whole.finite && one->finite;
   }
-  move_statistics(count, images);
+  // An infinite variance is one that nothing else tells of: what it normalises is zero.
+  whole.finite = move_statistics(count, images) && whole.finite;
   return whole;
 }
 
-void Slices::move_statistics(std::size_t slices, std::size_t images) {
+bool Slices::move_statistics(std::size_t slices, std::size_t images) {
   const Weights& weights = arena_.weights();
+  bool finite = true;
   std::vector<double> shares;
   for (std::size_t s = 0; s < slices; ++s)
     shares.push_back(static_cast<double>(slice_place(images, s, slices).size) /
@@ -73,7 +75,10 @@ void Slices::move_statistics(std::size_t slices, std::size_t images) {
       variance[c] +=
           static_cast<float>(kNormMomentum * (batch_variance - static_cast<double>(variance[c])));
     }
+    finite = finite && all_finite(std::span(mean, channels)) &&
+             all_finite(std::span(variance, channels));
   }
+  return finite;
 }
 
 }  // namespace starling::training

@@ -38,7 +38,7 @@ class Slices {
 
   struct Outcome {
     double loss = 0;       // mean over the batch
-    bool finite = false;   // the loss and all gradients
+    bool finite = false;   // the loss, all gradients and the statistics
     std::size_t sets = 1;  // of gradients in the arena, the first ones
   };
   // Leaves gradients in as many sets of the arena as there were slices, and moves the running
@@ -52,7 +52,8 @@ class Slices {
 
  private:
   void grow(std::size_t count);
-  void move_statistics(std::size_t slices, std::size_t images);
+  // False where one of them is no finite number then.
+  [[nodiscard]] bool move_statistics(std::size_t slices, std::size_t images);
 
   const Model& model_;
   Arena& arena_;

@@ -99,6 +99,8 @@ bool DeviceArena::is_finite() {
   const auto& [big, small] = set_.flat_gradients();
   launched(set_.is_bf16() ? check_finite<Bf16>(big, refused) : check_finite<float>(big, refused));
   launched(check_finite<float>(small, refused));
+  // An infinite variance is one that nothing else tells of: what it normalises is zero.
+  launched(check_finite<float>(set_.statistics(), refused));
   return refused_.item<std::int32_t>() == 0;
 }
 

@@ -37,7 +37,7 @@ class DeviceArena final : public DeviceMasterPort {
   // What this GPU computes gradients with; the optimizer pass reads its gradients and writes its
   // working copy.
   [[nodiscard]] const WorkingSet& set() const { return set_; }
-  // Whether the gradients are finite numbers; waits for the current stream.
+  // Whether gradients and statistics are finite numbers; waits for the current stream.
   [[nodiscard]] bool is_finite();
 
   // Launches the optimizer pass on the current stream, under the lease; then the statistics of the

@@ -2,6 +2,8 @@
 
 #include "training/working_copy.h"
 
+#include <c10/cuda/CUDAStream.h>
+
 #include <algorithm>
 #include <cstddef>
 
@@ -24,6 +26,8 @@ at::Tensor cut(at::Device device, const std::vector<WorkingSet::Want>& wanted) {
   std::int64_t total = 0;
   for (const WorkingSet::Want& want : wanted) total += room_of(want);
   at::Tensor memory = at::zeros({total}, at::TensorOptions(at::kByte).device(device));
+  // Whoever uses it has a stream of its own, which does not wait for the one that writes the zeros.
+  c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
   std::int64_t at = 0;
   for (const WorkingSet::Want& want : wanted) {
     *want.view = memory.narrow(0, at, bytes_of(want)).view(want.type);

@@ -132,4 +132,14 @@ Result<ModelPlan> make_plan(const ModelSpec& spec) {
   return plan;
 }
 
+std::int64_t last_side(const ModelPlan& plan, std::int64_t side) {
+  // Paddings are half a kernel, and kernels are odd.
+  const auto stride_over = [&side](std::int64_t stride) { side = (side + stride - 1) / stride; };
+  stride_over(plan.stem.conv.stride);
+  if (plan.stem_kind == Stem::imagenet) stride_over(2);  // the pool
+  for (const BlockPlan& block : plan.blocks)
+    for (const UnitPlan& unit : block.units) stride_over(unit.conv.stride);
+  return side;
+}
+
 }  // namespace starling::training

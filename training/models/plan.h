@@ -82,4 +82,7 @@ struct ModelPlan {
 // Source:  He et al. 2016, "Deep Residual Learning for Image Recognition"; torchvision resnet.
 [[nodiscard]] Result<ModelPlan> make_plan(const ModelSpec& spec);
 
+// Pixels a side of what the last normalisations see of images of `side` pixels.
+[[nodiscard]] std::int64_t last_side(const ModelPlan& plan, std::int64_t side);
+
 }  // namespace starling::training
