@@ -8,16 +8,17 @@
 #include "node/printable.h"
 #include "training/data/decode.h"
 #include "training/data/pack.h"
+#include "training/data/side_threads.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <map>
 #include <ostream>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,9 @@ enum class Depth : std::uint8_t {
   decode,  // and make an image
 };
 
+// How often a long piece of work says how far it has come.
+constexpr std::uint64_t kTold = 20;
+
 // Looks at every sample, on all cores.
 Counts look_at(const Dataset& set, Depth depth,
                const std::function<void(std::uint64_t)>& on_progress) {
@@ -49,7 +53,8 @@ Counts look_at(const Dataset& set, Depth depth,
   std::map<std::uint32_t, std::string> bad;  // in order, whichever thread found it
   Mutex mutex;
   std::atomic<std::uint32_t> next = 0;
-  const auto look = [&] {
+  const auto every = std::max<std::uint32_t>(1'000, set.size() / kTold);
+  const auto look = [&](std::size_t) {
     training::Sample sample;
     training::Decoder decoder;
     training::Image image;
@@ -64,14 +69,10 @@ Counts look_at(const Dataset& set, Depth depth,
       } else {
         bad.emplace(i, set.sample_name(i) + ": " + done.error().detail);
       }
-      if (i % 1'000 == 999) on_progress(i + 1);
+      if ((i + 1) % every == 0) on_progress(i + 1);
     }
   };
-  {
-    std::vector<std::jthread> threads;
-    for (int t = 1; t < usable_cores(); ++t) threads.emplace_back(look);
-    look();
-  }
+  training::run_beside(static_cast<std::size_t>(usable_cores()), look);
   for (auto& [index, what] : bad) counts.bad.push_back(std::move(what));
   return counts;
 }
@@ -164,7 +165,10 @@ Result<void> check_flags(const std::string& what, const Arguments& arguments) {
 Result<ExitCode> pack(const DataSets& sets, const Arguments& arguments, const Terminal& terminal) {
   const auto file = arguments.given.find("--out");
   TRY(const auto options, pack_options(arguments));
+  std::uint64_t told = 0;
   const auto on_progress = [&](const training::PackProgress& progress) {
+    const auto part = kTold * progress.done / std::max<std::uint64_t>(1, progress.all);
+    if (std::exchange(told, part) == part) return;
     terminal.err << fmt::format("{} of {} images, {:.1f} MB\n", progress.done, progress.all,
                                 static_cast<double>(progress.bytes) / 1e6)
                  << std::flush;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -48,6 +49,21 @@ TEST_SUITE("node/data_verb") {
     const auto verified = data({"verify", "--data", "packed:" + file, "--json"});
     CHECK(verified.code == 0);
     CHECK(nlohmann::json::parse(verified.out).at("parts")[0].at("bad").empty());
+  }
+
+  TEST_CASE("long work says how far it is some twenty times, however many images there are") {
+    const starling::TempFolder folder;
+    const std::string many = "synthetic:classes=3,size=4,channels=1,train=60000,val=6";
+    const auto lines = [](const std::string& text) { return std::ranges::count(text, '\n'); };
+    const auto scanned = data({"scan", "--data", many});
+    CHECK(scanned.code == 0);
+    CHECK(lines(scanned.err) == 20);
+    CHECK(contains(scanned.err, "60000 of 60000"));
+    const auto packed =
+        data({"pack", "--data", many, "--out", (folder.path() / "x.packed").string()});
+    CHECK(packed.code == 0);
+    CHECK(lines(packed.err) >= 15);
+    CHECK(lines(packed.err) <= 20);
   }
 
   TEST_CASE("classes whose names are not UTF-8 are counted in JSON, too") {

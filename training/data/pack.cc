@@ -3,6 +3,7 @@
 #include "node/base/posix_file.h"
 #include "training/data/augment.h"
 #include "training/data/packed.h"
+#include "training/data/side_threads.h"
 
 #include <fcntl.h>
 #include <turbojpeg.h>
@@ -15,7 +16,6 @@
 #include <optional>
 #include <span>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 namespace starling::training {
@@ -118,19 +118,15 @@ struct Converted {
 void convert_chunk(const Dataset& set, std::uint32_t begin, std::span<Converted> chunk,
                    std::vector<SampleConverter>& converters) {
   std::atomic<std::size_t> next = 0;
-  const auto work = [&](SampleConverter& converter) {
+  run_beside(converters.size(), [&](std::size_t number) {
     for (std::size_t at = next++; at < chunk.size(); at = next++) {
       Converted& one = chunk[at];
       one.error.reset();
       auto done = set.read(begin + static_cast<std::uint32_t>(at), one.sample);
-      if (done) done = converter.convert(one.sample);
+      if (done) done = converters[number].convert(one.sample);
       if (!done) one.error = std::move(done).error();
     }
-  };
-  std::vector<std::jthread> threads;
-  for (SampleConverter& converter : std::span(converters).subspan(1))
-    threads.emplace_back([&work, &converter] { work(converter); });
-  work(converters.front());
+  });
 }
 
 class Packer {
