@@ -31,6 +31,25 @@ struct SwarmAccess {
   bool made_secret = false;
 };
 
+// A node that names no peer and keeps the secret in its own folder is where others come in by. It
+// says how at every start: the address may be another one than before.
+bool shows_way_in(const Config& config, const SwarmAccess& access) {
+  if (access.made_secret) return true;
+  return config.swarm.mode == SwarmMode::secret && config.swarm.secret_file.empty() &&
+         config.swarm.invite.empty() && config.net.peers.empty() && !access.membership;
+}
+
+// Nobody among the peers that were named can know a secret that was drawn a moment ago.
+void warn_of_new_secret(const Config& config, const StateDir& dir, Log& log) {
+  if (config.net.peers.empty()) return;
+  log.warn(
+      "swarm.new_secret",
+      {{"file", dir.secret().string()},
+       {"why", "--peer was given, and neither --secret-file nor --invite"},
+       {"did", "begins a swarm of its own, into which those peers do not come"},
+       {"remedy", "stop it, copy the secret of a node of theirs over this file, start again"}});
+}
+
 // The invite that the configuration names; nothing if it names none.
 Result<std::optional<transport::Invite>> read_invite(const Config& config) {
   const std::string& given = config.swarm.invite;
@@ -86,6 +105,11 @@ Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
   std::optional<transport::SwarmSecret> made;
   std::error_code error;
   std::optional<SecretFiles> secret_to_get;
+  if (!invite && !config.swarm.secret_file.empty() && !fs::exists(paths.secret->current, error))
+    return fail(Errc::not_found, Doing::reading_config,
+                fmt::format("swarm.secret_file {} is not there: copy it from a node of the swarm "
+                            "(`secret` in its --dir), or leave it out to begin a swarm",
+                            config.swarm.secret_file));
   if (invite) {
     TRY_VOID(use_invite(*invite, paths.secret->current, wall_now()));
     if (!fs::exists(paths.secret->current, error))
@@ -153,13 +177,23 @@ struct Outset {
 };
 
 // The checkpoint of an earlier process of this very run.
-std::optional<training::Checkpoint> own_checkpoint(const StateDir& dir, const OwnSettings& settings,
-                                                   LogBackend& log) {
+//
+// Errors:  permission, io_failed, version_mismatch: it is there, and a node that began anew would
+//          replace it by its own.
+Result<std::optional<training::Checkpoint>> own_checkpoint(const StateDir& dir,
+                                                           const OwnSettings& settings,
+                                                           LogBackend& log) {
   auto checkpoint = training::load_checkpoint({.folder = dir.checkpoints()}, settings.model, log);
   if (!checkpoint) {
-    if (checkpoint.error().code != Errc::not_found)
-      log.warn("checkpoint.unusable",
-               {{"why", to_string(checkpoint.error())}, {"did", "starts without it"}});
+    const Error& why = checkpoint.error();
+    if (why.code == Errc::permission || why.code == Errc::io_failed ||
+        why.code == Errc::version_mismatch)
+      return fail(why.code == Errc::version_mismatch ? Errc::unsupported : why.code, why.doing,
+                  fmt::format("{}; nothing was changed: make it readable for this program, or move "
+                              "it away to begin without it",
+                              why.detail));
+    if (why.code != Errc::not_found)
+      log.warn("checkpoint.unusable", {{"why", to_string(why)}, {"did", "starts without it"}});
     return std::nullopt;
   }
   if (checkpoint->state.settings_fingerprint != to_hex(settings.text.fingerprint().view())) {
@@ -167,7 +201,7 @@ std::optional<training::Checkpoint> own_checkpoint(const StateDir& dir, const Ow
                                            {"did", "starts without it; the next one replaces it"}});
     return std::nullopt;
   }
-  return std::move(*checkpoint);
+  return std::optional(std::move(*checkpoint));
 }
 
 Result<training::Replica> read_base(const StateDir& dir, const training::Model& model) {
@@ -181,7 +215,7 @@ Result<training::Replica> read_base(const StateDir& dir, const training::Model& 
 Result<Outset> choose_outset(const Config& config, const StateDir& dir,
                              const training::Dataset& train, LogBackend& log) {
   TRY(OwnSettings settings, choose_settings(config, train, dir.settings(), log));
-  auto checkpoint = own_checkpoint(dir, settings, log);
+  TRY(auto checkpoint, own_checkpoint(dir, settings, log));
   if (checkpoint || settings.training.extension == 0)
     return Outset{std::move(settings), std::move(checkpoint), std::nullopt};
   auto base = read_base(dir, settings.model);
@@ -264,6 +298,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   TRY(const transport::Identity identity, identity_of(dir, mode));
   TRY(SwarmAccess access, open_swarm(config, dir, invite, identity.id(), mode));
   const SwarmId swarm = access.key.swarm();
+  if (access.made_secret && !dry) warn_of_new_secret(config, dir, log);
   const auto held = finished_before(dir, settings.text.fingerprint());
   if (held && config.finish.then == AfterFinish::exit) {
     terminal.out << final_line(held->certificate) << "  (finished before)\n";
@@ -284,6 +319,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   TRY_VOID(dir.write_incarnation_ceiling({begin.value + kIncarnationStride}));
   TRY(EventLog events, EventLog::open(dir.events(), log));
   auto book = read_address_book(dir, log);
+  const bool way_in = shows_way_in(config, access);  // before its parts are handed on
   NodeParts parts{.config = config,
                   .terminal = terminal,
                   .log = log,
@@ -307,7 +343,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                   .seeds = std::move(seeds),
                   .address_book = std::move(book),
                   .http_token = std::move(token),
-                  .made_secret = access.made_secret};
+                  .shows_way_in = way_in};
   Node node(std::move(parts));
   return node.run();
 }

@@ -5,6 +5,7 @@
 #include "node/base/thread.h"
 #include "training/cpu/intra_op.h"
 #include "training/cpu/tensor_memory.h"
+#include "training/saver.h"
 #include "training/stepper.h"
 #include "training/torch_guard.h"
 
@@ -60,7 +61,13 @@ struct Trainer::Impl {
         options(std::move(o)),
         source(std::move(s)),
         hooks(std::move(h)),
-        log(l) {}
+        log(l),
+        saver(model, [this] {
+          {
+            const MutexLock lock(mutex);
+          }  // whoever saw it busy waits by now
+          changed.notify_all();
+        }) {}
 
   // On the train thread.
   void run();
@@ -102,11 +109,10 @@ struct Trainer::Impl {
   std::atomic<bool> drop = false;  // the step under way; true from a pause to the resume
 
   mutable Mutex mutex;
-  CondVar changed;  // the phase, the requests or saving
+  CondVar changed;  // the phase, the requests, or what the saver is at
   Phase phase STARLING_GUARDED_BY(mutex) = Phase::idle;
   std::deque<Request> requests STARLING_GUARDED_BY(mutex);
   std::vector<OnDone> pausers STARLING_GUARDED_BY(mutex);
-  bool saving STARLING_GUARDED_BY(mutex) = false;
   TrainingState published STARLING_GUARDED_BY(mutex);
 
   // Of the train thread alone.
@@ -118,7 +124,7 @@ struct Trainer::Impl {
   std::optional<Running> running;
   double evaluation_credit_s = 0;  // time that the evaluation may still take before the next step
   double evaluation_spent_s = 0;   // since the last report
-  std::thread saver;
+  Saver saver;
 };
 
 Phase Trainer::Impl::phase_now() {
@@ -247,8 +253,8 @@ void Trainer::Impl::fail_training(const Error& error) {
 }
 
 std::deque<Request>::iterator Trainer::Impl::find_servable() {
-  return std::ranges::find_if(requests, [this, busy = saving](const Request& request) {
-    if (std::holds_alternative<Saving>(request)) return !busy;
+  return std::ranges::find_if(requests, [this](const Request& request) {
+    if (std::holds_alternative<Saving>(request)) return !saver.busy();
     if (std::holds_alternative<Evaluating>(request)) return !running.has_value();
     return true;
   });
@@ -293,30 +299,10 @@ void Trainer::Impl::serve(Saving request) {
     if (request.on_saved) request.on_saved(fail(std::move(copied).error()));
     return;
   }
-  Checkpoint checkpoint = *std::move(copied);
-  checkpoint.state.progress_map = std::move(request.request.progress_map);
-  checkpoint.state.settings_fingerprint = std::move(request.request.settings_fingerprint);
-  {
-    const MutexLock lock(mutex);
-    saving = true;
-  }
-  if (saver.joinable()) saver.join();  // it is done: saving was false
-  saver = std::thread([this, checkpoint = std::move(checkpoint), where = request.request.where,
-                       on_saved = std::move(request.on_saved)] {
-    name_this_thread("checkpoint");
-    auto saved = save_checkpoint(where, model, checkpoint);
-    if (!saved) {
-      log.warn("checkpoint.failed", {{"reason", saved.error().detail},
-                                     {"code", name_of(saved.error().code)},
-                                     {"action", "training goes on"}});
-    }
-    if (on_saved) on_saved(std::move(saved));
-    {
-      const MutexLock lock(mutex);
-      saving = false;
-    }
-    changed.notify_all();
-  });
+  copied->state.progress_map = std::move(request.request.progress_map);
+  copied->state.settings_fingerprint = std::move(request.request.settings_fingerprint);
+  assert_train_thread();
+  saver.start(*std::move(copied), request.request.where, std::move(request.on_saved));
 }
 
 void Trainer::Impl::serve(Evaluating request) {
@@ -377,7 +363,7 @@ void Trainer::Impl::finish() {
     Running done = *std::exchange(running, std::nullopt);
     if (done.on_evaluated) done.on_evaluated(fail(cancelled(Doing::evaluating)));
   }
-  if (saver.joinable()) saver.join();
+  saver.join();
 }
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
