@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   const rlimit none{0, 0};
   (void)::setrlimit(RLIMIT_CORE, &none);
   (void)::signal(SIGPIPE, SIG_IGN);
+  (void)::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow (ulimit -f), as a full disk
   // The first process of a container is spared every signal that it does not handle, and whoever
   // stops it would have to wait and kill it. A node that is up has handlers of its own.
   if (::getpid() == 1)

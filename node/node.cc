@@ -163,7 +163,9 @@ Result<void> Node::open_doors() {
               {{"address", config_.net.listen}, {"did", "let the system choose another"}});
     bound = transport_.listen({wanted.host, 0});
   }
-  if (!bound) return fail(std::move(bound).error());
+  if (!bound)
+    return fail(bound.error().code, Doing::listening,
+                bound.error().detail + "; choose another with --listen (port 0: any free one)");
   figures_.address = dialable_address(*bound);
   TRY(auto advertised, advertised_addresses(config_, *bound));
   std::vector<std::string> texts;
@@ -184,7 +186,22 @@ Result<void> Node::open_doors() {
   return {};
 }
 
+// For a program that reads the log: one line like all others instead of the banner.
+void Node::log_banner() {
+  log_.info("node.started", {{"version", STARLING_VERSION},
+                             {"name", figures_.name},
+                             {"id", to_hex(parts_.identity.id().view())},
+                             {"data", parts_.data.train->name()},
+                             {"images", parts_.data.train->size()},
+                             {"classes", parts_.data.train->classes()},
+                             {"address", figures_.address},
+                             {"folder", parts_.dir.path().string()},
+                             {"swarm", to_hex(figures_.swarm.view().first(8))},
+                             {"mode", figures_.mode}});
+}
+
 void Node::print_banner() {
+  if (config_.log.format == LogFormat::json) return log_banner();
   std::ostream& out = parts_.terminal.err;
   const auto line = [&out](std::string_view key, const std::string& text) {
     out << fmt::format("  {:<10} {}\n", key, printable(text));
@@ -205,13 +222,28 @@ void Node::print_banner() {
     who = fmt::format("  closed: who has a certificate of the admin {} may join",
                       short_form(parts_.membership->admin));
   line("swarm", to_hex(figures_.swarm.view().first(8)) + who);
-  if (parts_.made_secret) {
-    out << "To add a machine, copy the secret file there (mode 0600) and run:\n"
-        << fmt::format(
-               "    starling run --data DATA --peer {} --secret-file secret   (the file is {})\n",
-               printable(figures_.address), printable(parts_.dir.secret().string()));
-  }
+  if (parts_.shows_way_in) show_way_in();
   out << std::flush;
+}
+
+// Not the address that was bound where others see another one.
+void Node::show_way_in() {
+  const transport::Endpoint& dialled = advertised_.front();
+  const bool told = !config_.net.advertise.empty();
+  const std::string peer = printable(told ? transport::to_string(dialled) : figures_.address);
+  const std::string secret = printable(parts_.dir.secret().string());
+  const bool only_here =
+      figures_.address.starts_with("127.") || figures_.address.starts_with("[::1]");
+  if (only_here && !told)
+    parts_.terminal.err << fmt::format(
+        "To add a node on this machine (no other reaches {}; --listen [::]:{} lets them), run:\n"
+        "    starling run --dir OTHER --data DATA --peer {} --secret-file {}\n",
+        peer, dialled.port, peer, secret);
+  else
+    parts_.terminal.err << fmt::format(
+        "To add a machine, copy the secret file there (mode 0600) and run:\n"
+        "    starling run --data DATA --peer {} --secret-file secret   (the file is {})\n",
+        peer, secret);
 }
 
 transport::Task<> Node::tick() {

@@ -76,19 +76,19 @@ struct NodeParts {
   std::vector<bootstrap::Seed> seeds;
   bootstrap::AddressBook address_book;
   std::string http_token;
-  bool made_secret = false;
+  // Whether the start tells how the next machine comes in: this node's folder has the secret.
+  bool shows_way_in = false;
 };
 
 // One node of a swarm, from the first dial to the exit.
 //
-//   phase      what happens                                            ends with
-//   --------   -----------------------------------------------------
-//   --------------------------------------- starting   listen, control socket, HTTP, first dials
-//   joining joining    bootstrap looks for the swarm, settings, a replica      training, or an exit
-//   code training   steps, exchanges, checkpoints, evaluations              finishing, leaving
-//   finishing  final consensus: freeze, reduce, certify, write files   finished, or exit 6
-//   finished   lingers for others, evaluates the final model           exit 0
-//   leaving    last push, checkpoint, record `left`                    exit 0
+//   phase      what happens                                       ends with
+//   starting   listen, control socket, HTTP, first dials          joining
+//   joining    bootstrap looks for swarm, settings, a replica     training, or an exit code
+//   training   steps, exchanges, checkpoints, evaluations         finishing, leaving
+//   finishing  freeze, reduce, certify, write files               finished, or exit 6
+//   finished   lingers for others, evaluates the final model      exit 0
+//   leaving    last push, checkpoint, record `left`               exit 0
 //
 // Owned by run_verb(). Lives on the io thread: run() returns when the io context has drained, which
 // is the proof that nothing is left. Holds no lock.
@@ -110,6 +110,8 @@ class Node final : private transport::SessionEvents,
   // node.cc: beginning and end.
   Result<void> open_doors() ON_IO_THREAD;
   void print_banner() ON_IO_THREAD;
+  void log_banner() ON_IO_THREAD;
+  void show_way_in() ON_IO_THREAD;
   transport::Task<> tick();
   void every_second() ON_IO_THREAD;
   void publish_status() ON_IO_THREAD;

@@ -266,6 +266,7 @@ void Node::end_if_left() {
 }
 
 void Node::finish_leave(const std::string& how) {
+  if (exit_) return;  // at the deadline; a checkpoint that ends after it changes nothing any more
   if (not_saved_) {
     const Error lost{
         not_saved_->code, not_saved_->doing,

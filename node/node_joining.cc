@@ -136,6 +136,9 @@ void Node::begin_training(const bootstrap::BeginTraining& begin) {
     beginning.origin = gossip::Origin::restored;
     const SavedProgress saved = parse_progress(checkpoint.state.progress_map);
     beginning.age = saved.age > 0 ? saved.age : static_cast<double>(checkpoint.state.step);
+    log_.info("checkpoint.loaded", {{"step", checkpoint.state.step},
+                                    {"age_steps", beginning.age},
+                                    {"did", "goes on from it"}});
     gossip_.membership().progress().merge(clock_.now(), saved.counters);
     gossip_.membership().progress().merge_age(clock_.now(), saved.run_age);
     beginning.start = training::Trainer::Start{.replica = std::move(checkpoint.replica),
@@ -265,7 +268,9 @@ void Node::give_up(const Error& error) {
 }
 
 void Node::note_joined(const bootstrap::Joined& joined) {
-  const std::string via = joined.via ? short_form(*joined.via) : "nobody: the first of its swarm";
+  const std::string via = joined.via                      ? short_form(*joined.via)
+                          : transport_.sessions().empty() ? "nobody: alone for now"
+                                                          : "nobody: has a replica of its own";
   log_.info("join.joined", {{"via", via}, {"seconds", seconds(joined.took)}});
   parts_.events.append("joined", {{"via", via}, {"seconds", seconds(joined.took)}});
   if (!joined.via) return;

@@ -175,6 +175,11 @@ Result<std::vector<transport::Endpoint>> advertised_addresses(const Config& conf
     if (!endpoint)
       return fail(Errc::bad_config, Doing::reading_config,
                   "net.advertise = " + text + ": " + endpoint.error().detail);
+    if (endpoint->port == 0)
+      return fail(Errc::bad_config, Doing::reading_config,
+                  "net.advertise = " + text +
+                      ": nobody can dial port 0; leave it out for the one that this node listens "
+                      "on");
     advertised.push_back(std::move(*endpoint));
   }
   if (!advertised.empty()) return advertised;

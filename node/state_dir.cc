@@ -76,6 +76,13 @@ void remove_unfinished(const fs::path& folder) {
   }
 }
 
+// A folder that cannot be had, with the remedy.
+std::unexpected<Error> unusable(Error error) {
+  if (error.code != Errc::disk_full)
+    error.detail += "; let this user write there, or choose another --dir";
+  return std::unexpected(std::move(error));
+}
+
 std::unexpected<Error> in_use(const fs::path& folder, int lock) {
   const auto holder = first_line(lock);
   return fail(Errc::already_exists, Doing::starting,
@@ -161,11 +168,13 @@ Result<fs::path> make_private_folder(fs::path folder, Doing doing) {
 }
 
 Result<StateDir> StateDir::open(const fs::path& dir) {
-  TRY(const fs::path path, make_private_folder(whole_path(dir), Doing::starting));
-
+  const auto made = make_private_folder(whole_path(dir), Doing::starting);
+  if (!made) return unusable(made.error());
+  const fs::path& path = *made;
   const fs::path lock_file = path / "lock";
   Descriptor lock(::open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (lock.number() < 0) return system_error(Doing::starting, lock_file, "be opened", errno);
+  if (lock.number() < 0)
+    return unusable(system_error(Doing::starting, lock_file, "be opened", errno).error());
   if (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return system_error(Doing::starting, lock_file, "be locked", errno);
     return in_use(path, lock.number());
@@ -186,13 +195,13 @@ Result<StateDir> StateDir::look(const fs::path& dir) {
   std::error_code error;
   while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
   if (!fs::is_directory(there, error))
-    return system_error(Doing::starting, there, "be a folder of a node", ENOTDIR);
+    return unusable(system_error(Doing::starting, there, "be a folder of a node", ENOTDIR).error());
   if (::access(there.c_str(), W_OK | X_OK) != 0)
-    return system_error(Doing::starting, there, "be written", errno);
+    return unusable(system_error(Doing::starting, there, "be written", errno).error());
   const fs::path lock_file = state.path_ / "lock";
   const Descriptor lock(::open(lock_file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!lock.ok() && errno != ENOENT)
-    return system_error(Doing::starting, lock_file, "be opened", errno);
+    return unusable(system_error(Doing::starting, lock_file, "be opened", errno).error());
   // Given back with the descriptor.
   if (lock.ok() && ::flock(lock.number(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return in_use(state.path_, lock.number());

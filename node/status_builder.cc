@@ -50,7 +50,8 @@ std::string consensus_word(const consensus::ConsensusState& state) {
     case consensus::Phase::done:
       return state.role == consensus::Role::participant ? "certified" : "adopted";
     case consensus::Phase::failed:
-      return "failed";
+      // A node that leaves before any end has begun stops its protocol, which is no failure.
+      return state.epoch.value == 0 ? "none" : "failed";
   }
   return "none";
 }

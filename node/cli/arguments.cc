@@ -179,7 +179,8 @@ Result<Arguments> parse_arguments(const Verb& verb, std::span<const std::string>
     return usage(verb.max_words == 0
                      ? fmt::format("takes no words beside its flags, but there is {}",
                                    quote(arguments.words.front()))
-                     : fmt::format("takes at most {} words, not {}", verb.max_words, count));
+                     : fmt::format("takes at most {} {}, not {}", verb.max_words,
+                                   verb.max_words == 1 ? "word" : "words", count));
   if (verb.keys == KeyFlags::none) return arguments;
   sources.environment = surroundings.environment;
   sources.flags = arguments.keys;

@@ -1,7 +1,6 @@
 // `starling join`, `leave`, `finish`, `merge`, `log-level`: ask the running node to do something.
 #include "node/cli/exit_code.h"
 #include "node/cli/verb_list.h"
-#include "node/config/values.h"
 #include "node/control/caller.h"
 #include "node/printable.h"
 
@@ -32,6 +31,14 @@ std::string sentence_of(const std::string& body) {
   return text;
 }
 
+// Every object that a verb prints says by which schema it is to be read.
+std::string with_schema(const std::string& body) {
+  auto json = nlohmann::json::parse(body, nullptr, false);
+  if (!json.is_object()) return body;
+  json["schema"] = 1;
+  return json_text(json);
+}
+
 int ask(const Arguments& arguments, const Surroundings& surroundings,
         const ControlRequest& request) {
   const auto& terminal = surroundings.terminal;
@@ -40,7 +47,7 @@ int ask(const Arguments& arguments, const Surroundings& surroundings,
   };
   const auto answer = ask_node(arguments.config.node.dir, request, kActionPatience, on_progress);
   if (!answer) return report(verb_of(request), answer.error(), terminal);
-  terminal.out << (arguments.has("--json") ? *answer : sentence_of(*answer)) << '\n';
+  terminal.out << (arguments.has("--json") ? with_schema(*answer) : sentence_of(*answer)) << '\n';
   return number_of(ExitCode::good);
 }
 
@@ -62,18 +69,10 @@ int join(const Arguments& arguments, const Surroundings& surroundings) {
 }
 
 int leave(const Arguments& arguments, const Surroundings& surroundings) {
-  LeaveRequest request;
-  if (const auto given = arguments.given.find("--timeout"); given != arguments.given.end()) {
-    const auto timeout = parse_duration(given->second);
-    if (!timeout)
-      return report(
-          "leave",
-          {Errc::bad_argument, Doing::parsing_arguments,
-           fmt::format("--timeout {} needs {}", escape_value(given->second), timeout.error())},
-          surroundings.terminal);
-    request.timeout = *timeout;
-  }
-  return ask(arguments, surroundings, request);
+  nlohmann::json args = nlohmann::json::object();
+  if (const auto given = arguments.given.find("--timeout"); given != arguments.given.end())
+    args["timeout"] = given->second;
+  return ask_checked(arguments, surroundings, {{"verb", "leave"}, {"args", args}});
 }
 
 // The invite alone goes to standard output, so that a script can pass it on.
@@ -88,7 +87,7 @@ int invite(const Arguments& arguments, const Surroundings& surroundings) {
   const auto answer = ask_node(arguments.config.node.dir, *request, kActionPatience);
   if (!answer) return report("invite", answer.error(), terminal);
   if (arguments.has("--json")) {
-    terminal.out << *answer << '\n';
+    terminal.out << with_schema(*answer) << '\n';
     return number_of(ExitCode::good);
   }
   const auto body = nlohmann::json::parse(*answer, nullptr, false);

@@ -127,7 +127,9 @@ Result<void> show_secrets(const Arguments& arguments, std::ostream& out) {
   TRY(all["certificate"], describe_membership(arguments.config.node.dir));
   if (all["current"].is_null())
     return fail(Errc::not_found, Doing::reading_file,
-                files.current.string() + ": there is no secret; `starling key new` makes one");
+                files.current.string() +
+                    ": there is no secret; say with --secret-file where the node has its own, or "
+                    "make one with `starling key new`");
   if (arguments.has("--json")) {
     out << json_text(all) << '\n';
     return {};

@@ -353,7 +353,8 @@ constexpr std::array kKeys{
         "The least important lines that are written. `starling log-level` changes it in a running "
         "node."),
     row<Choice<&C::log, &LogConfig::format, kFormatWords>>(
-        "log.format", "--log-format", "auto|text|json", "Form of log lines. auto is text."),
+        "log.format", "--log-format", "auto|text|json",
+        "Form of log lines. auto is text; json is one object a line, without a banner."),
     row<Choice<&C::log, &LogConfig::color, kColourWords>>(
         "log.color", "", "auto|never",
         "auto: warnings and errors are coloured on a terminal, unless NO_COLOR is set."),

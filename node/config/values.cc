@@ -265,10 +265,13 @@ std::size_t edits(std::string_view a, std::string_view b) {
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
   if (word.size() > 64) return {};  // nobody mistypes a name of that length; keeps the cost small
+  const std::size_t letters = word.size() - std::min(word.find_first_not_of('-'), word.size());
   std::string_view best;
   std::size_t fewest = 2 + word.size() / 6;
   for (const auto candidate : candidates) {
     const auto count = edits(word, candidate);
+    // Of a short word too few letters would be left: --set is no slip for --json.
+    if (2 * count > letters) continue;
     if (count < fewest || (count == fewest && best.empty())) {
       fewest = count;
       best = candidate;

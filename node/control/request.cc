@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <type_traits>
 
@@ -29,6 +30,8 @@ static_assert(kRequestNames.size() == std::variant_size_v<ControlRequest>);
 std::unexpected<Error> bad_request(std::string detail) {
   return fail(Errc::bad_argument, Doing::controlling, std::move(detail));
 }
+
+std::string shown_value(std::string_view text) { return escape_value(text.substr(0, 80)); }
 
 // One JSON object, without exceptions and without deep nesting.
 std::optional<Json> parse_object(std::string_view line) {
@@ -67,20 +70,28 @@ Result<ControlRequest> parse_leave(const Json& args) {
   const auto found = args.find("timeout");
   if (args.size() != 1 || found == args.end() || !found->is_string())
     return bad_request("leave takes a timeout, such as 90s, or nothing");
-  const auto timeout = parse_duration(found->get_ref<const std::string&>());
-  if (!timeout) return bad_request("leave's timeout needs " + timeout.error());
+  const auto& given = found->get_ref<const std::string&>();
+  const auto timeout = parse_duration(given);
+  if (!timeout)
+    return bad_request(fmt::format("--timeout {} needs {}", shown_value(given), timeout.error()));
+  if (*timeout < kMinLeaveTimeout || *timeout > kMaxLeaveTimeout)
+    return bad_request(fmt::format("--timeout {} is not from {} to {}", shown_value(given),
+                                   show_duration(kMinLeaveTimeout),
+                                   show_duration(kMaxLeaveTimeout)));
   request.timeout = *timeout;
   return request;
 }
 
 Result<ControlRequest> parse_log_level(const Json& args) {
   const auto found = args.find("level");
-  if (args.size() == 1 && found != args.end() && found->is_string()) {
-    for (std::size_t i = 0; i < kLevels.size(); ++i)
-      if (found->get_ref<const std::string&>() == kLevels[i])
-        return LogLevelRequest{static_cast<LogLevel>(i)};
-  }
-  return bad_request(fmt::format("log-level needs a level: one of {}", fmt::join(kLevels, ", ")));
+  if (args.size() != 1 || found == args.end() || !found->is_string())
+    return bad_request("log-level needs a level: a text");
+  const auto& given = found->get_ref<const std::string&>();
+  const auto level = std::ranges::find(kLevels, given);
+  if (level == kLevels.end())
+    return bad_request(
+        fmt::format("{} is no level: one of {}", shown_value(given), fmt::join(kLevels, ", ")));
+  return LogLevelRequest{static_cast<LogLevel>(level - kLevels.begin())};
 }
 
 Result<ControlRequest> parse_invite(const Json& args) {
@@ -89,11 +100,12 @@ Result<ControlRequest> parse_invite(const Json& args) {
   const auto found = args.find("ttl");
   if (args.size() != 1 || found == args.end() || !found->is_string())
     return bad_request("invite takes a ttl, such as 24h, or nothing");
-  const auto ttl = parse_duration(found->get_ref<const std::string&>());
-  if (!ttl) return bad_request("invite's ttl needs " + ttl.error());
+  const auto& given = found->get_ref<const std::string&>();
+  const auto ttl = parse_duration(given);
+  if (!ttl) return bad_request(fmt::format("--ttl {} needs {}", shown_value(given), ttl.error()));
   if (*ttl < kMinInviteTtl || *ttl > kMaxInviteTtl)
-    return bad_request(fmt::format("invite's ttl is from {} to {}", show_duration(kMinInviteTtl),
-                                   show_duration(kMaxInviteTtl)));
+    return bad_request(fmt::format("--ttl {} is not from {} to {}", shown_value(given),
+                                   show_duration(kMinInviteTtl), show_duration(kMaxInviteTtl)));
   request.ttl = *ttl;
   return request;
 }

@@ -36,6 +36,9 @@ inline constexpr Duration kSignOfLife = std::chrono::minutes(1);
 inline constexpr Duration kInviteTtl = std::chrono::hours(24);
 inline constexpr Duration kMinInviteTtl = std::chrono::minutes(1);
 inline constexpr Duration kMaxInviteTtl = std::chrono::days(30);
+// What may be said of the time for leaving; of leave.timeout the same.
+inline constexpr Duration kMinLeaveTimeout = std::chrono::milliseconds(100);
+inline constexpr Duration kMaxLeaveTimeout = std::chrono::minutes(10);
 
 struct StatusRequest {};
 struct MembersRequest {};

@@ -104,10 +104,12 @@ HttpReply api(const HttpRequest& request, const HttpSources& sources, const Http
   return {200, "application/json", std::move(text)};
 }
 
-// "Cannot listen" with the reason, for whoever chose the address.
+// "Cannot listen" with the reason and the remedy, for whoever chose the address.
 std::unexpected<Error> cannot_listen(std::string_view address, std::string_view reason) {
   return fail(Errc::listen_failed, Doing::serving_http,
-              fmt::format("http.listen {}: {}", address, reason));
+              fmt::format("http.listen {}: {}; choose another with --http (port 0: any free one, "
+                          "off: none)",
+                          address, reason));
 }
 
 struct Listening {
@@ -210,6 +212,7 @@ struct HttpServer::Daemon {
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply.type.c_str());
     for (const auto& [name, value] : kHeaders) MHD_add_response_header(response, name, value);
     if (reply.status == 405) MHD_add_response_header(response, "Allow", "GET, HEAD");
+    if (reply.status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     const auto queued =
         MHD_queue_response(connection, static_cast<unsigned>(reply.status), response);
     MHD_destroy_response(response);

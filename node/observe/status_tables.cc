@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 
 namespace starling::node {
 
@@ -142,6 +143,22 @@ void add_access(const Json& status, std::vector<std::vector<std::string>>& rows)
   rows.push_back({"secret", std::move(secret)});
 }
 
+// Why the period between two offers is what it is; the JSON has the word of the protocol.
+std::string period_reason(const std::string& word) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kSentences{
+      {{"pinned", "as gossip.tau says"},
+       {"fits", "as the lines and the codec allow"},
+       {"nothing_fits", "doubled: a line carries no more"},
+       {"codec_time", "codec jobs take their share of the training time"},
+       {"room_for_half", "halved: every line carries more"},
+       {"waiting", "half of it would fit, not yet for long enough"},
+       {"left_before", "half of it was too much a while ago"},
+       {"longest", "the longest there is, and a line cannot carry it"}}};
+  const auto* const found =
+      std::ranges::find(kSentences, word, &std::pair<std::string_view, std::string_view>::first);
+  return found == kSentences.end() ? word : std::string(found->second);
+}
+
 }  // namespace
 
 std::string status_table(const Json& status) {
@@ -177,8 +194,8 @@ std::string status_table(const Json& status) {
        fmt::format("sent {}  received {}", show_bytes(number(status, {"traffic", "bytes_sent"})),
                    show_bytes(number(status, {"traffic", "bytes_received"})))});
   if (number(status, {"period", "steps"}) > 0)
-    rows.push_back({"offers", fmt::format("every {} steps  {}", show(status, {"period", "steps"}),
-                                          show(status, {"period", "reason"}))});
+    rows.push_back({"offers", fmt::format("every {} steps: {}", show(status, {"period", "steps"}),
+                                          period_reason(show(status, {"period", "reason"})))});
   rows.push_back({"consensus", fmt::format("{}  {}", show(status, {"consensus", "state"}),
                                            show(status, {"consensus", "hash"}))});
   const auto& warnings = list_of(status, "warnings");

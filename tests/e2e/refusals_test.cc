@@ -115,6 +115,7 @@ TEST_SUITE("e2e/refusals") {
     REQUIRE(ended.has_value());
     CHECK(ended->status == 5);
     CHECK(contains(text, "wrong secret"));
+    CHECK(contains(text, "swarm.new_secret"));  // said before anybody was dialled
     CHECK(alive_members(swarm.node(0)) == 1);
   }
 
@@ -246,6 +247,42 @@ TEST_SUITE("e2e/refusals") {
     INFO(finished.err);
     CHECK(finished.status == 2);
     CHECK(contains(finished.err, "http.token_file"));
+  }
+
+  TEST_CASE("a secret file that is not there is named, with where to get it") {
+    const TempDir dir;
+    const auto missing = (dir.path() / "secret").string();
+    const auto said =
+        run_to_end({starling_binary(), "run", "--dir", (dir.path() / "n").string(), "--listen",
+                    "127.0.0.1:0", "--http", "off", "--data", "synthetic:size=16,channels=1",
+                    "--model", "small", "--secret-file", missing});
+    CHECK(said.status == 3);
+    CHECK(contains(said.err, "swarm.secret_file " + missing));
+    CHECK(contains(said.err, "copy it"));
+  }
+
+  TEST_CASE("a port that another node has is refused with the remedy") {
+    Swarm swarm(endless_run());
+    swarm.start(1);
+    const TempDir dir;
+    const auto said = run_to_end({starling_binary(), "run", "--dir", (dir.path() / "n").string(),
+                                  "--listen", swarm.node(0).address(), "--http", "off", "--data",
+                                  "synthetic:size=16,channels=1", "--model", "small"});
+    CHECK(said.status == 3);
+    CHECK(contains(said.err, swarm.node(0).address()));
+    CHECK(contains(said.err, "another with --listen"));
+  }
+
+  TEST_CASE("a file that may not grow is told like a full disk, and ends nothing by a signal") {
+    const TempDir dir;
+    const auto file = (dir.path() / "x.packed").string();
+    const auto said = run_to_end(
+        {"/bin/bash", "-c",
+         "ulimit -f 8; exec " + starling_binary() +
+             " data pack --data synthetic:size=32,train=400,val=40 --form raw --out " + file});
+    CHECK(said.status > 0);
+    CHECK(said.status < 128);
+    CHECK(contains(said.err, file));
   }
 
   TEST_CASE("an unreadable data set names the file and is exit 7") {

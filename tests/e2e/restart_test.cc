@@ -206,6 +206,83 @@ TEST_SUITE("e2e/restart") {
     CHECK(events_of(swarm.node(2), "replica").size() == 1);
   }
 
+  TEST_CASE("a node that begins a swarm says at every start how the next one comes in") {
+    const TempDir folder;
+    const auto dir = folder.path() / "first";
+    const auto secret = (dir / "secret").string();
+    const auto leaves = [&](NodeProcess& node) {
+      REQUIRE(eventually(60s, [&] { return node.step() > 0; }));
+      CHECK(run_to_end({starling_binary(), "leave", "--dir", dir.string()}, 60s).status == 0);
+      const auto ended = node.process().wait(60s);
+      REQUIRE(ended.has_value());
+      CHECK(ended->status == 0);
+      return node.process().standard_error();
+    };
+
+    NodeProcess first(dir, endless_run());
+    const auto address = first.address();
+    const auto once = leaves(first);
+
+    INFO(once);
+    CHECK(contains(once, "To add a node on this machine"));  // it listens on loopback only
+    CHECK(contains(once, "--peer " + address + " --secret-file " + secret));
+    // Nothing failed: no end had begun.
+    const auto status = nlohmann::json::parse(read_text(dir / "status.json"), nullptr, false);
+    REQUIRE(status.is_object());
+    CHECK(status.at("consensus").at("state") == "none");
+
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(), {"--advertise", "node.example:7702"});
+    NodeProcess again(dir, arguments);
+    const auto twice = leaves(again);
+
+    INFO(twice);
+    CHECK(contains(twice, "To add a machine"));
+    CHECK(contains(twice, "--peer node.example:7702 --secret-file secret"));
+    CHECK(contains(twice, "checkpoint.loaded"));
+  }
+
+  TEST_CASE("where the log is JSON every line is, from the first to the last") {
+    const TempDir folder;
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(), {"--log-format", "json", "--ui", "json"});
+    NodeProcess node(folder.path() / "node", arguments);
+    REQUIRE(eventually(60s, [&] { return node.step() > 0; }));
+    node.process().signal(SIGTERM);
+    const auto ended = node.process().wait(60s);
+    REQUIRE(ended.has_value());
+    CHECK(ended->status == 0);
+
+    const auto text = node.process().standard_error();
+    CHECK(contains(text, "node.started"));
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      CAPTURE(line);
+      CHECK(nlohmann::json::parse(line, nullptr, false).is_object());
+    }
+  }
+
+  TEST_CASE("a checkpoint that is late for the deadline of a leave is told once") {
+    const TempDir folder;
+    // Large enough to take longer than the half of 100 ms that is left for it.
+    NodeProcess node(folder.path() / "node", {"--data", "synthetic:size=32", "--model", "resnet18",
+                                              "--batch", "8", "--threads", "1", "--ui", "none"});
+    REQUIRE(eventually(120s, [&] { return node.step() > 0; }));
+
+    const auto said = run_to_end(
+        {starling_binary(), "leave", "--timeout", "100ms", "--dir", node.dir().string()}, 60s);
+    REQUIRE(node.process().wait(60s).has_value());
+
+    CHECK(said.status == 1);
+    CHECK(contains(said.err, "not done before the deadline"));
+    const auto text = node.process().standard_error();
+    INFO(text);
+    const std::string lost = "starling run: while";
+    const auto first = text.find(lost);
+    REQUIRE(first != std::string::npos);
+    CHECK(text.find(lost, first + 1) == std::string::npos);
+  }
+
   TEST_CASE("on IPv6 alone a member that is killed and comes back at another address is in again") {
     if (!contains(read_text("/proc/net/if_inet6"), " lo\n")) {
       MESSAGE("this machine has no IPv6 on its loopback");

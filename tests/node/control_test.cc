@@ -3,6 +3,7 @@
 #include "node/control/request.h"
 #include "node/control/server.h"
 #include "node/control/socket_path.h"
+#include "tests/node/said.h"
 #include "tests/node/snapshots.h"
 #include "tests/support/temp_folder.h"
 
@@ -172,6 +173,9 @@ TEST_SUITE("node/control") {
                              R"({"verb":"join","args":{"addresses":[1]}})",
                              R"({"verb":"leave","args":{"timeout":5}})",
                              R"({"verb":"leave","args":{"timeout":"5"}})",
+                             R"({"verb":"leave","args":{"timeout":"0"}})",
+                             R"({"verb":"leave","args":{"timeout":"99ms"}})",
+                             R"({"verb":"leave","args":{"timeout":"11m"}})",
                              R"({"verb":"log-level","args":{"level":"loud"}})",
                              R"({"verb":"invite","args":{"ttl":"1s"}})",
                              R"({"verb":"invite","args":{"ttl":"31d"}})",
@@ -187,6 +191,18 @@ TEST_SUITE("node/control") {
     }
     CHECK(parse_request(std::string(kMaxControlRequest + 1, ' ')).error().code == Errc::too_large);
     CHECK_FALSE(parse_request(std::string(kMaxControlRequest, '[')));
+  }
+
+  TEST_CASE("a wrong value of a request is repeated, with the flag that it came by") {
+    const auto why = [](const char* line) {
+      const auto parsed = parse_request(line);
+      return parsed ? std::string("nothing is wrong") : parsed.error().detail;
+    };
+    CHECK(why(R"({"verb":"log-level","args":{"level":"loud"}})").contains("loud is no level"));
+    CHECK(why(R"({"verb":"invite","args":{"ttl":"1s"}})").contains("--ttl 1s"));
+    CHECK(why(R"({"verb":"invite","args":{"ttl":"soon"}})").contains("--ttl soon"));
+    CHECK(why(R"({"verb":"leave","args":{"timeout":"0"}})").contains("--timeout 0"));
+    CHECK(why(R"({"verb":"leave","args":{"timeout":"soon"}})").contains("--timeout soon"));
   }
 
   TEST_CASE("random bytes and broken requests are refused and never crash") {
@@ -226,6 +242,14 @@ TEST_SUITE("node/control") {
     const auto members = ask_node(scratch.path(), MembersRequest{}, 5s);
     REQUIRE(members);
     CHECK(nlohmann::json::parse(*members).at("members").size() == 4);
+  }
+
+  TEST_CASE("with --json a verb prints one object that names its schema, whatever came before") {
+    const TempFolder scratch;
+    const ControlRig rig(scratch.path());
+    const auto said = testing::said_by({"finish", "--json", "--dir", scratch.path().string()});
+    CHECK(said.code == 0);
+    CHECK(nlohmann::json::parse(said.out) == nlohmann::json{{"message", "done"}, {"schema", 1}});
   }
 
   TEST_CASE("progress comes before the one result") {

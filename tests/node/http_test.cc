@@ -158,8 +158,20 @@ TEST_SUITE("node/http") {
                                "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
                                "3\r\n\r\nabc");
     CHECK(post.starts_with("HTTP/1.1 405"));
+    CHECK(post.contains("\r\nAllow: GET, HEAD\r\n"));
     CHECK(ask_port((*server)->address(), "\x16\x03\x01 nonsense\r\n\r\n").find("200") ==
           std::string::npos);
+  }
+
+  TEST_CASE("who comes without the token is told what kind of it is wanted") {
+    PageRig rig;
+    auto server =
+        HttpServer::start({.listen = "127.0.0.1:0", .token = "sesame"}, rig.sources, rig.log);
+    REQUIRE(server);
+    const auto refused =
+        ask_port((*server)->address(), "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    CHECK(refused.starts_with("HTTP/1.1 401"));
+    CHECK(refused.contains("\r\nWWW-Authenticate: Bearer\r\n"));
   }
 
   TEST_CASE("who holds connections open takes no place from another address") {
@@ -202,6 +214,7 @@ TEST_SUITE("node/http") {
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code == Errc::listen_failed);
     CHECK(refused.error().detail.find(taken) != std::string::npos);
+    CHECK(refused.error().detail.contains("--http"));  // the remedy
     CHECK_FALSE(HttpServer::start({.listen = "name.example:1"}, rig.sources, rig.log));
   }
 }

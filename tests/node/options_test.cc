@@ -13,6 +13,21 @@ TEST_SUITE("node/options") {
     CHECK(next_due(now, 0s) == kNever);
   }
 
+  TEST_CASE("an advertised address has the port that is listened on, or one of its own, never 0") {
+    Config config;
+    config.net.advertise = {"node.example"};
+    const auto bound = advertised_addresses(config, {"127.0.0.1", 7701});
+    REQUIRE(bound);
+    CHECK(bound->front().port == 7701);
+    config.net.advertise = {"node.example:7702"};
+    CHECK(advertised_addresses(config, {"127.0.0.1", 7701})->front().port == 7702);
+    config.net.advertise = {"node.example:0"};
+    const auto refused = advertised_addresses(config, {"127.0.0.1", 7701});
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == Errc::bad_config);
+    CHECK(refused.error().detail.find("node.example:0") != std::string::npos);
+  }
+
   TEST_CASE("threads that read are chosen by hand, or by the cores, one to four") {
     Config config;
     CHECK(data_threads(config) >= 1);

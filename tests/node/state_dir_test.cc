@@ -58,7 +58,9 @@ TEST_SUITE("node/state_dir") {
     CHECK(StateDir::open(dir));
 
     scratch.write("file", "");
-    CHECK_FALSE(StateDir::look(scratch.path() / "file"));
+    const auto file = StateDir::look(scratch.path() / "file");
+    REQUIRE_FALSE(file);
+    CHECK(file.error().detail.ends_with("choose another --dir"));
     CHECK_FALSE(StateDir::look(scratch.path() / "file" / "dir"));
   }
 
@@ -68,6 +70,7 @@ TEST_SUITE("node/state_dir") {
     REQUIRE_FALSE(state);
     CHECK(state.error().code == Errc::permission);
     CHECK(state.error().detail.find("/sys/starling-nobody: cannot be made: ") == 0);
+    CHECK(state.error().detail.ends_with("choose another --dir"));
   }
 
   TEST_CASE("the folder is private and free again after its process") {

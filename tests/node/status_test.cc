@@ -112,6 +112,7 @@ TEST_SUITE("node/status") {
     const auto text = status_table(to_json(busy_snapshot()));
     CHECK(text.find("mossy-otter") != std::string::npos);
     CHECK(text.find("35.0 %") != std::string::npos);
+    CHECK(text.find("every 8 steps: codec jobs take their share") != std::string::npos);
     CHECK(text.find("2 alive, 1 suspect, 1 left") != std::string::npos);
     CHECK(text.find("sent 3.0 MB") != std::string::npos);
     CHECK(text.find("2100000 of 6000000 samples  left 1h38m") != std::string::npos);

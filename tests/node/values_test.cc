@@ -122,6 +122,12 @@ TEST_SUITE("node/values") {
     CHECK(nearest("--dat", kWords) == "--data");
     CHECK(nearest("--divice", kWords) == "--device");
     CHECK(nearest("--quantum", kWords).empty());
+    constexpr std::array<std::string_view, 3> kShort{"--set", "id", "top"};
+    for (const auto* stranger : {"--json", "-V", "zsh"}) {
+      CAPTURE(stranger);
+      CHECK(nearest(stranger, kShort).empty());
+    }
+    CHECK(nearest("--sett", kShort) == "--set");
     CHECK(nearest(std::string(10'000, 'x'), kWords).empty());
   }
 }
