@@ -3,18 +3,21 @@
 #include "node/base/check.h"
 
 #include <atomic>
+#include <system_error>
 #include <utility>
 
 namespace starling {
 
-Team::Team(std::string name, int size) : name_(std::move(name)) {
+Team::Team(std::string name, int size) : name_(std::move(name)), size_(size) {
   STARLING_CHECK_OP(size, >, 0);
   {
     const MutexLock lock(mutex_);
     thrown_.resize(static_cast<std::size_t>(size));
   }
-  for (int part = 1; part < size; ++part) {
-    threads_.emplace_back([this, part] { serve(part); });
+  try {
+    for (int part = 1; part < size; ++part) threads_.emplace_back([this, part] { serve(part); });
+  } catch (const std::system_error&) {
+    return;  // no more threads: run() does without them
   }
 }
 
@@ -31,11 +34,12 @@ void Team::run(const std::function<void(int)>& job) {
   {
     const MutexLock lock(mutex_);
     job_ = &job;
-    open_ = size() - 1;
+    open_ = static_cast<int>(threads_.size());
     ++round_;
   }
   called_.notify_all();
   do_part(job, 0);
+  for (int part = static_cast<int>(threads_.size()) + 1; part < size_; ++part) do_part(job, part);
   std::exception_ptr first;
   {
     const MutexLock lock(mutex_);

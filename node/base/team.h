@@ -1,4 +1,4 @@
-// Team: a fixed number of threads that do the parts of one job together.
+// Team: a fixed number of parts of one job, done together by so many threads.
 #pragma once
 
 #include "node/base/mutex.h"
@@ -17,12 +17,15 @@ namespace starling {
 // when all are done. Nobody spins: on a machine that has something else to do, a part that is
 // preempted costs its own delay and no other part's processor time.
 //
+// Where the system gives it fewer threads (a limit of processes in a container), the caller does
+// the parts that have none, after its own: slower, and the same result.
+//
 // Owned by whoever has the job, on the train thread or the codec lane; one thread calls it. Its
 // threads start with the constructor and end with the destructor. Cost of a run: two wake-ups,
 // about 20 us.
 class Team {
  public:
-  // Its threads are called NAME-1 and so on.
+  // So many parts; its threads are called NAME-1 and so on.
   Team(std::string name, int size);
   ~Team();
   Team(const Team&) = delete;
@@ -34,13 +37,14 @@ class Team {
   // one. Exceptions: as run(), and a thread that threw takes no other part.
   void share(std::size_t parts, const std::function<void(std::size_t)>& job);
 
-  [[nodiscard]] int size() const { return static_cast<int>(threads_.size()) + 1; }
+  [[nodiscard]] int size() const { return size_; }
 
  private:
   void serve(int part);
   void do_part(const std::function<void(int)>& job, int part);
 
   const std::string name_;
+  const int size_;
   Mutex mutex_;
   CondVar called_;
   CondVar done_;

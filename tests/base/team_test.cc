@@ -1,15 +1,45 @@
 #include "node/base/team.h"
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <optional>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 using namespace starling;
+
+namespace {
+
+// As long as it lives no thread can start: no machine has room for such a stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    REQUIRE(::pthread_getattr_default_np(&before_) == 0);
+    pthread_attr_t vast{};
+    REQUIRE(::pthread_attr_init(&vast) == 0);
+    REQUIRE(::pthread_attr_setstacksize(&vast, std::size_t{1} << 50U) == 0);
+    REQUIRE(::pthread_setattr_default_np(&vast) == 0);
+    ::pthread_attr_destroy(&vast);
+  }
+  ~NoThreads() {
+    ::pthread_setattr_default_np(&before_);
+    ::pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+}  // namespace
 
 TEST_SUITE("base/team") {
   TEST_CASE("every part runs once a round, each on its own thread, the first on the caller's") {
@@ -57,6 +87,31 @@ TEST_SUITE("base/team") {
     std::thread::id id;
     alone.run([&id](int) { id = std::this_thread::get_id(); });
     CHECK(id == std::this_thread::get_id());
+  }
+
+  TEST_CASE("parts for which the system gives no thread are done by the caller") {
+    std::optional<Team> team;
+    {
+      const NoThreads none;
+      team.emplace("test", 3);
+    }
+    std::vector<int> rounds(3);
+    std::set<std::thread::id> ids;
+    for (int round = 0; round < 2; ++round) {
+      team->run([&](int part) {
+        ++rounds[static_cast<std::size_t>(part)];
+        ids.insert(std::this_thread::get_id());
+      });
+    }
+    CHECK(rounds == std::vector<int>{2, 2, 2});
+    CHECK(ids == std::set{std::this_thread::get_id()});
+
+    std::vector<int> done(10);
+    team->share(done.size(), [&done](std::size_t part) { ++done[part]; });
+    CHECK(done == std::vector<int>(10, 1));
+    CHECK_THROWS_WITH_AS(
+        team->run([](int part) { throw std::runtime_error("part " + std::to_string(part)); }),
+        "part 0", std::runtime_error);
   }
 
   TEST_CASE("shared parts are each done once, more or fewer than there are threads") {
