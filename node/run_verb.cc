@@ -6,6 +6,7 @@
 #include "node/observe/held_lines.h"
 #include "node/options.h"
 #include "node/printable.h"
+#include "node/terminal/live.h"
 #include "node/wall_time.h"
 #include "training/data/spec.h"
 
@@ -348,6 +349,24 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   return node.run();
 }
 
+// The live screen of this process, where it is asked for and there is a terminal. What would go to
+// that terminal is held until the screen is closed.
+std::unique_ptr<terminal::OwnScreen> open_screen(const Config& config, const Terminal& terminal,
+                                                 HeldLines& out, HeldLines& err, Log& log) {
+  if (config.node.ui != Ui::tui) return nullptr;
+  auto screen = terminal::Curses::open(terminal::Interrupt::is_ours);
+  if (!screen) {
+    log.warn("ui.no_screen", {{"why", to_string(screen.error())}, {"did", "shows plain lines"}});
+    return nullptr;
+  }
+  out.hold();
+  if (terminal.err_is_tty) err.hold();
+  return std::make_unique<terminal::OwnScreen>(std::move(*screen), config.node.dir, [&out, &err] {
+    out.release();
+    err.release();
+  });
+}
+
 }  // namespace
 
 int run_verb(const Config& config, RunMode mode, const Terminal& terminal) {
@@ -369,7 +388,10 @@ int run_verb(const Config& config, RunMode mode, const Terminal& terminal) {
                 terminal.err_is_tty};
   LogBackend log(options, clock, terminal.err_descriptor < 0 ? terminal.err : log_lines);
   for (const auto& text : config.notices) log.warn("config.notice", {{"what", text}});
+  auto screen =
+      mode == RunMode::train ? open_screen(config, terminal, out_lines, err_lines, log) : nullptr;
   const auto code = prepare_and_run(config, mode, held, log);
+  screen.reset();
   if (code) return number_of(*code);
   held.err << "starling run: " << to_string(code.error()) << '\n';
   return number_of(exit_code_of(code.error().code));

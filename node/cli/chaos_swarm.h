@@ -6,7 +6,7 @@
 #include "node/cli/byte_proxies.h"
 #include "node/cli/demo_nodes.h"
 #include "node/cli/demo_report.h"
-#include "node/cli/line_tail.h"
+#include "node/observe/line_tail.h"
 
 #include <cstdint>
 #include <filesystem>

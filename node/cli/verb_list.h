@@ -12,6 +12,7 @@ int run(const Arguments& arguments, const Surroundings& surroundings);
 int demo(const Arguments& arguments, const Surroundings& surroundings);
 int chaos(const Arguments& arguments, const Surroundings& surroundings);
 int status(const Arguments& arguments, const Surroundings& surroundings);
+int top(const Arguments& arguments, const Surroundings& surroundings);
 int members(const Arguments& arguments, const Surroundings& surroundings);
 int neighbours(const Arguments& arguments, const Surroundings& surroundings);
 int join(const Arguments& arguments, const Surroundings& surroundings);

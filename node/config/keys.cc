@@ -182,7 +182,8 @@ constexpr std::array kKeys{
     row<Choice<&C::node, &NodeConfig::ui, kUiWords>>(
         "node.ui", "--ui", "auto|tui|plain|json|none",
         "How progress is shown: plain is one line every 10 s, json the same as an object, none "
-        "nothing. auto is plain; so is tui, until the live screen exists."),
+        "nothing. tui is the screen of `starling top`, for a terminal: lines are printed once it "
+        "is closed (q), and the node goes on. auto is plain."),
 
     row<Text<&C::net, &NetConfig::listen, parse_address>>(
         "net.listen", "--listen", "HOST:PORT",

@@ -344,8 +344,6 @@ Result<Config> load_config(const ConfigSources& sources) {
     if (name.starts_with(kPrefix)) TRY_VOID(apply_variable(config, name, value));
   TRY_VOID(apply_flags(config, sources.flags));
   TRY_VOID(check_together(config));
-  if (config.node.ui == Ui::tui)
-    config.notices.emplace_back("the live screen does not exist yet: --ui tui shows plain lines");
   return config;
 }
 

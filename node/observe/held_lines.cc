@@ -26,6 +26,10 @@ HeldLines::~HeldLines() {
 
 void HeldLines::write(std::string_view line) {
   const MutexLock lock(mutex_);
+  if (held_) {
+    keep_held(line);
+    return;
+  }
   write_kept(Duration{0});
   if (bytes_ + line.size() > kMost) {
     ++dropped_;
@@ -38,6 +42,39 @@ void HeldLines::write(std::string_view line) {
   }
   kept_.emplace_back(line);
   bytes_ += line.size();
+  write_kept(Duration{0});
+}
+
+std::deque<std::string>::iterator HeldLines::first_whole() {
+  return kept_.begin() + (first_sent_ > 0 ? 1 : 0);
+}
+
+void HeldLines::keep_held(std::string_view line) {
+  if (line.size() > kMost) {
+    ++dropped_;
+    return;
+  }
+  kept_.emplace_back(line);
+  bytes_ += line.size();
+  for (; bytes_ > kMost; ++dropped_) {
+    const auto oldest = first_whole();
+    bytes_ -= oldest->size();
+    kept_.erase(oldest);
+  }
+}
+
+void HeldLines::hold() {
+  const MutexLock lock(mutex_);
+  held_ = true;
+}
+
+void HeldLines::release() {
+  const MutexLock lock(mutex_);
+  held_ = false;
+  if (dropped_ > 0) {
+    const auto notice = kept_.insert(first_whole(), notice_(std::exchange(dropped_, 0)));
+    bytes_ += notice->size();
+  }
   write_kept(Duration{0});
 }
 

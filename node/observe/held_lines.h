@@ -39,10 +39,17 @@ class HeldLines {
 
   // `line` ends with a line end.
   void write(std::string_view line);
+  // Until release() everything is kept, the newest of it: the terminal shows something else.
+  void hold();
+  void release();
 
  private:
   // Writes what is kept while there is room, waiting so long for it.
   void write_kept(Duration patience) STARLING_REQUIRES(mutex_);
+  // The first line of which nothing is written.
+  [[nodiscard]] std::deque<std::string>::iterator first_whole() STARLING_REQUIRES(mutex_);
+  // While lines are held the oldest ones make room; otherwise the one that comes is dropped.
+  void keep_held(std::string_view line) STARLING_REQUIRES(mutex_);
 
   const int descriptor_;
   const Notice notice_;
@@ -51,6 +58,7 @@ class HeldLines {
   std::size_t first_sent_ STARLING_GUARDED_BY(mutex_) = 0;  // of the first line
   std::size_t bytes_ STARLING_GUARDED_BY(mutex_) = 0;
   std::uint64_t dropped_ STARLING_GUARDED_BY(mutex_) = 0;
+  bool held_ STARLING_GUARDED_BY(mutex_) = false;
 };
 
 // A stream whose lines go there, each once it is whole. One thread at a time; several streams may

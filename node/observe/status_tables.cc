@@ -1,4 +1,5 @@
 // The tables that `starling status`, `members` and `neighbours` print.
+#include "node/observe/fields.h"
 #include "node/observe/status.h"
 #include "node/printable.h"
 #include "node/wall_time.h"
@@ -16,59 +17,12 @@ namespace starling::node {
 namespace {
 
 using Json = nlohmann::json;
-
-const Json& at(const Json& object, std::initializer_list<std::string_view> path) {
-  const Json* found = &object;
-  for (const auto name : path) {
-    if (!found->is_object()) return *found;
-    const auto next = found->find(std::string(name));
-    if (next == found->end()) return *found;
-    found = &*next;
-  }
-  return *found;
-}
-
-// A leaf as text; "-" for what is not there or not known.
-std::string show(const Json& value) {
-  if (value.is_string())
-    return value.get_ref<const std::string&>().empty()
-               ? "-"
-               : printable(value.get_ref<const std::string&>());
-  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-  if (value.is_number_integer()) return json_text(value);
-  if (value.is_number()) return fmt::format("{:.4g}", value.get<double>());
-  return "-";
-}
-
-std::string show(const Json& object, std::initializer_list<std::string_view> path) {
-  return show(at(object, path));
-}
-
-double number(const Json& object, std::initializer_list<std::string_view> path) {
-  const auto& value = at(object, path);
-  return value.is_number() ? value.get<double>() : 0;
-}
-
-std::string show_bytes(double bytes) {
-  constexpr std::array<std::string_view, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
-  std::size_t unit = 0;
-  while (bytes >= 1'000 && unit + 1 < kUnits.size()) {
-    bytes /= 1'000;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, kUnits[unit]);
-}
+using namespace fields;
 
 // Nothing waits for somebody with whom there is no session.
 std::string queued(const Json& edge) {
   const auto& bytes = at(edge, {"queued_bytes"});
   return bytes.is_number() ? show_bytes(bytes.get<double>()) : "-";
-}
-
-// Characters, not bytes, so that columns stay straight.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
 }
 
 std::string table(std::span<const std::vector<std::string>> rows) {
@@ -88,20 +42,7 @@ std::string table(std::span<const std::vector<std::string>> rows) {
   return out;
 }
 
-std::string short_id(const Json& item) { return show(item, {"id"}).substr(0, 8); }
-
-std::string with_unit(const Json& item, std::string_view key, std::string_view unit) {
-  const auto& value = at(item, {key});
-  return value.is_number() ? fmt::format("{:.3g} {}", value.get<double>(), unit) : "-";
-}
-
 const Json& list_of(const Json& object, std::string_view name) { return at(object, {name}); }
-
-std::size_t count_where(const Json& list, std::string_view key, std::string_view value) {
-  if (!list.is_array()) return 0;
-  return static_cast<std::size_t>(
-      std::ranges::count_if(list, [&](const Json& item) { return show(item, {key}) == value; }));
-}
 
 std::string progress_of(const Json& status) {
   std::string line = fmt::format(
@@ -115,16 +56,6 @@ std::string progress_of(const Json& status) {
   if (number(status, {"progress", "left_s"}) > 0)
     line += "  left " + show_left(number(status, {"progress", "left_s"}));
   return line;
-}
-
-std::string members_line(const Json& status) {
-  std::string line;
-  for (std::size_t i = 0; i < kMemberStates; ++i) {
-    const auto state = name_of(static_cast<MemberState>(i));
-    const auto count = count_where(list_of(status, "members"), "state", state);
-    if (count > 0) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", count, state);
-  }
-  return line.empty() ? "-" : line;
 }
 
 // What the admin decided, for a swarm that has one.
@@ -184,7 +115,7 @@ std::string status_table(const Json& status) {
         {"accuracy",
          fmt::format("{:.2f} % at step {} ({})", number(status, {"eval", "accuracy_ratio"}) * 100,
                      show(status, {"eval", "step"}), show(status, {"eval", "of"}))});
-  rows.push_back({"members", members_line(status)});
+  rows.push_back({"members", members_by_state(status)});
   rows.push_back({"neighbours", fmt::format("{} of {} open  disagreement {}",
                                             count_where(neighbours, "edge", "open"),
                                             neighbours.is_array() ? neighbours.size() : 0,

@@ -1,5 +1,6 @@
-// Signals that come before a node is up.
+// Signals that come before a node is up, and the keys of the live screen.
 #include "tests/e2e/swarm.h"
+#include "tests/support/terminal_process.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -98,5 +99,23 @@ TEST_SUITE("e2e/signals") {
     const auto ended = node.process().wait(10s);
     REQUIRE(ended.has_value());
     CHECK(ended->status == 128 + SIGTERM);
+  }
+
+  TEST_CASE("the live screen of a run closes with q, and the node goes on with the lines it held") {
+    const TempDir dir;
+    std::vector<std::string> command{
+        starling_binary(), "run",         "--dir",    dir.path() / "node", "--ui",   "tui",
+        "--name",          "mossy-otter", "--listen", "127.0.0.1:0",       "--http", "off"};
+    for (const auto& word : endless_run()) command.push_back(word);
+    starling::TerminalProcess node(command, {"TERM=xterm-256color", "LANG=C.UTF-8"});
+    node.wait_for("mossy-otter");
+    node.wait_for("img/s");
+    CHECK(node.seen().find("samples=") == std::string::npos);  // of a line
+    node.press("q");
+    node.wait_for(starling::kPageBefore);
+    node.wait_for("samples=");
+    node.press("\x03");
+    node.wait_for("left");
+    CHECK(node.end() == 0);
   }
 }

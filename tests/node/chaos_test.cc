@@ -2,8 +2,8 @@
 // is tests/e2e's.
 #include "node/cli/byte_proxies.h"
 #include "node/cli/chaos_plan.h"
-#include "node/cli/line_tail.h"
 #include "node/observe/events.h"
+#include "node/observe/line_tail.h"
 #include "node/state_dir.h"
 #include "tests/node/said.h"
 #include "tests/support/temp_folder.h"

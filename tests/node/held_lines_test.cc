@@ -51,6 +51,16 @@ class Pipe {
   std::size_t size_ = 0;
 };
 
+// Everything that has been kept, by a reader that reads on.
+std::string drain(Pipe& pipe, HeldLines& lines) {
+  std::string got;
+  for (int i = 0; i < 3'000; ++i) {
+    got += pipe.read();
+    lines.write("");
+  }
+  return got + pipe.read();
+}
+
 }  // namespace
 
 TEST_SUITE("node/held_lines") {
@@ -103,6 +113,40 @@ TEST_SUITE("node/held_lines") {
     REQUIRE(at != std::string::npos);
     CHECK(std::stoi(got.substr(at + 8)) >= 10);
     CHECK(got.find("on\n") > at);
+  }
+
+  TEST_CASE("what is held comes out at the release, in order, and the newest of it") {
+    Pipe pipe;
+    HeldLines lines(pipe.writer(), notice);
+    lines.write("before\n");
+    lines.hold();
+    lines.write("first\n");
+    lines.write("second\n");
+    CHECK(pipe.read() == "before\n");
+    CHECK(pipe.read().empty());
+    lines.release();
+    CHECK(drain(pipe, lines) == "first\nsecond\n");
+
+    lines.hold();
+    const std::string line = std::string(999, 'x') + '\n';
+    for (std::size_t i = 0; i < HeldLines::kMost / line.size() + 10; ++i) lines.write(line);
+    lines.write("newest\n");
+    lines.release();
+    const auto got = drain(pipe, lines);
+    CHECK(got.starts_with("dropped "));
+    CHECK(got.ends_with("newest\n"));
+  }
+
+  TEST_CASE("a line that was half written is not torn by what is held after it") {
+    Pipe pipe;
+    HeldLines lines(pipe.writer(), notice);
+    const std::string begun = std::string(3 * pipe.size(), 'b') + '\n';
+    lines.write(begun);  // as much of it as the pipe takes
+    lines.hold();
+    const std::string line = std::string(9'999, 'x') + '\n';
+    for (std::size_t i = 0; i < HeldLines::kMost / line.size() + 10; ++i) lines.write(line);
+    lines.release();
+    CHECK(drain(pipe, lines).starts_with(begun + "dropped "));
   }
 
   TEST_CASE("a reader that is gone costs nothing") {

@@ -1,4 +1,4 @@
-#include "node/cli/line_tail.h"
+#include "node/observe/line_tail.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
