@@ -207,7 +207,12 @@ DiallerEffects Dialler::on_tick(TimePoint now,
                                 const std::function<bool(const NodeId&)>& is_member) {
   DiallerEffects effects;
   std::size_t out = 0;
-  for (const auto& [endpoint, address] : addresses_) out += address.out_until > now ? 1 : 0;
+  std::size_t seeds_out = 0;
+  for (const auto& [endpoint, address] : addresses_) {
+    if (address.out_until <= now) continue;
+    ++out;
+    seeds_out += address.source == Source::seed ? 1 : 0;
+  }
   const auto settled = settled_names([&](const Address& address) {
     return address.report.peer && is_member(*address.report.peer);
   });
@@ -231,14 +236,21 @@ DiallerEffects Dialler::on_tick(TimePoint now,
     }
     if (address.out_until <= now && now >= address.not_before) due.push_back(&address);
   }
-  // What a person named comes before the address book, and of either who has waited longest. In any
-  // other order a few dozen addresses that say nothing would keep the others from their turn.
+  // What a person named comes before the address book, which keeps a quarter of the dials where
+  // both have something to try, and of either who has waited longest. In any other order a few
+  // dozen addresses that say nothing would keep the others from their turn.
   std::ranges::sort(due, {}, [](const Address* address) {
     const auto& [host, port] = address->report.endpoint;
     return std::tuple(address->source, address->not_before, std::string_view(host), port);
   });
+  const bool both = !due.empty() && due.front()->source != due.back()->source;
+  const std::size_t most_seeds =
+      options_.max_outstanding - (both ? options_.max_outstanding / 4 : 0);
   for (Address* address : due) {
-    if (out++ >= options_.max_outstanding) break;
+    if (out >= options_.max_outstanding) break;
+    if (address->source == Source::seed && seeds_out >= most_seeds) continue;
+    ++out;
+    seeds_out += address->source == Source::seed ? 1 : 0;
     ++address->report.attempts;
     address->out_until = now + options_.outcome;
     effects.dial.push_back({address->report.endpoint, address->pin});

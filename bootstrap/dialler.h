@@ -98,8 +98,8 @@ class Dialler {
 
   // Errors:  too_many above kMaxSeeds addresses; what was added before stays.
   [[nodiscard]] Result<void> add(TimePoint now, const Seed& seed);
-  // Addresses that worked before: tried like seeds, but after them, and never counted in the
-  // verdict.
+  // Addresses that worked before: tried like seeds, but after them (a quarter of the dials is
+  // theirs as long as both have something to try), and never counted in the verdict.
   void add(TimePoint now, const AddressBook& book);
 
   void on_resolved(TimePoint now, const transport::Endpoint& name,

@@ -16,6 +16,10 @@ namespace {
 // P is looked at this often; between two looks nothing that depends on it changes noticeably.
 constexpr Duration kProgressPeriod = std::chrono::milliseconds(200);
 
+// Below this age, and this share of the budget, a replica that was restored is as good as none.
+constexpr double kUntrainedSteps = 10;
+constexpr double kUntrainedShare = 0.01;
+
 }  // namespace
 
 Gossip::Gossip(TimePoint now, GossipParts parts, Rng rng)
@@ -196,8 +200,9 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   options_.exchange.edge.inbox_bytes = 3 * model.max_payload;
   record_told_ = {};
   mixer_ = std::make_unique<Mixer>(self_, options_.exchange, model.blocks, Rng(rng_()));
-  consensus_ =
-      std::make_unique<FinalConsensus>(consensus_options(Contributes::yes), signer_, verifier_);
+  const auto contributes = comes_untrained(now, beginning) ? Contributes::no : Contributes::yes;
+  if (contributes == Contributes::no) out.emplace_back(PauseTraining{});
+  consensus_ = std::make_unique<FinalConsensus>(consensus_options(contributes), signer_, verifier_);
   merge_ = std::make_unique<Merge>(consensus_options(Contributes::yes), signer_, verifier_);
   for (const auto& member : membership_.members(now))
     take(now, consensus_->on_member(now, member.record.id, presence_of(member)), out);
@@ -216,6 +221,17 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   update_neighbours(now, out);
   update_progress(now, out);
   return out;
+}
+
+// Whether others have spent the budget and nothing of it is in the replica with which this node
+// begins: drawn from the seed, or saved by a process that began like this. It takes the final model
+// from whoever has it, and trains no more, or the next process would find a replica of some age.
+bool Gossip::comes_untrained(TimePoint now, const Beginning& beginning) {
+  if (progress_share(now) < 1.0 || beginning.age >= kUntrainedSteps) return false;
+  return beginning.origin == Origin::genesis ||
+         (beginning.origin == Origin::restored &&
+          static_cast<double>(beginning.samples) <
+              kUntrainedShare * static_cast<double>(model_.budget.samples));
 }
 
 GossipEffects Gossip::end_averaging(TimePoint now) {

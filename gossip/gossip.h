@@ -7,6 +7,7 @@
 //   phase      event                                  next phase   effect
 //   --------   ------------------------------------   ----------   ----------------------------
 //   joining    begin_averaging                        averaging    record alive, edges open
+//   joining    the same, untrained, budget spent      averaging    pause_training, for good
 //   averaging  end_averaging (other settings)         joining      edges void
 //   averaging  consensus asks for the freeze          freezing     drain, pause_training
 //   freezing   training paused, exchanges drained     frozen       take_contribution
@@ -243,6 +244,7 @@ class Gossip {
   void advance(TimePoint now, GossipEffects& out);
   [[nodiscard]] consensus::ConsensusOptions consensus_options(Contributes contributes) const;
   [[nodiscard]] bool may_be_here(const NodeId& id) const;
+  [[nodiscard]] bool comes_untrained(TimePoint now, const Beginning& beginning);
   void connect(TimePoint now, const NodeId& peer, GossipEffects& out);
   template <class Decoded, class Handle>
   void deliver(const NodeId& from, Decoded decoded, Handle handle, GossipEffects& out);

@@ -20,7 +20,16 @@ Duration FinalConsensus::agree_deadline() const {
   return std::min(deadline, options_.longest_deadline);
 }
 
+// A run that was started over begins when whoever follows the old one has given it up too: they
+// live and train, and a set that closed without them would leave them the work of a few.
+TimePoint FinalConsensus::collecting_deadline() const {
+  const TimePoint usual = entered_ + agree_deadline();
+  if (!started_over_ || is_closed(Missing::members)) return usual;
+  return std::max(usual, *started_over_ + following_limit() + options_.stall_limit);
+}
+
 void FinalConsensus::tell_everything(const NodeId& peer) {
+  if (is_deserted()) return;  // nobody is drawn into a run that seems to be dead
   // Whoever may order a finish is heard first: the others' statements mean nothing before.
   for (const auto& id : options_.commanders)
     if (const auto at = ledger_.finishes().find(id); at != ledger_.finishes().end())
@@ -132,11 +141,34 @@ void FinalConsensus::state_finish() {
     if (has_ended(peer)) continue;  // or whoever was not shown its certificate waits for it
     finish.sessions.push_back(peer);
   }
+  say(std::move(finish));
+  last_heard_ = now_;
+  considered_ = false;
+}
+
+void FinalConsensus::say(Finish finish) {
   sign(finish, signer_, options_.fingerprint);
   ledger_.add(finish);
   flood(finish, std::nullopt);
-  last_heard_ = now_;
-  considered_ = false;
+  said_ = now_;
+}
+
+// When to say again that this node is at work, of which followers hear nothing else: a reduction
+// over slow lines may take longer than they wait for somebody of whom they hear nothing.
+TimePoint FinalConsensus::say_again_at() const {
+  const bool at_work = phase_ >= Phase::freezing && phase_ <= Phase::certifying;
+  if (!at_work || revision_ >= kMaxRevision) return kNever;
+  const bool followed = std::ranges::any_of(
+      ledger_.finishes(), [](const auto& entry) { return entry.second.role == Role::follower; });
+  return followed ? said_ + options_.stall_limit : kNever;
+}
+
+// In the very words that the participants agreed on: whoever comes late makes the same set of them.
+void FinalConsensus::say_again() {
+  if (now_ < say_again_at()) return;
+  Finish finish = ledger_.finishes().at(self_);
+  finish.revision = ++revision_;
+  say(std::move(finish));
 }
 
 // The same with a higher revision, where something that the statement says has changed.
@@ -178,11 +210,13 @@ bool FinalConsensus::says_nothing(const NodeId& id) const {
 }
 
 // Everybody whom a statement names as a session has made a statement too: nobody is missing.
-bool FinalConsensus::is_closed() const {
+bool FinalConsensus::is_closed(Missing counted) const {
   const auto& finishes = ledger_.finishes();
   for (const auto& [id, finish] : finishes)
     for (const auto& peer : finish.sessions)
-      if (!finishes.contains(peer) && !says_nothing(peer)) return false;
+      if (!finishes.contains(peer) && !says_nothing(peer) &&
+          (counted == Missing::anybody || members_.contains(peer)))
+        return false;
   return true;
 }
 
@@ -196,11 +230,11 @@ std::vector<const Finish*> FinalConsensus::candidates() const {
 }
 
 void FinalConsensus::advance_collecting() {
-  const bool late = now_ >= entered_ + agree_deadline();
+  const bool late = now_ >= collecting_deadline();
   if (!late && (considered_ || now_ < last_heard_ + options_.settle)) return;
   considered_ = true;
   if (!ledger_.may_take_part(self_)) return leave_out("this node came too late to take part");
-  if (!late && !is_closed()) return;
+  if (!late && !is_closed(Missing::anybody)) return;
   const auto statements = candidates();
   auto agreed = make_agreed({options_.run, epoch_}, statements);
   const auto part = largest_part(agreed);

@@ -1,5 +1,5 @@
-// FinalConsensus, last part: from the reduced chunks to the certificate, and what comes after it
-// (design section 8, step 8; rulings 36 to 40).
+// FinalConsensus, third part: from the reduced chunks to the certificate, and the end of the
+// process (design section 8, step 8; rulings 36 to 40).
 #include "gossip/consensus/final_consensus.h"
 #include "node/base/fault.h"
 
@@ -12,6 +12,9 @@ namespace {
 // Messages for one peer that wait to be sent again: transport has no more under way at a time. What
 // a peer refuses beyond that is left to the stall limit.
 constexpr std::ptrdiff_t kMostReturned = 32;
+
+// Chunks that are being read for others at a time; further requests are repeated by who asked.
+constexpr std::size_t kMostLoads = 64;
 
 // The round of a message of the reduction.
 std::optional<RoundId> round_of_bulk(const ConsensusMessage& message) {
@@ -211,179 +214,20 @@ void FinalConsensus::forget_returned(const NodeId& peer) {
   std::erase_if(returned_, [&](const Returned& returned) { return returned.peer == peer; });
 }
 
-void FinalConsensus::handle(const CertificateMessage& message) {
-  if (options_.run.kind == RunKind::merge || phase_ == Phase::failed) return;
-  const auto& theirs = message.certificate;
-  if (certificate_ && certificate_->hash == theirs.hash) {
-    if (phase_ == Phase::fetching) {
-      fetch_.add_source(from_);
-      take(fetch_.on_tick(now_));
-    }
+void FinalConsensus::handle(const ChunkRequest& message) {
+  if (message.chunk >= plan_.count() || loads_.size() >= kMostLoads) return;
+  if (message.hash.is_zero()) {
+    if (reduction_ && message.round.epoch == epoch_) take(reduction_->on_request(from_, message));
     return;
   }
-  if (!is_of_this_run(theirs.fingerprint)) return;
-  if (message.manifest != options_.manifest || message.chunks.size() != plan_.count()) {
-    out_.misbehaved.push_back({from_, "showed a certificate of another model"});
-    return;
-  }
-  if (const auto genuine = verify(message, options_.fingerprint, verifier_); !genuine) {
-    out_.misbehaved.push_back({from_, "showed a false certificate: " + genuine.error().detail});
-    return;
-  }
-  if (certificate_) {
-    const bool own = std::ranges::binary_search(certificate_->participants, self_);
-    const bool larger = theirs.participants.size() > certificate_->participants.size();
-    // Followers take the larger one while they still can; what is finished stays.
-    if (own || phase_ != Phase::fetching || !(larger || is_stranded()))
-      return tell_not_taken(theirs, 0);
-  } else if (is_outnumbered(theirs)) {
-    return hold_back(message);
-  }
-  accept(message);
+  if (!certificate_ || !store_.holds(message.chunk, message.hash)) return;
+  loads_.push_back(from_);
+  out_.jobs.emplace_back(LoadJob{
+      .target = {{options_.run, Epoch{0}}, message.chunk}, .to = from_, .hash = message.hash});
 }
 
-// Participants that this node knows for members: an id costs its maker nothing.
-std::size_t FinalConsensus::count_signers(const Certificate& certificate) const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      certificate.participants, [&](const NodeId& id) { return members_.contains(id); }));
-}
-
-// Members, this one included, that would lose what they learned to a model in which they had no
-// part: they train, and do not hold it.
-std::size_t FinalConsensus::count_others(const Certificate& certificate) const {
-  const auto& holders = ledger_.acknowledged();
-  return 1 + static_cast<std::size_t>(std::ranges::count_if(members_, [&](const auto& member) {
-           const auto& [id, trains] = member;
-           const auto at = holders.find(id);
-           return trains && !std::ranges::binary_search(certificate.participants, id) &&
-                  (at == holders.end() || at->second.hash != certificate.hash);
-         }));
-}
-
-// A certificate ends the run of those who agreed and of those they outnumber, not that of a swarm
-// which a few of its members, or one that was cut off, ended without it (decision 0040). Whoever
-// has begun to agree when it is shown takes it all the same: the end is to be one. So does whoever
-// signed it itself, in an earlier life.
-bool FinalConsensus::is_outnumbered(const Certificate& certificate) const {
-  if (!options_.contributes || withdrawn_) return false;
-  if (std::ranges::binary_search(certificate.participants, self_)) return false;
-  if (phase_ != Phase::idle && !is_held_back(certificate.hash)) return false;
-  return count_signers(certificate) < count_others(certificate);
-}
-
-void FinalConsensus::tell_not_taken(const Certificate& certificate, std::size_t others) {
-  if (told_not_taken_ == certificate.hash) return;
-  told_not_taken_ = certificate.hash;
-  out_.not_taken = NotTaken{certificate, others};
-}
-
-bool FinalConsensus::is_held_back(const Hash& hash) const {
-  return held_back_ && held_back_->message.certificate.hash == hash;
-}
-
-void FinalConsensus::hold_back(const CertificateMessage& message) {
-  tell_not_taken(message.certificate, count_others(message.certificate));
-  const bool better =
-      !held_back_ || is_held_back(message.certificate.hash) ||
-      count_signers(held_back_->message.certificate) < count_signers(message.certificate);
-  if (better) held_back_ = HeldBack{message, from_};
-}
-
-// Members left, died or took the model themselves.
-void FinalConsensus::reconsider_held_back() {
-  if (!held_back_ || certificate_ || over() || !sessions_.contains(held_back_->from)) return;
-  if (is_outnumbered(held_back_->message.certificate)) return;
-  const HeldBack held = *std::exchange(held_back_, std::nullopt);
-  from_ = held.from;
-  accept(held.message);
-}
-
-// Shown a certificate: the own epoch is dropped, what is missing is fetched by hash.
-void FinalConsensus::accept(const CertificateMessage& message) {
-  certificate_ = message.certificate;
-  certified_ = message.chunks;
-  agreed_.reset();
-  reduction_.reset();
-  if (!std::ranges::binary_search(certificate_->participants, self_)) role_ = Role::follower;
-  phase_ = Phase::fetching;
-  last_progress_ = now_;
-  shown_ = sessions_;
-  flood(message, from_);
-  fetch_.begin(certified_);
-  fetch_.add_source(from_);
-  take(fetch_.on_tick(now_));
-}
-
-void FinalConsensus::advance_fetching() {
-  if (fetch_.complete()) return finish();
-  if (now_ < last_progress_ + following_limit()) return;
-  if (trains_on()) return start_over();
-  end_failed({Errc::timed_out, Doing::transferring_state,
-              "nobody sends the " + std::to_string(fetch_.missing()) +
-                  " missing chunks of the certified model"});
-}
-
-// Nobody here has the certified model, and none of it came for long: those who had it are gone.
-// This node keeps others from an end of their own no longer.
-bool FinalConsensus::is_stranded() const {
-  return phase_ == Phase::fetching && !fetch_.has_holders() &&
-         now_ >= last_progress_ + options_.stall_limit;
-}
-
-void FinalConsensus::advance_following() {
-  const bool late = now_ >= entered_ + agree_deadline();
-  const bool settled = !considered_ && now_ >= last_heard_ + options_.settle;
-  const bool led = !ledger_.converted().empty();  // somebody came to this conclusion before us
-  if ((late || settled || led) && nobody_takes_part()) {
-    considered_ = true;
-    if (late || led || is_closed()) {
-      role_ = Role::participant;
-      phase_ = Phase::collecting;
-      entered_ = now_;
-      return restate();
-    }
-  }
-  if (options_.run.kind == RunKind::merge && !ledger_.participants().empty())
-    return end_failed({Errc::cancelled, Doing::merging,
-                       "the others merge without this node: " +
-                           (why_.empty() ? "it has only just joined" : why_)});
-  if (now_ < last_progress_ + following_limit()) return;
-  if (trains_on()) return start_over();
-  // Those who went on without this node are gone, or as far from it as ever.
-  if (may_end_without()) return enter_epoch(epoch_.next(), {});
-  end_failed({Errc::timed_out, Doing::agreeing, "no certificate came: " + why_});
-}
-
-// Whether nothing of this node's replica went into the run: it has signed no hash either.
-bool FinalConsensus::trains_on() const {
-  return !frozen_ && options_.contributes && options_.run.kind == RunKind::finish;
-}
-
-// Whether this node has a frozen contribution that may count in another epoch.
-bool FinalConsensus::may_end_without() const {
-  return frozen_ && !withdrawn_ && !ledger_.is_excluded(self_) &&
-         options_.run.kind == RunKind::finish;
-}
-
-// The others vanished before anything came of it, or with the model that they had certified, and
-// this node still trains: as if it had never heard of them. It takes their model all the same if
-// one of them comes back before this node has made one.
-void FinalConsensus::start_over() {
-  phase_ = Phase::idle;
-  std::erase_if(gone_, [&](const NodeId& id) { return !members_.contains(id); });
-  epoch_ = {};
-  ledger_ = Ledger{};
-  certificate_.reset();
-  certified_.clear();
-  fetch_.begin({});
-  shown_.clear();
-  rule_ = options_.rule;
-  role_ = standing_;
-  revision_ = 0;
-  // What an earlier life of this process had frozen is of that run; the replica trains on.
-  withdrawn_ = false;
-  // Somebody asked for the end meanwhile, and nobody else is left who would bring it about.
-  if (std::exchange(ordered_, false)) join(Epoch{1}, FinishReason::command, standing_);
+void FinalConsensus::handle(const Chunk& message) {
+  if (phase_ == Phase::fetching) take(fetch_.on_chunk(now_, from_, message));
 }
 
 void FinalConsensus::finish() {
@@ -407,10 +251,6 @@ void FinalConsensus::acknowledge() {
   sign(statement, signer_, options_.fingerprint);
   ledger_.add(statement);
   flood(statement, std::nullopt);
-}
-
-Duration FinalConsensus::following_limit() const {
-  return 2 * options_.longest_deadline + options_.stall_limit;
 }
 
 // Who has neither acknowledged nor is known to be gone.

@@ -10,9 +10,6 @@
 namespace starling::gossip::consensus {
 namespace {
 
-// Chunks that are being read for others at a time; further requests are repeated by who asked.
-constexpr std::size_t kMostLoads = 64;
-
 template <class T>
 void append_all(std::vector<T>& to, std::vector<T>&& from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
@@ -188,6 +185,7 @@ ConsensusEffects FinalConsensus::on_tick(TimePoint now) {
     if (phase_ == Phase::fetching) take(fetch_.on_tick(now_));
     show_refused();
     send_returned();
+    say_again();
   });
 }
 
@@ -219,7 +217,8 @@ bool FinalConsensus::admit(const Message& message) {
     out_.misbehaved.push_back({from_, "forwarded a statement with a wrong signature"});
     return false;
   }
-  last_progress_ = now_;
+  // That somebody is at work is no progress of that work.
+  if (!std::is_same_v<Message, Finish> || !reduction_) last_progress_ = now_;
   if constexpr (requires { ledger_.proof_with(message); }) {
     if (novelty == Novelty::conflicting) {
       const auto proof = ledger_.proof_with(message);
@@ -235,6 +234,8 @@ bool FinalConsensus::admit(const Message& message) {
 
 void FinalConsensus::handle(const Finish& message) {
   if (!is_of_this_run(message.fingerprint) || phase_ == Phase::failed) return;
+  // One that waited longer would find the end of the others made without its work.
+  if (is_deserted() && trains_on() && begins_anew(message)) start_over();
   if (certificate_) {
     // Followers that fetch are known by their statement; the others do not know of the end yet.
     if (is_stranded()) return;
@@ -258,8 +259,12 @@ void FinalConsensus::handle(const Finish& message) {
       enter_epoch(message.round.epoch, "another member gave the epoch up");
     if (over()) return;
   }
+  const bool first = !ledger_.finishes().contains(message.signer);
   if (!admit(message)) return;
   if (message.round.epoch != epoch_) return;
+  // Whoever gives a dead run up later than this node heard nothing of what was said before.
+  if (first && started_over_ && phase_ == Phase::collecting && message.signer == from_)
+    tell_everything(from_);
   lost_.erase(message.signer);
   last_heard_ = now_;
   considered_ = false;
@@ -327,22 +332,6 @@ void FinalConsensus::handle(const Contribution& message) {
 
 void FinalConsensus::handle(const ResultChunk& message) {
   if (reduction_ && message.round.epoch == epoch_) take(reduction_->on_result(from_, message));
-}
-
-void FinalConsensus::handle(const ChunkRequest& message) {
-  if (message.chunk >= plan_.count() || loads_.size() >= kMostLoads) return;
-  if (message.hash.is_zero()) {
-    if (reduction_ && message.round.epoch == epoch_) take(reduction_->on_request(from_, message));
-    return;
-  }
-  if (!certificate_ || !store_.holds(message.chunk, message.hash)) return;
-  loads_.push_back(from_);
-  out_.jobs.emplace_back(LoadJob{
-      .target = {{options_.run, Epoch{0}}, message.chunk}, .to = from_, .hash = message.hash});
-}
-
-void FinalConsensus::handle(const Chunk& message) {
-  if (phase_ == Phase::fetching) take(fetch_.on_chunk(now_, from_, message));
 }
 
 ConsensusEffects FinalConsensus::on_job_done(TimePoint now, const JobOutcome& outcome) {
@@ -431,13 +420,14 @@ TimePoint FinalConsensus::next_deadline() const {
     for (const auto& [peer, since] : away_)
       if (reduction_ && reduction_->uses(peer)) at(since + options_.reconnect_grace);
     at(last_progress_ + options_.stall_limit);
+    at(say_again_at());
   }
   for (const auto& [peer, since] : refused_) at(since + options_.show_again);
   if (!returned_.empty()) at(returned_.front().since + options_.send_again);
   switch (phase_) {
     case Phase::collecting:
       if (!considered_) at(last_heard_ + options_.settle);
-      at(entered_ + agree_deadline());
+      at(collecting_deadline());
       break;
     case Phase::confirming:
       at(closed_ + agree_deadline());

@@ -22,6 +22,9 @@
 //   certifying  a refusal, no progress for stall_limit
 //   reducing    a peer saw nothing of a bulk message   reducing    it is sent again in a second
 //   any         a neighbour has its model now          the same    every statement, to it
+//   freezing    nothing said here for stall_limit,     the same    the own Finish, again
+//   .. to ..    while somebody follows
+//   certifying
 //   any         Finish(E' > E)                         collecting  Finish(E')
 //   any         a valid certificate                    fetching    ChunkRequests where needed
 //   idle        one of fewer members than train on     idle        kept, until they are fewer; the
@@ -34,8 +37,8 @@
 //   following   a merge whose set others closed        failed      failed: nobody shows its result
 //   following   nothing came for three minutes         collecting  E+1 where already frozen, with
 //                                                                  whoever is still there
-//   following,  the same                               idle        failed without a replica, or
-//   fetching                                                       frozen and fetching; a command
+//   following,  the same, or two minutes where a       idle        failed without a replica, or
+//   fetching    neighbour begins anew                              frozen and fetching; a command
 //                                                                  of the meantime counts now
 //   lingering   all acknowledged, or the time is up    done        may_exit
 //   any         E would exceed max_epoch               failed      failed
@@ -294,21 +297,26 @@ class FinalConsensus {
   void reconsider_role();
   void enter_epoch(Epoch epoch, std::string why);
   void state_finish();
+  void say(Finish finish);
   void restate();
+  [[nodiscard]] TimePoint say_again_at() const;
+  void say_again();
   void follow(std::string why);
   void leave_out(std::string why);
   [[nodiscard]] bool is_member(const NodeId& id) const;
   [[nodiscard]] bool has_ended(const NodeId& id) const;
   [[nodiscard]] bool says_nothing(const NodeId& id) const;
-  [[nodiscard]] bool is_closed() const;
+  enum class Missing : std::uint8_t { anybody, members };  // whose silence leaves a set open
+  [[nodiscard]] bool is_closed(Missing counted) const;
   [[nodiscard]] std::vector<const Finish*> candidates() const;
   [[nodiscard]] Duration agree_deadline() const;
+  [[nodiscard]] TimePoint collecting_deadline() const;
   void advance_collecting();
   void close_set(Agreed agreed);
   void advance_confirming();
   void check_members();
 
-  // certifying.cc: from the reduced chunks to the end.
+  // certifying.cc: from the reduced chunks to the certificate, and the end.
   void take(ReductionEffects effects);
   void take(FetchEffects effects);
   void advance_reducing();
@@ -323,6 +331,15 @@ class FinalConsensus {
   void send_returned();
   void forget_returned(const NodeId& peer);
   void acknowledge();
+  void finish();
+  [[nodiscard]] bool is_awaited(const NodeId& id) const;
+  [[nodiscard]] bool is_fetched_from() const;
+  [[nodiscard]] bool everybody_acknowledged() const;
+  void advance_lingering();
+  [[nodiscard]] TimePoint linger_deadline() const;
+  void end_failed(Error error);
+
+  // following.cc: the end that others make, and a run that nobody brings to its end.
   void accept(const CertificateMessage& message);
   [[nodiscard]] std::size_t count_signers(const Certificate& certificate) const;
   [[nodiscard]] std::size_t count_others(const Certificate& certificate) const;
@@ -337,14 +354,9 @@ class FinalConsensus {
   [[nodiscard]] bool trains_on() const;
   [[nodiscard]] bool may_end_without() const;
   void start_over();
-  void finish();
+  [[nodiscard]] bool is_deserted() const;
+  [[nodiscard]] bool begins_anew(const Finish& message) const;
   [[nodiscard]] Duration following_limit() const;
-  [[nodiscard]] bool is_awaited(const NodeId& id) const;
-  [[nodiscard]] bool is_fetched_from() const;
-  [[nodiscard]] bool everybody_acknowledged() const;
-  void advance_lingering();
-  [[nodiscard]] TimePoint linger_deadline() const;
-  void end_failed(Error error);
 
   ConsensusOptions options_;
   const Signer& signer_;
@@ -384,9 +396,11 @@ class FinalConsensus {
   std::set<NodeId> lost_;     // of them those of whom it said so in this epoch
   std::set<NodeId> foreign_;  // sessions whose peer ends a run of other settings
   Ledger ledger_;
-  TimePoint entered_{};        // this epoch
-  TimePoint closed_{};         // the set of this epoch
-  TimePoint last_heard_{};     // the last fresh Finish of this epoch
+  TimePoint entered_{};     // this epoch
+  TimePoint closed_{};      // the set of this epoch
+  TimePoint last_heard_{};  // the last fresh Finish of this epoch
+  TimePoint said_{};        // the own one
+  std::optional<TimePoint> started_over_;
   TimePoint last_progress_{};  // anything new at all
 
   std::optional<Agreed> agreed_;

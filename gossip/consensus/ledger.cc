@@ -45,6 +45,12 @@ Novelty Ledger::look_at(const Finish& message) const {
   return message.revision > at->second.revision ? Novelty::fresh : Novelty::known;
 }
 
+bool Ledger::holds(const Finish& message) const {
+  const auto& held = message.round.epoch == epoch_ ? finishes_ : first_part_;
+  const auto at = held.find(message.signer);
+  return at != held.end() && at->second.signature == message.signature;
+}
+
 Novelty Ledger::look_at(const Participants& message) const {
   if (!is_excluded(message.signer) &&
       (contradicts(participants_, message) || contradicts(old_participants_, message)))

@@ -60,6 +60,9 @@ class Ledger {
   [[nodiscard]] const std::map<NodeId, Refusal>& refusals() const { return refusals_; }
   [[nodiscard]] const std::map<NodeId, Acknowledge>& acknowledged() const { return acknowledged_; }
 
+  // Whether this very statement is what is held of its signer for that epoch.
+  [[nodiscard]] bool holds(const Finish& message) const;
+
   // Followers of this epoch that changed their mind and take part.
   [[nodiscard]] const std::set<NodeId>& converted() const { return converted_; }
 

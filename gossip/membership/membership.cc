@@ -184,7 +184,8 @@ MembershipEffects Membership::on_session_up(TimePoint now, const NodeId& peer,
                                            .network = network_of(host),
                                            .last_digest = {},
                                            .last_view = {},
-                                           .used = now});
+                                           .used = now,
+                                           .known = now});
   spreader_.on_session_up(peer);
   dials_.on_up(peer);
   close_case(peer);

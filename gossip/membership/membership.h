@@ -58,6 +58,9 @@ struct MembershipOptions {
   // over it) is closed, once both sides say so. Lowering it saves the heartbeats of a session that
   // topology gave up, and costs a handshake where topology changes its mind.
   Duration unneeded = std::chrono::seconds(30);
+  // A session whose peer is no member for this long, because it never sent its record or renews it
+  // no more, is closed. At least the time that a record takes over a bad line.
+  Duration nameless = std::chrono::seconds(60);
   // Anybody may be a member (open mode): neighbours are taken from many networks, see
   // Topology::neighbours_among_strangers and guests().
   bool strangers = false;
@@ -190,6 +193,7 @@ struct MemberView {
 // | a probe for another       | heartbeat over our session, or a dial that makes one             |
 // | dead, here or in the view | a silent session is closed, and the member dialled like any other |
 // | no use of a session       | said with heartbeats; closed once both sides say it              |
+// | no record of its peer     | closed after a minute, unless held                               |
 // | undialable m is silent    | if its neighbour (or nobody can be one), and without session:    |
 // |                           | three others probe                                               |
 // | first suspect about m     | if witness of m on cycle 0 and without session: dial or probe m  |
@@ -280,6 +284,7 @@ class Membership {
     std::optional<TimePoint> last_view;    // when its view was last compared with ours
     TimePoint doubt_after{};               // others reached it: no case before then
     TimePoint used{};                      // the last time that this node had a use for it
+    TimePoint known{};                     // the last time that the peer's record was held
     bool unneeded = false;                 // not for long now
     bool unneeded_there = false;           // the peer says the same
     bool given_up = false;                 // the shell was told to close it

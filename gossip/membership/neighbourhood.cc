@@ -76,6 +76,14 @@ void Membership::refresh_wanted(TimePoint now, MembershipEffects& effects) {
 // one alone, the other would dial it again a moment later.
 void Membership::close_unneeded(TimePoint now, MembershipEffects& effects) {
   for (auto& [id, session] : sessions_) {
+    if (held_ || table_.find(id) != nullptr) session.known = now;
+    if (now - session.known >= options_.nameless && !session.given_up) {
+      session.given_up = true;
+      effects.offences.push_back(
+          {id, Error{Errc::timed_out, Doing::reading_message,
+                     "no member record within " +
+                         std::to_string(static_cast<int>(seconds(options_.nameless))) + " s"}});
+    }
     if (has_use(id, session)) session.used = now;
     session.unneeded = now - session.used >= options_.unneeded;
     if (!session.unneeded || !session.unneeded_there || session.given_up) continue;

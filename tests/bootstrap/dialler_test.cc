@@ -44,6 +44,23 @@ std::size_t tries(Dialler& dialler, TimePoint from, Duration time) {
   return count;
 }
 
+// Every dial ends five seconds later, without an answer.
+void let_all_time_out(Dialler& dialler, Duration time) {
+  std::map<transport::Endpoint, TimePoint> out;
+  for (TimePoint now = kStart; now < kStart + time; now += 500ms) {
+    for (auto at = out.begin(); at != out.end();) {
+      if (now < at->second) {
+        ++at;
+        continue;
+      }
+      dialler.on_failed(now, at->first, {Errc::timed_out, Doing::connecting, "no answer"});
+      at = out.erase(at);
+    }
+    for (const auto& target : dialler.on_tick(now, nobody).dial)
+      out.emplace(target.endpoint, now + 5s);
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("bootstrap/dialler") {
@@ -233,19 +250,7 @@ TEST_SUITE("bootstrap/dialler") {
         found.push_back({"10.0." + std::to_string(n) + "." + std::to_string(i), 7700});
       dialler.on_resolved(kStart, name, found);
     }
-    std::map<transport::Endpoint, TimePoint> out;
-    for (TimePoint now = kStart; now < kStart + 1h; now += 500ms) {
-      for (auto at = out.begin(); at != out.end();) {
-        if (now < at->second) {
-          ++at;
-          continue;
-        }
-        dialler.on_failed(now, at->first, {Errc::timed_out, Doing::connecting, "no answer"});
-        at = out.erase(at);
-      }
-      for (const auto& target : dialler.on_tick(now, nobody).dial)
-        out.emplace(target.endpoint, now + 5s);
-    }
+    let_all_time_out(dialler, 1h);
     std::uint32_t least = 1'000'000;
     std::uint32_t most = 0;
     for (const auto& report : dialler.report()) {
@@ -254,6 +259,30 @@ TEST_SUITE("bootstrap/dialler") {
     }
     CHECK(least > 50);
     CHECK(most <= least + 10);
+  }
+
+  TEST_CASE("seeds that say nothing leave the addresses of the book their turn, and the reverse") {
+    AddressBook book;
+    std::set<transport::Endpoint> worked;
+    for (int i = 0; i < 100; ++i) {
+      const transport::Endpoint endpoint{"10.9.0." + std::to_string(i), 7700};
+      book.on_worked(*NodeId::from(hash_of(as_bytes(std::to_string(i))).view()), endpoint);
+    }
+    for (const auto& peer : book.peers()) worked.insert(peer.endpoint);
+    Dialler dialler({}, Rng(7));
+    for (int i = 0; i < 100; ++i)
+      REQUIRE(dialler.add(kStart, seed_of({"10.1.0." + std::to_string(i), 7700})).has_value());
+    dialler.add(kStart, book);
+
+    let_all_time_out(dialler, 10min);
+
+    std::map<bool, std::uint32_t> least{{false, 1'000'000}, {true, 1'000'000}};
+    for (const auto& report : dialler.report()) {
+      auto& of_kind = least.at(worked.contains(report.endpoint));
+      of_kind = std::min(of_kind, report.attempts);
+    }
+    CHECK(least.at(true) >= 2);   // of the book
+    CHECK(least.at(false) >= 6);  // of the seeds
   }
 
   TEST_CASE("a host name is resolved again and again, and one address that works is enough") {

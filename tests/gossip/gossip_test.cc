@@ -314,6 +314,36 @@ TEST_SUITE("gossip/gossip") {
     CHECK_FALSE(swarm.node(0).training);
   }
 
+  TEST_CASE("a replica that was not trained is no end of a run whose budget others have spent") {
+    const std::pair<Origin, bool> cases[] = {{Origin::genesis, false},
+                                             {Origin::restored, false},
+                                             {Origin::restored, true},
+                                             {Origin::transferred, true}};
+    for (const auto& [origin, trained] : cases) {
+      CAPTURE(static_cast<int>(origin));
+      CAPTURE(trained);
+      VirtualSwarm swarm({.seed = 91, .nodes = 3});
+      swarm.restart(2);
+      swarm.connect(0, 1);
+      REQUIRE(swarm.run_until(200s, [&] { return all_finished(swarm, {0, 1}); }));
+      swarm.connect(0, 2);  // which tells it what was processed
+      swarm.run_for(1s);
+      REQUIRE(swarm.node(2).gossip->swarm_samples(swarm.now()) >= 4'000);
+      for (const std::size_t gone : {0UL, 1UL}) swarm.kill(gone);
+
+      // What it restores was saved by a process that began at genesis when all was over.
+      Beginning beginning{.origin = origin};
+      if (origin == Origin::restored) beginning.age = static_cast<double>(beginning.steps = 2);
+      if (trained) beginning.age = 250;
+      swarm.begin(2, beginning);
+      swarm.run_for(5min);
+
+      CHECK(swarm.node(2).finished.has_value() == trained);
+      CHECK(swarm.node(2).failed.has_value() != trained);
+      CHECK((trained || swarm.node(2).steps <= beginning.steps + 1));
+    }
+  }
+
   TEST_CASE("a node without a replica never takes part, even where nobody answers it") {
     VirtualSwarm swarm({.seed = 81, .nodes = 2});
     swarm.restart(0);

@@ -97,12 +97,16 @@ VirtualSwarm::VirtualSwarm(SwarmOptions options)
     index_[nodes_[i]->id()] = i;
     held_.emplace_back();
   }
-  for (std::size_t i = 0; i < options_.nodes; ++i) {
-    SimNode& node = *nodes_[i];
-    node.training = true;
-    node.next_step = now_ + options_.step_time;
-    carry_out(i, node.gossip->begin_averaging(now_, facts_of(model_.layout, options_), {}));
-  }
+  for (std::size_t i = 0; i < options_.nodes; ++i) begin(i, {});
+}
+
+void VirtualSwarm::begin(std::size_t index, const Beginning& beginning) {
+  SimNode& node = *nodes_[index];
+  node.steps = beginning.steps;
+  node.training = true;
+  node.next_step = now_ + options_.step_time;
+  carry_out(index,
+            node.gossip->begin_averaging(now_, facts_of(model_.layout, options_), beginning));
 }
 
 void VirtualSwarm::at(TimePoint time, std::size_t node, std::function<void(SimNode&)> happens) {

@@ -110,6 +110,7 @@ class VirtualSwarm {
   void resume(std::size_t node);
   // A new process with the same identity and result; it has no model and averages with nobody.
   void restart(std::size_t node);
+  void begin(std::size_t node, const Beginning& beginning);
   void serve(std::size_t node, const consensus::CertificateMessage& held);
   void follow(std::size_t node);
   void finish(std::size_t node);

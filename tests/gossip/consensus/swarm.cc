@@ -156,6 +156,13 @@ void Swarm::restart(std::size_t node) {
   introduce(node);
 }
 
+void Swarm::restart_and_connect(std::size_t node) {
+  restart(node);
+  at(elapsed() + std::chrono::milliseconds(500), [this, node] {
+    for (std::size_t other = 0; other < size(); ++other) connect(node, other);
+  });
+}
+
 void Swarm::command(std::size_t k) { carry_out(k, nodes_[k]->consensus->on_finish_command(now_)); }
 void Swarm::progress(std::size_t k, std::uint64_t samples, std::uint64_t budget) {
   if (!nodes_[k]->alive) return;

@@ -76,6 +76,8 @@ class Swarm {
   void kill(std::size_t node);
   // A new process with the same identity and nothing remembered.
   void restart(std::size_t node);
+  // The same, and half a second later it has a session with everybody.
+  void restart_and_connect(std::size_t node);
   void at(Duration when, std::function<void()> action);
 
   void command(std::size_t node);

@@ -1,4 +1,5 @@
-// What Membership takes from its peers, and at what price; what it asks of its own disk.
+// What Membership takes from its peers, and at what price; what it asks of them, and of its own
+// disk.
 #include "tests/gossip/membership/stage.h"
 
 #include <doctest/doctest.h>
@@ -173,5 +174,25 @@ TEST_SUITE("gossip/membership_intake") {
     const auto written = stage.node.on_incarnations_persisted(kStart + 3min, *wanted);
     CHECK(stage.node.self().incarnation == Incarnation{3});
     CHECK(count_sent<Facts>(written) == 1);
+  }
+
+  TEST_CASE("a session whose peer never says who it is is given up after a minute") {
+    for (const bool says : {false, true}) {
+      CAPTURE(says);
+      Stage stage;
+      meet_four(stage);
+      (void)stage.node.on_session_up(kStart, test_id(9));
+      std::optional<Duration> given_up;
+      for (Duration after{0}; after < 100s && !given_up; after += 100ms) {
+        const TimePoint now = kStart + after;
+        if (says && after == 50s)
+          (void)stage.node.on_message(now, test_id(9), facts_of({record_of(9)}));
+        (void)stage.node.on_message(now, test_id(9), HeartbeatAck{});
+        for (const auto& offence : stage.node.on_tick(now).offences)
+          if (offence.peer == test_id(9)) given_up = after;
+      }
+      CHECK(given_up.has_value() != says);
+      if (given_up) CHECK((*given_up >= 60s && *given_up < 62s));
+    }
   }
 }
