@@ -58,12 +58,13 @@ enum class SessionEnd : std::uint8_t {
   violation,  // the peer broke a rule, or a record was changed on the way
 };
 
-//               | welcome (dialled) | record breaks a rule  | bye came       | close()       | end
-//               of stream
-//   starting    | up                | bye at once -> ending | over, its why  | bye -> ending |
-//   over, truncated up          | violation         | bye at once -> ending | bye -> ending  | bye
-//   -> ending | over, truncated ending      | -                 | over                  | over |
-//   may hurry     | over
+// | event                | starting              | up                    | ending    |
+// |----------------------|-----------------------|-----------------------|-----------|
+// | welcome (dialled)    | -> up                 | violation             | -         |
+// | record breaks a rule | bye at once -> ending | bye at once -> ending | over      |
+// | bye came             | over, its why         | bye -> ending         | over      |
+// | close()              | bye -> ending         | bye -> ending         | may hurry |
+// | end of stream        | over, truncated       | over, truncated       | over      |
 // `ending` lasts at most limits::kCloseDeadline; for a session that was replaced, whose queue still
 // counts, limits::kHandoverDeadline. An accepted session starts `up`.
 //

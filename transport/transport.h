@@ -131,8 +131,8 @@ class Transport {
   void set_certificate(std::optional<CertificateChain> certificate) ON_IO_THREAD;
 
   // The keys for handshakes from now on, of the same swarm: a rotation, or the secret that a
-  // newcomer was given. Sessions stay; where the
-  // current key is another one, those that we dialled are soon replaced by a fresh handshake.
+  // newcomer was given. Sessions stay; where the current key is another one, those that we dialled
+  // are soon replaced by a fresh handshake.
   void set_key(SwarmKey key) ON_IO_THREAD;
 
   // Who may have a session from now on. Sessions with others are closed at once, with the reason.

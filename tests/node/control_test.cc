@@ -3,11 +3,11 @@
 #include "node/control/request.h"
 #include "node/control/server.h"
 #include "node/control/socket_path.h"
+#include "tests/node/control_rig.h"
 #include "tests/node/said.h"
 #include "tests/node/snapshots.h"
 #include "tests/support/temp_folder.h"
 
-#include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -49,32 +49,12 @@ class Handler final : public ControlHandler {
     // Everything else is dropped: a bug that the server has to survive.
   }
 
+  void drop_held() { held.reset(); }
+
   std::optional<ControlReply> held;
 };
 
-// A server on a thread of its own, as the io thread of a node.
-struct ControlRig {
-  explicit ControlRig(const std::filesystem::path& dir, Duration sign_of_life = kSignOfLife)
-      : server(io, snapshots, handler, log, sign_of_life) {
-    auto listening = server.listen(dir);
-    REQUIRE(listening);
-    thread = std::thread([this] { io.run(); });
-  }
-  ~ControlRig() {
-    asio::post(io, [this] {
-      handler.held.reset();
-      server.stop();
-    });
-    thread.join();  // that the context drains is the proof that nothing is left
-  }
-
-  asio::io_context io;
-  SnapshotBox snapshots;
-  Handler handler;
-  NullLog log;
-  ControlServer server;
-  std::thread thread;
-};
+using Rig = ControlRig<Handler>;
 
 // The address of DIR/control.sock; `path` keeps it usable.
 sockaddr_un address_of(const SocketPath& path) {
@@ -234,7 +214,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("a verb gets status, members and neighbours from the newest snapshot") {
     const TempFolder scratch;
-    ControlRig rig(scratch.path());
+    Rig rig(scratch.path());
     rig.snapshots.put(busy_snapshot());
     const auto status = ask_node(scratch.path(), StatusRequest{}, 5s);
     REQUIRE(status);
@@ -246,7 +226,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("with --json a verb prints one object that names its schema, whatever came before") {
     const TempFolder scratch;
-    const ControlRig rig(scratch.path());
+    const Rig rig(scratch.path());
     const auto said = testing::said_by({"finish", "--json", "--dir", scratch.path().string()});
     CHECK(said.code == 0);
     CHECK(nlohmann::json::parse(said.out) == nlohmann::json{{"message", "done"}, {"schema", 1}});
@@ -254,7 +234,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("progress comes before the one result") {
     const TempFolder scratch;
-    const ControlRig rig(scratch.path());
+    const Rig rig(scratch.path());
     std::vector<std::string> seen;
     const auto result = ask_node(scratch.path(), FinishRequest{}, 5s,
                                  [&](const auto& body) { seen.push_back(body); });
@@ -265,7 +245,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("a verb whose work takes long hears of the node meanwhile, and of nothing afterwards") {
     const TempFolder scratch;
-    ControlRig rig(scratch.path(), 1ms);
+    Rig rig(scratch.path(), 1ms);
     std::size_t signs = 0;
     const auto result = ask_node(scratch.path(), EvalRequest{}, 5s, [&](const auto& body) {
       CHECK(nlohmann::json::parse(body).at("message") == "the node is still at work on eval");
@@ -278,7 +258,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("an error of the node reaches the verb, and a dropped question is an error too") {
     const TempFolder scratch;
-    const ControlRig rig(scratch.path());
+    const Rig rig(scratch.path());
     const auto refused = ask_node(scratch.path(), JoinRequest{{"h:1"}}, 5s);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code == Errc::connect_failed);
@@ -290,7 +270,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("a verb whose node ends in the middle is told so") {
     const TempFolder scratch;
-    std::optional<ControlRig> rig(std::in_place, scratch.path());
+    std::optional<Rig> rig(std::in_place, scratch.path());
     std::thread killer;
     const auto answer = [&] {
       killer = std::thread([&] {
@@ -323,7 +303,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("a verb that does not read its answer loses its place") {
     const TempFolder scratch;
-    ControlRig rig(scratch.path(), 1ms);
+    Rig rig(scratch.path(), 1ms);
     StatusSnapshot large;  // more than a socket holds
     large.members.resize(20'000);
     rig.snapshots.put(std::move(large));
@@ -344,7 +324,7 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("hostile bytes get an error or nothing, and the next verb is served") {
     const TempFolder scratch;
-    const ControlRig rig(scratch.path());
+    const Rig rig(scratch.path());
     CHECK(raw(scratch.path(), "nonsense\n").find("bad_argument") != std::string::npos);
     CHECK(raw(scratch.path(), std::string(100'000, 'x')).find("too_large") != std::string::npos);
     CHECK(raw(scratch.path(), "").empty());
@@ -356,7 +336,7 @@ TEST_SUITE("node/control") {
   TEST_CASE("the socket is its owner's alone and goes with the node") {
     const TempFolder scratch;
     {
-      const ControlRig rig(scratch.path());
+      const Rig rig(scratch.path());
       struct stat status{};
       REQUIRE(::stat((scratch.path() / "control.sock").c_str(), &status) == 0);
       CHECK((status.st_mode & 0777) == 0600);
@@ -376,7 +356,7 @@ TEST_SUITE("node/control") {
     {
       std::ofstream(dir / "control.sock") << "left behind";
     }
-    const ControlRig rig(dir);
+    const Rig rig(dir);
     CHECK(ask_node(dir, StatusRequest{}, 5s));
   }
 }

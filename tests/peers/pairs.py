@@ -180,20 +180,26 @@ def table_of(lines, comparisons):
     return [*([f"- {origin_of(measured_rows)}", ""] if measured_rows else []), *table]
 
 
-def look_of(page, comparisons):
-    """What the tables of a page say, in one: a row for each of their figures that has a bar, a column for each section with a table, and in it the
-    ratio as it stands there."""
-    ratios, heading = {}, ""
+def rows_of(page):
+    """The rows in the tables of a page, cell by cell: by their section's heading, then by id."""
+    sections, heading = {}, ""
     for line in page.splitlines():
         if line.startswith("## "):
             heading = line[3:]
         row = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| ") and len(row) == len(HEAD) and row[0] not in (HEAD[0], "---"):
-            ratios.setdefault(heading, {})[row[0]] = row[4].split(" (")[0]
-    if not ratios:
+            sections.setdefault(heading, {})[row[0]] = row
+    if not sections:
         raise Failed("no table of tests/peers/run in it")
-    head = ["id", *ratios, "bar", "goal"]
-    body = [[figure.id, *(ratios[section].get(figure.id, "") for section in ratios), short(figure.bar), short(figure.goal)]
+    return sections
+
+
+def look_of(page, comparisons):
+    """What the tables of a page say, in one: a row for each of their figures that has a bar, a column for each section with a table, and in it the
+    ratio as it stands there."""
+    sections = rows_of(page)
+    head = ["id", *sections, "bar", "goal"]
+    body = [[figure.id, *(rows[figure.id][4].split(" (")[0] if figure.id in rows else "" for rows in sections.values()), short(figure.bar), short(figure.goal)]
             for comparison in comparisons for figure in comparison.figures
-            if figure.bar is not None and any(figure.id in ratios[section] for section in ratios)]
+            if figure.bar is not None and any(figure.id in rows for rows in sections.values())]
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]

@@ -410,23 +410,6 @@ TEST_SUITE("training/trainer") {
     (void)fixture.wait_for_steps(static_cast<std::size_t>(before) + 3);
   }
 
-  TEST_CASE("a machine that allows no more threads still writes its checkpoint") {
-    const fault::Armed armed(*fault::find_point("checkpoint.thread"), {});
-    const TempFolder folder;
-    Fixture fixture;
-    fixture.trainer->start();
-    for (int i = 0; i < 2; ++i) {
-      Promise<Result<std::filesystem::path>> saved;
-      fixture.trainer->request_checkpoint({{folder.path(), 3}, "map", "fingerprint"},
-                                          [&](auto path) { saved.set(std::move(path)); });
-      CHECK(saved.wait().has_value());
-    }
-    NullLog log;
-    CHECK(load_checkpoint({folder.path(), 3}, fixture.model, log).has_value());
-    const auto before = fixture.trainer->state().step;
-    (void)fixture.wait_for_steps(static_cast<std::size_t>(before) + 3);
-  }
-
   TEST_CASE("an adopted replica replaces all values at a step boundary") {
     Fixture fixture;
     fixture.trainer->start();
