@@ -12,7 +12,7 @@
 
 namespace starling::training {
 
-void Saver::start(Checkpoint checkpoint, const CheckpointOptions& where, OnSaved on_saved) {
+void Saver::start(Checkpoint checkpoint, const CheckpointOptions& where, const OnSaved& on_saved) {
   STARLING_CHECK(!busy_);
   join();
   busy_ = true;

@@ -26,7 +26,7 @@ class Saver {
   [[nodiscard]] bool busy() const { return busy_; }
   // Not while busy(). `on_saved` is told the folder, or save_checkpoint()'s error.
   void start(Checkpoint checkpoint, const CheckpointOptions& where,
-             OnSaved on_saved) ON_TRAIN_THREAD;
+             const OnSaved& on_saved) ON_TRAIN_THREAD;
   // Waits for the one that is being written.
   void join();
 

@@ -302,7 +302,7 @@ void Trainer::Impl::serve(Saving request) {
   copied->state.progress_map = std::move(request.request.progress_map);
   copied->state.settings_fingerprint = std::move(request.request.settings_fingerprint);
   assert_train_thread();
-  saver.start(*std::move(copied), request.request.where, std::move(request.on_saved));
+  saver.start(*std::move(copied), request.request.where, request.on_saved);
 }
 
 void Trainer::Impl::serve(Evaluating request) {
