@@ -4,6 +4,8 @@
 #include "node/control/caller.h"
 #include "node/terminal/live.h"
 
+#include <string_view>
+
 namespace starling::node::verbs {
 
 int top(const Arguments& arguments, const Surroundings& surroundings) {
@@ -13,7 +15,7 @@ int top(const Arguments& arguments, const Surroundings& surroundings) {
     return report("top", first.error(), surroundings.terminal);
   const auto screen = terminal::Curses::open(terminal::Interrupt::quits);
   if (!screen) return report("top", screen.error(), surroundings.terminal);
-  terminal::show_node(**screen, dir, [] { return false; });
+  terminal::show_node(**screen, dir, [](std::string_view) { return false; });
   return number_of(ExitCode::good);
 }
 

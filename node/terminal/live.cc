@@ -47,6 +47,11 @@ class LiveView {
     trends_.take(now, status_);
   }
 
+  [[nodiscard]] std::string phase() const {
+    const auto found = status_.find("phase");
+    return found != status_.end() && found->is_string() ? found->get<std::string>() : "";
+  }
+
   void on_key(Key key, std::size_t page) {
     const auto rows = rows_of(status_, look_.table);
     const auto last = rows > 0 ? rows - 1 : 0;
@@ -89,11 +94,11 @@ class LiveView {
 }  // namespace
 
 void show_node(Curses& screen, const std::filesystem::path& dir,
-               const std::function<bool()>& ended) {
+               const std::function<bool(std::string_view phase)>& ended) {
   LiveView view(dir);
   const SteadyClock clock;
   auto due = clock.now();
-  while (!ended()) {
+  while (!ended(view.phase())) {
     if (clock.now() >= due) {
       view.look(clock.now());
       due = clock.now() + kLookEvery;
@@ -112,7 +117,8 @@ OwnScreen::OwnScreen(std::unique_ptr<Curses> screen, std::filesystem::path dir,
     : thread_([this, screen = std::move(screen), dir = std::move(dir),
                closed = std::move(closed)]() mutable {
         name_this_thread("screen");
-        show_node(*screen, dir, [this] { return ended_.load(); });
+        show_node(*screen, dir,
+                  [this](std::string_view phase) { return ended_ || phase == "leaving"; });
         screen.reset();
         closed();
       }) {}

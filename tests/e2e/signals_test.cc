@@ -101,21 +101,28 @@ TEST_SUITE("e2e/signals") {
     CHECK(ended->status == 128 + SIGTERM);
   }
 
-  TEST_CASE("the live screen of a run closes with q, and the node goes on with the lines it held") {
-    const TempDir dir;
-    std::vector<std::string> command{
-        starling_binary(), "run",         "--dir",    dir.path() / "node", "--ui",   "tui",
-        "--name",          "mossy-otter", "--listen", "127.0.0.1:0",       "--http", "off"};
-    for (const auto& word : endless_run()) command.push_back(word);
-    starling::TerminalProcess node(command, {"TERM=xterm-256color", "LANG=C.UTF-8"});
-    node.wait_for("mossy-otter");
-    node.wait_for("img/s");
-    CHECK(node.seen().find("samples=") == std::string::npos);  // of a line
-    node.press("q");
-    node.wait_for(starling::kPageBefore);
-    node.wait_for("samples=");
-    node.press("\x03");
-    node.wait_for("left");
-    CHECK(node.end() == 0);
+  TEST_CASE("the live screen of a run closes with q and with Ctrl-C, and the held lines come out") {
+    for (const bool quits : {true, false}) {
+      CAPTURE(quits);
+      const TempDir dir;
+      std::vector<std::string> command{
+          starling_binary(), "run",         "--dir",    dir.path() / "node", "--ui",   "tui",
+          "--name",          "mossy-otter", "--listen", "127.0.0.1:0",       "--http", "off"};
+      for (const auto& word : endless_run()) command.push_back(word);
+      starling::TerminalProcess node(command, {"TERM=xterm-256color", "LANG=C.UTF-8"});
+      node.wait_for("mossy-otter");
+      node.wait_for("img/s");
+      CHECK(node.seen().find("samples=") == std::string::npos);  // of a line
+      if (quits) {
+        node.press("q");
+        node.wait_for(starling::kPageBefore);
+        node.wait_for("samples=");
+      }
+      node.press("\x03");  // leaves
+      node.wait_for(starling::kPageBefore);
+      node.wait_for("samples=");
+      CHECK(node.end() == 0);
+      CHECK(node.seen().rfind("samples=") > node.seen().find(starling::kPageBefore));
+    }
   }
 }
