@@ -19,6 +19,9 @@
 
 #define NCURSES_NOMACROS
 #include <curses.h>
+#include <term.h>
+#undef columns
+#undef lines
 
 namespace starling::node::terminal {
 
@@ -72,6 +75,14 @@ Key key_of(int key) {
   }
 }
 
+std::unexpected<Error> unknown_terminal() {
+  const char* term = std::getenv("TERM");
+  return fail(Errc::unsupported, Doing::starting,
+              fmt::format("TERM is '{}', which is no terminal that this machine knows: set it "
+                          "(TERM=xterm), or use `starling status`",
+                          term == nullptr ? "" : std::string_view(term).substr(0, 64)));
+}
+
 }  // namespace
 
 struct Curses::Screen {
@@ -90,6 +101,10 @@ Result<std::unique_ptr<Curses>> Curses::open(Interrupt interrupt) {
     return fail(Errc::unsupported, Doing::starting,
                 "the live screen needs a terminal as standard input and output; `starling status` "
                 "says the same once, in lines or as --json");
+  // Asked beforehand, because newterm() leaks what it began where nobody knows the terminal.
+  int why = 0;
+  if (::setupterm(nullptr, STDOUT_FILENO, &why) != OK) return unknown_terminal();
+  (void)::del_curterm(::cur_term);
   std::setlocale(LC_CTYPE, "");
   // Before ncurses, which takes over what nobody handles, and would end the process with a failure.
   struct sigaction stop{};
@@ -102,11 +117,7 @@ Result<std::unique_ptr<Curses>> Curses::open(Interrupt interrupt) {
   screen->terminal = ::newterm(nullptr, stdout, stdin);
   if (screen->terminal == nullptr) {
     if (screen->before) (void)::sigaction(SIGINT, &*screen->before, nullptr);
-    const char* term = std::getenv("TERM");
-    return fail(Errc::unsupported, Doing::starting,
-                fmt::format("TERM is '{}', which is no terminal that this machine knows: set it "
-                            "(TERM=xterm), or use `starling status`",
-                            term == nullptr ? "" : std::string_view(term).substr(0, 64)));
+    return unknown_terminal();
   }
   interrupted = 0;
   ::cbreak();
