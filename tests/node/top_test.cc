@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -30,14 +31,21 @@ class Top : public TerminalProcess {
   }
 };
 
+// A node that says what busy_snapshot() says, until it is told otherwise.
+struct Watched {
+  Watched() { rig.snapshots.put(busy_snapshot()); }
+  [[nodiscard]] std::filesystem::path dir() const { return scratch.path(); }
+
+  TempFolder scratch;
+  ControlRig<NoRequests> rig{scratch.path()};
+};
+
 }  // namespace
 
 TEST_SUITE("node/top") {
   TEST_CASE("top shows the running node, takes keys, and leaves the terminal as it was") {
-    const TempFolder scratch;
-    ControlRig<NoRequests> rig(scratch.path());
-    rig.snapshots.put(busy_snapshot());
-    Top top(scratch.path());
+    const Watched node;
+    Top top(node.dir());
     top.wait_for("mossy-otter");
     top.wait_for("brisk-wren");
     top.press("m");
@@ -49,28 +57,25 @@ TEST_SUITE("node/top") {
   }
 
   TEST_CASE("top follows the node, and says when it is gone") {
-    const TempFolder scratch;
-    ControlRig<NoRequests> rig(scratch.path());
-    rig.snapshots.put(busy_snapshot());
-    Top top(scratch.path());
+    Watched node;
+    Top top(node.dir());
     top.wait_for("8412");
     auto later = busy_snapshot();
     later.progress.step = 9'555;
-    rig.snapshots.put(later);
+    node.rig.snapshots.put(later);
     top.wait_for("9555");
-    rig.stop();
+    node.rig.stop();
     top.wait_for("no new status");
     top.press("q");
     CHECK(top.end() == 0);
   }
 
   TEST_CASE("a wider terminal shows more of a line") {
-    const TempFolder scratch;
-    ControlRig<NoRequests> rig(scratch.path());
+    Watched node;
     auto status = busy_snapshot();
     status.warnings = {std::string(100, 'w') + " beyond the edge"};
-    rig.snapshots.put(status);
-    Top top(scratch.path());
+    node.rig.snapshots.put(status);
+    Top top(node.dir());
     top.wait_for("brisk-wren");
     CHECK(top.seen().find("beyond the edge") == std::string::npos);
     top.resize(40, 160);
@@ -80,10 +85,8 @@ TEST_SUITE("node/top") {
   }
 
   TEST_CASE("Ctrl-C ends top like q") {
-    const TempFolder scratch;
-    ControlRig<NoRequests> rig(scratch.path());
-    rig.snapshots.put(busy_snapshot());
-    Top top(scratch.path());
+    const Watched node;
+    Top top(node.dir());
     top.wait_for("mossy-otter");
     top.press("\x03");
     CHECK(top.end() == 0);
@@ -91,12 +94,9 @@ TEST_SUITE("node/top") {
   }
 
   TEST_CASE("without colours nothing is coloured") {
-    const TempFolder scratch;
-    ControlRig<NoRequests> rig(scratch.path());
-    rig.snapshots.put(busy_snapshot());
+    const Watched node;
     for (const bool colours : {true, false}) {
-      Top top(scratch.path(),
-              {"TERM=xterm-256color", "LANG=C.UTF-8", colours ? "X=" : "NO_COLOR=1"});
+      Top top(node.dir(), {"TERM=xterm-256color", "LANG=C.UTF-8", colours ? "X=" : "NO_COLOR=1"});
       top.wait_for("brisk-wren");
       top.press("q");
       CHECK(top.end() == 0);
