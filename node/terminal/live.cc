@@ -98,16 +98,19 @@ void show_node(Curses& screen, const std::filesystem::path& dir,
   LiveView view(dir);
   const SteadyClock clock;
   auto due = clock.now();
+  bool changed = true;
   while (!ended(view.phase())) {
     if (clock.now() >= due) {
       view.look(clock.now());
       due = clock.now() + kLookEvery;
+      changed = true;
     }
     const auto size = screen.size();
-    screen.show(view.frame(size, screen.unicode()));
+    if (changed) screen.show(view.frame(size, screen.unicode()));
     const auto key =
         screen.wait_key(std::clamp<Duration>(due - clock.now(), Duration{0}, kKeyPatience));
     if (key == Key::quit) break;
+    changed = key != Key::none;
     view.on_key(key, std::max<std::size_t>(size.rows / 2, 1));
   }
 }

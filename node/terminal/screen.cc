@@ -61,6 +61,15 @@ Line labelled(std::string_view label, std::string text) {
   return {{fmt::format("{:<{}}", label, kLabel), Style::strong}, {std::move(text), Style::plain}};
 }
 
+// Of a bar or a course.
+std::size_t picture_width(const Look& look) {
+  return std::clamp<std::size_t>(look.size.columns / 4, 8, 40);
+}
+
+const Json& items_of(const Json& status, Table table) {
+  return at(status, {table == Table::members ? "members" : "neighbours"});
+}
+
 std::string percent(double share) { return fmt::format("{:.1f} %", share * 100); }
 
 std::string rates_text(const std::optional<Rates>& rates) {
@@ -76,8 +85,8 @@ Style style_of_state(std::string_view state) {
 
 Line title(const Json& status, std::size_t columns) {
   const auto name = fmt::format(" starling  {}  {}", show(status, {"node", "name"}),
-                                show(status, {"node", "id"}).substr(0, 8));
-  const auto where = fmt::format("   swarm {}  {}  {}", show(status, {"swarm", "id"}).substr(0, 8),
+                                short_id(at(status, {"node"})));
+  const auto where = fmt::format("   swarm {}  {}  {}", short_id(at(status, {"swarm"})),
                                  show(status, {"model", "name"}), show(status, {"phase"}));
   const auto up = fmt::format("up {} ", show_left(number(status, {"node", "uptime_s"})));
   Line line{{name + where, Style::title}};
@@ -89,8 +98,7 @@ Line title(const Json& status, std::size_t columns) {
 
 Line progress_line_of(const Json& status, const Look& look) {
   const double share = number(status, {"progress", "share"});
-  const auto width = std::clamp<std::size_t>(look.size.columns / 4, 8, 40);
-  auto line = labelled("TRAIN", bar(share, width, look.unicode));
+  auto line = labelled("TRAIN", bar(share, picture_width(look), look.unicode));
   auto text =
       fmt::format(" {}  epoch {:.2f}  step {}", percent(share),
                   number(status, {"progress", "epoch"}), show(status, {"progress", "step"}));
@@ -104,8 +112,7 @@ Line progress_line_of(const Json& status, const Look& look) {
 Line course_line(std::string_view label, std::string figure, std::span<const double> course,
                  std::string after, const Look& look) {
   auto line = labelled(label, std::move(figure) + "  ");
-  const auto width = std::clamp<std::size_t>(look.size.columns / 4, 8, 40);
-  line.push_back({spark_line(course, width, look.unicode), Style::good});
+  line.push_back({spark_line(course, picture_width(look), look.unicode), Style::good});
   line.push_back({"  " + std::move(after), Style::plain});
   return line;
 }
@@ -205,7 +212,7 @@ Row member_row(const Json& member) {
 
 std::vector<Row> table_of(const View& view, Table table) {
   std::vector<Row> rows;
-  const auto& list = at(view.status, {table == Table::members ? "members" : "neighbours"});
+  const auto& list = items_of(view.status, table);
   if (!list.is_array()) return rows;
   for (const auto& item : list)
     rows.push_back(table == Table::members ? member_row(item) : neighbour_row(item, view.trends));
@@ -312,7 +319,7 @@ std::string spark_line(std::span<const double> values, std::size_t width, bool u
 }
 
 std::size_t rows_of(const Json& status, Table table) {
-  const auto& list = at(status, {table == Table::members ? "members" : "neighbours"});
+  const auto& list = items_of(status, table);
   return list.is_array() ? list.size() : 0;
 }
 

@@ -57,9 +57,8 @@ class TerminalProcess {
     INFO("waits for '", text, "'");
     while (seen_.find(text) == std::string::npos) REQUIRE(read_some());
   }
-  // Everything that the terminal was sent since the last forget().
+  // Everything that the terminal was sent and that was read.
   [[nodiscard]] const std::string& seen() const { return seen_; }
-  void forget() { seen_.clear(); }
   void press(std::string_view keys) const {
     REQUIRE(::write(terminal_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
   }
