@@ -8,6 +8,7 @@
 #include "training/cuda/block_coder.h"
 #include "training/cuda/block_decoder.h"
 #include "training/cuda/block_shape.h"
+#include "training/cuda/threshold_coder.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -22,10 +23,8 @@ inline constexpr std::uint32_t kMostBlockBytes =
 
 // What an encode found in one block.
 struct BlockFigures {
-  double energy;         // |x - r|^2
-  double sent;           // |q|^2
-  std::uint32_t bytes;   // 0: the difference is not finite
-  std::uint32_t offset;  // of its bytes in the delta; set by close_up()
+  double energy;  // |x - r|^2
+  double sent;    // |q|^2
   std::uint32_t x_is_finite;
 };
 
@@ -50,20 +49,18 @@ struct EncodeArgs {
   float* next_thresholds;   // what they become if the delta is used; written by sparse levels
   std::uint8_t* slots;      // slot_bytes for each block
   std::uint32_t slot_bytes;
+  std::uint32_t* sizes;   // of what lies in each slot; 0: the difference is not finite
   BlockFigures* figures;  // one a block
   SampledBlocks sampled;
-  double* sampled_sent;         // kLevels for each sampled block
-  float* drifts;                // one a sampled block; of sparse levels
-  float* drift;                 // of all blocks; of sparse levels
-  std::uint8_t* sampled_bytes;  // kMostBlockBytes for each sampled block and level
+  double* sampled_sent;   // kLevels for each sampled block
+  float* drifts;          // one a sampled block; of sparse levels
+  float* drift;           // of all blocks; of sparse levels
+  std::uint32_t* looked;  // how many of the sampled blocks' crews are done; 0 before and after
 };
 
-// Takes the difference of one block.
-template <class Crew>
-STARLING_DEVICE CoderFacts load_block(BlockCoder<Crew>& coder, const EncodeArgs& args,
-                                      std::uint32_t block) {
+STARLING_DEVICE inline BlockValues values_of(const EncodeArgs& args, std::uint32_t block) {
   const std::size_t first = std::size_t{block} * gossip::kBlock;
-  return coder.load(args.x + first, args.r == nullptr ? nullptr : args.r + first);
+  return {args.x + first, args.r == nullptr ? nullptr : args.r + first};
 }
 
 // By how much the threshold of a sampled block has drifted; 0: unknown. For sparse levels.
@@ -76,7 +73,7 @@ STARLING_DEVICE void look_at_drift(Crew& crew, CoderMemory& memory, const Encode
   float drift = 0;
   if (carried > 0) {
     BlockCoder<Crew> coder(crew, memory, shape);
-    const CoderFacts facts = load_block(coder, args, block);
+    const DifferenceFacts facts = coder.load(values_of(args, block));
     if (facts.largest < kInfinity) drift = coder.exact_threshold(args.level) / carried;
   }
   crew.once([&] { args.drifts[sample] = drift; });
@@ -90,13 +87,14 @@ STARLING_DEVICE void find_drift(Crew& crew, const EncodeArgs& args) {
   const std::uint32_t known = crew.template sum<std::uint32_t>(
       samples, [&](std::uint32_t i) { return drifts[i] > 0 ? 1U : 0U; });
   if (known < gossip::kFewestDrifts) return crew.once([&] { *args.drift = 1; });
-  crew.each(samples, [&](std::uint32_t i) {
-    if (!(drifts[i] > 0)) return;
-    std::uint32_t below = 0;
-    for (std::uint32_t j = 0; j < samples; ++j)
-      if (drifts[j] > 0 && (drifts[j] < drifts[i] || (drifts[j] == drifts[i] && j < i))) ++below;
-    if (below == (known - 1) / 2) *args.drift = drifts[i];
-  });
+  crew.count_each(
+      samples,
+      [&](std::uint32_t i, std::uint32_t j) {
+        return drifts[j] > 0 && (drifts[j] < drifts[i] || (drifts[j] == drifts[i] && j < i));
+      },
+      [&](std::uint32_t i, std::uint32_t below) {
+        if (drifts[i] > 0 && below == (known - 1) / 2) *args.drift = drifts[i];
+      });
   const float median = *args.drift;
   const auto shares = crew.template sum<std::uint64_t>(samples, [&](std::uint32_t i) {
     return drifts[i] > 0 ? gossip::count_share(drifts[i], median) : 0;
@@ -104,51 +102,115 @@ STARLING_DEVICE void find_drift(Crew& crew, const EncodeArgs& args) {
   crew.once([&] { *args.drift = gossip::common_drift(median, shares, known); });
 }
 
-// Encodes one block.
-template <class Crew>
-STARLING_DEVICE void encode_block(Crew& crew, CoderMemory& memory, const EncodeArgs& args,
-                                  std::uint32_t block) {
-  const BlockShape shape = args.shapes.at(block);
-  BlockCoder<Crew> coder(crew, memory, shape);
-  const CoderFacts facts = load_block(coder, args, block);
-  if (facts.largest >= kInfinity) {
-    const float* const x = args.x + std::size_t{block} * gossip::kBlock;
-    const std::uint32_t bad =
-        crew.largest(shape.width, [&](std::uint32_t i) { return is_finite(x[i]) ? 0U : 1U; });
-    crew.once([&] { args.figures[block] = {facts.energy, 0, 0, 0, 1 - bad}; });
-    return;
-  }
-  const bool carries = gossip::is_sparse(args.level) && !shape.is_small;
-  float threshold = carries ? args.thresholds[block] : 0.0F;
-  if (threshold > 0) threshold *= *args.drift;
-  const CoderBytes done =
-      coder.encode(args.level, threshold, args.slots + std::size_t{block} * args.slot_bytes);
-  crew.once([&] {
-    args.figures[block] = {facts.energy, done.sent_energy, done.size, 0, 1};
-    if (carries) args.next_thresholds[block] = threshold;
-  });
+// The carried threshold of a block, moved by the common drift; 0: it has none.
+STARLING_DEVICE inline float threshold_of(const EncodeArgs& args, std::uint32_t block) {
+  if (!gossip::is_sparse(args.level) || block >= args.shapes.first_small) return 0;
+  const float carried = args.thresholds[block];
+  return carried > 0 ? carried * *args.drift : carried;
 }
 
 // How many trials there are: each sampled block at each level.
 STARLING_BOTH inline std::uint32_t trials(const SampledBlocks& sampled) {
   return sampled.count() * kLevels;
 }
-// What one level would send of one sampled block; of a block that is not finite, nothing. Crews of
-// their own, because all levels of a block take as long as seven blocks.
+// What a crew does with one block: encode it for the delta, or try what a level would send of it.
+// Trials have crews of their own, because all levels of a block take as long as seven blocks.
+struct BlockJob {
+  std::uint32_t block;
+  gossip::Level level;
+  bool is_trial;
+  std::uint32_t number;  // of a trial, among all
+};
+STARLING_DEVICE inline BlockJob job_of_block(const EncodeArgs& args, std::uint32_t block) {
+  return {block, args.level, false, 0};
+}
+STARLING_DEVICE inline BlockJob job_of_trial(const EncodeArgs& args, std::uint32_t trial) {
+  return {args.sampled.phase + trial / kLevels * args.sampled.stride,
+          static_cast<gossip::Level>(trial % kLevels), true, trial};
+}
+
+// What became of one block: `threshold` is carried on by sparse levels.
 template <class Crew>
-STARLING_DEVICE void try_level(Crew& crew, CoderMemory& memory, const EncodeArgs& args,
-                               std::uint32_t trial) {
-  const std::uint32_t block = args.sampled.phase + trial / kLevels * args.sampled.stride;
-  BlockCoder<Crew> coder(crew, memory, args.shapes.at(block));
-  const CoderFacts facts = load_block(coder, args, block);
-  double sent = 0;
-  if (facts.largest < kInfinity) {
-    float exact = 0;
-    const auto level = static_cast<gossip::Level>(trial % kLevels);
-    sent = coder.encode(level, exact, args.sampled_bytes + std::size_t{trial} * kMostBlockBytes)
-               .sent_energy;
+STARLING_DEVICE void note_block(Crew& crew, const EncodeArgs& args, std::uint32_t block,
+                                const CoderBytes& done, double energy, float threshold) {
+  crew.once([&] {
+    args.sizes[block] = done.size;
+    args.figures[block] = {energy, done.sent_energy, 1};
+    if (gossip::is_sparse(args.level) && block < args.shapes.first_small)
+      args.next_thresholds[block] = threshold;
+  });
+}
+
+// What became of a block whose difference is not finite.
+template <class Crew>
+STARLING_DEVICE void note_bad_block(Crew& crew, const EncodeArgs& args, std::uint32_t block,
+                                    double energy) {
+  const float* const x = values_of(args, block).x;
+  const std::uint32_t bad = crew.largest(
+      args.shapes.at(block).width, [&](std::uint32_t i) { return is_finite(x[i]) ? 0U : 1U; });
+  crew.once([&] {
+    args.sizes[block] = 0;
+    args.figures[block] = {energy, 0, 1 - bad};
+  });
+}
+
+// Does a job of any kind; a trial of a block that is not finite sends nothing. One function, so
+// that a kernel holds the code of BlockCoder once.
+template <class Crew>
+STARLING_DEVICE void do_job(Crew& crew, CoderMemory& memory, const EncodeArgs& args,
+                            const BlockJob& job) {
+  BlockCoder<Crew> coder(crew, memory, args.shapes.at(job.block));
+  const DifferenceFacts facts = coder.load(values_of(args, job.block));
+  CoderBytes done;
+  float threshold = job.is_trial ? 0.0F : threshold_of(args, job.block);
+  if (facts.largest < kInfinity)
+    done = coder.encode(
+        job.level, threshold,
+        job.is_trial ? nullptr : args.slots + std::size_t{job.block} * args.slot_bytes);
+  if (job.is_trial) {
+    crew.once([&] { args.sampled_sent[job.number] = done.sent_energy; });
+  } else if (facts.largest < kInfinity) {
+    note_block(crew, args, job.block, done, facts.energy, threshold);
+  } else {
+    note_bad_block(crew, args, job.block, facts.energy);
   }
-  crew.once([&] { args.sampled_sent[trial] = sent; });
+}
+
+// Encodes one block of a sparse level by its carried threshold; says whether that selects a valid
+// number of values. If not, do_job() does the block.
+template <class Crew>
+STARLING_DEVICE bool encode_by_threshold(Crew& crew, ThresholdMemory& memory,
+                                         const EncodeArgs& args, std::uint32_t block) {
+  const float threshold = threshold_of(args, block);
+  if (!(threshold > 0)) return false;
+  const BlockShape shape = args.shapes.at(block);
+  ThresholdCoder<Crew> coder(crew, memory, shape, values_of(args, block));
+  const ThresholdFacts facts = coder.look(threshold);
+  const std::uint32_t nominal = gossip::nominal_count(args.level);
+  const auto bounded = [&](std::uint32_t n) { return n < shape.real_count ? n : shape.real_count; };
+  if (facts.difference.largest == 0 || facts.difference.largest >= kInfinity ||
+      facts.selected < bounded(nominal / 2) || facts.selected > bounded(2 * nominal))
+    return false;
+  const CoderBytes done =
+      coder.write(args.level, facts, args.slots + std::size_t{block} * args.slot_bytes);
+  note_block(crew, args, block, done, facts.difference.energy,
+             gossip::next_threshold(threshold, facts.selected, nominal));
+  return true;
+}
+
+// What crew number i of all does: one of the trials, or one of the other tasks. Trials take longest
+// and wait for memory least, so they are spread over the first half.
+struct CrewTask {
+  bool is_trial;
+  std::uint32_t number;
+};
+STARLING_BOTH inline CrewTask task_of(std::uint32_t i, std::uint32_t trials, std::uint32_t others) {
+  const std::uint32_t all = trials + others;
+  const std::uint32_t wide = trials == 0 ? 1 : all / trials / 2;
+  const std::uint32_t every = 2 * trials > all ? 1 : wide < 2 ? 2 : wide;
+  if (i % every == 0 && i / every < trials) return {true, i / every};
+  const std::uint32_t before = i / every + 1;
+  return {false, i - (before < trials ? before : trials)};
 }
 
 // What an encode found in all blocks.
@@ -162,20 +224,31 @@ struct DeltaFigures {
   double sampled_sent[kLevels]{};
 };
 
-// Where each block's bytes go, and the figures of all: kCloseParts crews, each with its part.
-inline constexpr std::uint32_t kCloseParts = 2 + kLevels;
+// The sum of value(i) for i in [0, n): each thread has four of them on their way.
+template <class T, class Crew, class Value>
+STARLING_DEVICE T sum_of_many(Crew& crew, std::uint32_t n, Value value) {
+  return crew.template sum<T>((n + 3) / 4, [&](std::uint32_t four) {
+    T all{};
+    STARLING_UNROLL
+    for (std::uint32_t i = 0; i < 4; ++i)
+      if (4 * four + i < n) all += value(4 * four + i);
+    return all;
+  });
+}
+
+// The figures of all blocks: kFigureParts crews, each with its part.
+inline constexpr std::uint32_t kFigureParts = 4 + kLevels;
 template <class Crew>
-STARLING_DEVICE void close_up(Crew& crew, const EncodeArgs& args, std::uint32_t part,
-                              DeltaFigures* out) {
+STARLING_DEVICE void add_figures(Crew& crew, const EncodeArgs& args, std::uint32_t part,
+                                 DeltaFigures* out) {
   const std::uint32_t blocks = args.shapes.blocks;
-  BlockFigures* const figures = args.figures;
+  const BlockFigures* const figures = args.figures;
   const SampledBlocks& sampled = args.sampled;
   if (part == 0) {
-    const std::uint32_t bytes = crew.running_sum(
-        blocks, [&](std::uint32_t b) { return figures[b].bytes; },
-        [&](std::uint32_t b, std::uint32_t before, std::uint32_t) { figures[b].offset = before; });
-    const std::uint32_t bad_from_end = crew.largest(
-        blocks, [&](std::uint32_t b) { return figures[b].bytes == 0 ? blocks - b : 0; });
+    const auto bytes =
+        sum_of_many<std::uint32_t>(crew, blocks, [&](std::uint32_t b) { return args.sizes[b]; });
+    const std::uint32_t bad_from_end =
+        crew.largest(blocks, [&](std::uint32_t b) { return args.sizes[b] == 0 ? blocks - b : 0; });
     crew.once([&] {
       out->bytes = bytes;
       out->first_bad = blocks - bad_from_end;
@@ -183,32 +256,69 @@ STARLING_DEVICE void close_up(Crew& crew, const EncodeArgs& args, std::uint32_t 
     });
   } else if (part == 1) {
     const auto energy =
-        crew.template sum<double>(blocks, [&](std::uint32_t b) { return figures[b].energy; });
+        sum_of_many<double>(crew, blocks, [&](std::uint32_t b) { return figures[b].energy; });
+    crew.once([&] { out->energy = energy; });
+  } else if (part == 2) {
     const auto sent =
-        crew.template sum<double>(blocks, [&](std::uint32_t b) { return figures[b].sent; });
-    const auto of_samples = crew.template sum<double>(sampled.count(), [&](std::uint32_t s) {
+        sum_of_many<double>(crew, blocks, [&](std::uint32_t b) { return figures[b].sent; });
+    crew.once([&] { out->sent = sent; });
+  } else if (part == 3) {
+    const auto energy = crew.template sum<double>(sampled.count(), [&](std::uint32_t s) {
       return figures[sampled.phase + s * sampled.stride].energy;
     });
-    crew.once([&] {
-      out->energy = energy;
-      out->sent = sent;
-      out->sampled_energy = of_samples;
-    });
+    crew.once([&] { out->sampled_energy = energy; });
   } else {
-    const std::uint32_t level = part - 2;
+    const std::uint32_t level = part - 4;
     const auto sent = crew.template sum<double>(
         sampled.count(), [&](std::uint32_t s) { return args.sampled_sent[s * kLevels + level]; });
     crew.once([&] { out->sampled_sent[level] = sent; });
   }
 }
 
-// Copies one block's bytes to their place.
+// Blocks whose places in the delta one crew works out.
+inline constexpr std::uint32_t kStretch = 32;
+struct StretchPlaces {
+  std::uint32_t offsets[kStretch];
+};
+
+// Where the bytes of a stretch of blocks belong. Every crew adds up the sizes of all blocks before
+// its own: they lie in the cache, and a pass that does so for all would be another launch.
 template <class Crew>
-STARLING_DEVICE void gather_block(Crew& crew, const EncodeArgs& args, std::uint32_t block,
-                                  std::uint8_t* delta) {
-  const std::uint8_t* from = args.slots + std::size_t{block} * args.slot_bytes;
-  const BlockFigures figures = args.figures[block];
-  crew.each(figures.bytes, [&](std::uint32_t i) { delta[figures.offset + i] = from[i]; });
+STARLING_DEVICE void place_stretch(Crew& crew, StretchPlaces& places, const EncodeArgs& args,
+                                   std::uint32_t stretch) {
+  const std::uint32_t first = stretch * kStretch;
+  const std::uint32_t left = args.shapes.blocks - first;
+  const auto begin =
+      sum_of_many<std::uint32_t>(crew, first, [&](std::uint32_t b) { return args.sizes[b]; });
+  crew.running_sum(
+      left < kStretch ? left : kStretch, [&](std::uint32_t i) { return args.sizes[first + i]; },
+      [&](std::uint32_t i, std::uint32_t before, std::uint32_t) {
+        places.offsets[i] = begin + before;
+      });
+}
+
+// Copies one block's bytes to their place: whole words of it, and what is before and behind them.
+template <class Crew>
+STARLING_DEVICE void gather_block(Crew& crew, const StretchPlaces& places, const EncodeArgs& args,
+                                  std::uint32_t block, std::uint8_t* delta) {
+  const std::uint8_t* const from = args.slots + std::size_t{block} * args.slot_bytes;
+  std::uint8_t* const to = delta + places.offsets[block % kStretch];
+  const std::uint32_t size = args.sizes[block];
+  const auto to_word = static_cast<std::uint32_t>(-reinterpret_cast<std::uintptr_t>(to) % 4);
+  const std::uint32_t before = to_word < size ? to_word : size;
+  const std::uint32_t words = (size - before) / 4;
+  const auto* const from_words = reinterpret_cast<const std::uint32_t*>(from);
+  auto* const to_words = reinterpret_cast<std::uint32_t*>(to + before);
+  crew.each(words + (size - 4 * words), [&](std::uint32_t i) {
+    if (i < words) {
+      const std::uint32_t low = from_words[i];
+      to_words[i] =
+          before == 0 ? low : low >> (8 * before) | from_words[i + 1] << (32 - 8 * before);
+    } else {
+      const std::uint32_t at = i - words < before ? i - words : i - words + 4 * words;
+      to[at] = from[at];
+    }
+  });
 }
 
 // A delta that parse_delta() has checked.
@@ -265,7 +375,7 @@ template <class Crew>
 STARLING_DEVICE void sum_distances(Crew& crew, const double* distances, std::uint32_t blocks,
                                    double* out) {
   const double all =
-      crew.template sum<double>(blocks, [&](std::uint32_t b) { return distances[b]; });
+      sum_of_many<double>(crew, blocks, [&](std::uint32_t b) { return distances[b]; });
   crew.once([&] { *out = all; });
 }
 

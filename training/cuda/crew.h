@@ -71,12 +71,9 @@ class ThreadCrew {
   STARLING_DEVICE T sum(std::uint32_t n, Value value) {
     T own{};
     for (std::uint32_t i = threads_.index(); i < n; i += threads_.count()) own += value(i);
-    for (unsigned far = kWarp / 2; far > 0; far /= 2) own += threads_.value_from_above(own, far);
-    T* const parts = parts_of<T>(own);
-    T all{};
-    for (unsigned warp = 0; warp < threads_.count() / kWarp; ++warp) all += parts[warp];
-    threads_.barrier();
-    return all;
+    const auto add = [](T a, T b) { return a + b; };
+    own = part_of_warp(in_first_lane(own, add));
+    return threads_.value_of(in_first_lane(own, add), 0);
   }
 
   // The largest value(i), or 0, known to all.
@@ -89,33 +86,27 @@ class ThreadCrew {
   }
   // The largest of what each thread has, known to all.
   STARLING_DEVICE std::uint32_t largest_of(std::uint32_t own) {
-    for (unsigned far = kWarp / 2; far > 0; far /= 2)
-      own = more(own, threads_.value_from_above(own, far));
-    std::uint32_t* const parts = parts_of<std::uint32_t>(own);
-    std::uint32_t all = 0;
-    for (unsigned warp = 0; warp < threads_.count() / kWarp; ++warp) all = more(all, parts[warp]);
-    threads_.barrier();
-    return all;
+    own = part_of_warp(in_first_lane(own, more));
+    return threads_.value_of(in_first_lane(own, more), 0);
   }
 
   // visit(i, before, value(i)) for i in [0, n), `before` being the sum of value(j) for all j < i;
   // returns the sum of all. value(i) is asked twice, and what visit() changes must not matter to
   // it. Each warp has a stretch of its own, so that the crew meets three times, however many items.
+  // Rows are few, and code that is seldom run is best short: a kernel shall fit into the cache.
   template <class Value, class Visit>
   STARLING_DEVICE std::uint32_t running_sum(std::uint32_t n, Value value, Visit visit) {
     const Stretch stretch = stretch_of(n);
     std::uint32_t own = 0;  // of this lane's items
+    STARLING_NO_UNROLL
     for (std::uint32_t i = stretch.begin + lane(); i < stretch.end; i += kWarp) own += value(i);
-    for (unsigned far = kWarp / 2; far > 0; far /= 2) own += threads_.value_from_above(own, far);
+    own = in_first_lane(own, [](std::uint32_t a, std::uint32_t b) { return a + b; });
     auto [before, all] = sums_of_warps(own);
+    STARLING_NO_UNROLL
     for (std::uint32_t row = stretch.begin; row < stretch.end; row += kWarp) {
       const std::uint32_t i = row + lane();
       const std::uint32_t value_here = i < n ? value(i) : 0;
-      std::uint32_t upto = value_here;  // in this row
-      for (unsigned far = 1; far < kWarp; far *= 2) {
-        const std::uint32_t below = threads_.value_from_below(upto, far);
-        if (lane() >= far) upto += below;
-      }
+      const std::uint32_t upto = sum_up_to_lane(value_here);  // in this row
       if (i < n) visit(i, before + upto - value_here, value_here);
       before += threads_.value_of(upto, kWarp - 1);
     }
@@ -128,9 +119,11 @@ class ThreadCrew {
   STARLING_DEVICE std::uint32_t running_count(std::uint32_t n, Test test, Visit visit) {
     const Stretch stretch = stretch_of(n);
     std::uint32_t own = 0;  // of this warp
+    STARLING_NO_UNROLL
     for (std::uint32_t row = stretch.begin; row < stretch.end; row += kWarp)
       own += count_ones(threads_.votes(row + lane() < n && test(row + lane())));
     auto [before, all] = sums_of_warps(own);
+    STARLING_NO_UNROLL
     for (std::uint32_t row = stretch.begin; row < stretch.end; row += kWarp) {
       const std::uint32_t i = row + lane();
       const bool passes = i < n && test(i);
@@ -140,6 +133,34 @@ class ThreadCrew {
     }
     threads_.barrier();
     return all;
+  }
+
+  // visit(i, how many j in [0, n) pass test(i, j)) for i in [0, n).
+  template <class Test, class Visit>
+  STARLING_DEVICE void count_each(std::uint32_t n, Test test, Visit visit) {
+    const unsigned warps = threads_.count() / kWarp;
+    STARLING_NO_UNROLL
+    for (std::uint32_t i = threads_.index() / kWarp; i < n; i += warps) {
+      std::uint32_t count = 0;
+      for (std::uint32_t j = lane(); j < n + lane(); j += kWarp)
+        count += count_ones(threads_.votes(j < n && test(i, j)));
+      if (lane() == 0) visit(i, count);
+    }
+    threads_.barrier();
+  }
+
+  // A bit for each of n values, eight a byte; n is a multiple of eight.
+  template <class Test>
+  STARLING_DEVICE void put_bits(std::uint32_t n, std::uint8_t* out, Test test) {
+    const Stretch stretch = stretch_of(n);
+    STARLING_NO_UNROLL
+    for (std::uint32_t row = stretch.begin; row < stretch.end; row += kWarp) {
+      const std::uint32_t votes = threads_.votes(row + lane() < n && test(row + lane()));
+      const std::uint32_t byte = row / 8 + lane();
+      if (lane() < kWarp / 8 && byte < n / 8)
+        out[byte] = static_cast<std::uint8_t>(votes >> (8 * lane()));
+    }
+    threads_.barrier();
   }
 
   // Atomic, on memory that the crew shares: for counts and bits, whose order does not matter.
@@ -173,23 +194,37 @@ class ThreadCrew {
     std::uint32_t all;
   };
   STARLING_DEVICE Sums sums_of_warps(std::uint32_t own) {
-    const std::uint32_t* const parts = parts_of<std::uint32_t>(own);
-    Sums sums{0, 0};
-    for (unsigned warp = 0; warp < threads_.count() / kWarp; ++warp) {
-      if (warp == threads_.index() / kWarp) sums.before = sums.all;
-      sums.all += parts[warp];
-    }
-    return sums;
+    const std::uint32_t part = part_of_warp(own);
+    const std::uint32_t upto = sum_up_to_lane(part);
+    return {threads_.value_of(upto - part, threads_.index() / kWarp),
+            threads_.value_of(upto, kWarp - 1)};
   }
 
-  // What the first lane of each warp has, for all to read until the next barrier.
+  // All lanes' values, joined in the first lane; others have any value.
+  template <class T, class Join>
+  STARLING_DEVICE T in_first_lane(T own, Join join) {
+    for (unsigned far = kWarp / 2; far > 0; far /= 2)
+      own = join(own, threads_.value_from_above(own, far));
+    return own;
+  }
+  // The sum of what this lane and those below it have.
+  STARLING_DEVICE std::uint32_t sum_up_to_lane(std::uint32_t own) {
+    for (unsigned far = 1; far < kWarp; far *= 2) {
+      const std::uint32_t below = threads_.value_from_below(own, far);
+      if (lane() >= far) own += below;
+    }
+    return own;
+  }
+  // For lane i of every warp: what the first lane of warp i has, or 0.
   template <class T>
-  STARLING_DEVICE T* parts_of(T own) {
+  STARLING_DEVICE T part_of_warp(T own) {
     static_assert(sizeof(T) <= 8);
     T* const parts = reinterpret_cast<T*>(memory_.parts);
     if (lane() == 0) parts[threads_.index() / kWarp] = own;
     threads_.barrier();
-    return parts;
+    const T part = lane() < threads_.count() / kWarp ? parts[lane()] : T{};
+    threads_.barrier();
+    return part;
   }
 
   Threads& threads_;

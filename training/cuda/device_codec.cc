@@ -83,10 +83,11 @@ Result<void> DeviceCodec::reserve() {
   most_bytes_ = gossip::max_bytes(*layout_, gossip::Level::l6) + kDecoderSlack;
   const std::size_t samples = sampled_blocks(*layout_, 0).count();
   TRY_VOID(make_into(slots_, blocks * kMostBlockBytes));
-  TRY_VOID(make_into(sampled_bytes_, samples * kLevels * kMostBlockBytes));
   TRY_VOID(make_into(sampled_sent_, samples * kLevels));
   TRY_VOID(make_into(drifts_, samples));
   TRY_VOID(make_into(drift_, 1));
+  TRY_VOID(fill(looked_, std::vector<std::uint32_t>{0}));
+  TRY_VOID(make_into(sizes_, blocks));
   TRY_VOID(make_into(block_figures_, blocks));
   TRY_VOID(make_into(figures_, 1));
   TRY_VOID(make_into(thresholds_, blocks));
@@ -121,12 +122,13 @@ EncodeArgs DeviceCodec::encode_args(const Master& master, const float* r, gossip
   args.next_thresholds = next_thresholds_.get();
   args.slots = slots_.get();
   args.slot_bytes = kMostBlockBytes;
+  args.sizes = sizes_.get();
   args.figures = block_figures_.get();
   args.sampled = sampled_blocks(*layout_, sample);
   args.sampled_sent = sampled_sent_.get();
   args.drifts = drifts_.get();
   args.drift = drift_.get();
-  args.sampled_bytes = sampled_bytes_.get();
+  args.looked = looked_.get();
   return args;
 }
 

@@ -81,10 +81,11 @@ class DeviceCodec {
 
   std::size_t most_bytes_ = 0;  // of a delta, and what a decoder reads behind it
   DeviceArray<std::uint8_t> slots_;
-  DeviceArray<std::uint8_t> sampled_bytes_;
   DeviceArray<double> sampled_sent_;
   DeviceArray<float> drifts_;
   DeviceArray<float> drift_;
+  DeviceArray<std::uint32_t> looked_;
+  DeviceArray<std::uint32_t> sizes_;
   DeviceArray<BlockFigures> block_figures_;
   DeviceArray<DeltaFigures> figures_;
   DeviceArray<float> thresholds_;

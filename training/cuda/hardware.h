@@ -45,6 +45,23 @@ __device__ __forceinline__ void with_crew(Body body) {
   body(crew);
 }
 
+// One warp of a thread block, as a crew of its own.
+struct WarpThreads : GpuThreads {
+  __device__ static unsigned index() { return threadIdx.x % kWarp; }
+  __device__ static constexpr unsigned count() { return kWarp; }
+  __device__ static void barrier() { __syncwarp(); }
+};
+using WarpCrew = ThreadCrew<WarpThreads>;
+
+// body(crew, number) with this warp's crew and its number in the thread block; one memory a warp.
+template <class Body>
+__device__ __forceinline__ void with_warp(CrewMemory* memories, Body body) {
+  const unsigned number = threadIdx.x / kWarp;
+  WarpThreads threads;
+  WarpCrew crew(threads, memories[number]);
+  body(crew, number);
+}
+
 // visit(i) for i in [0, n), shared by all threads of all thread blocks.
 template <class Visit>
 __device__ __forceinline__ void walk(std::size_t n, Visit visit) {
@@ -52,6 +69,42 @@ __device__ __forceinline__ void walk(std::size_t n, Visit visit) {
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
        i += step)
     visit(i);
+}
+
+// A kernel that launch_early() launches may begin before the one before it in the stream has ended:
+// it reads nothing of what that one writes, and writes nothing that it reads, until it has waited.
+// Both do nothing on GPUs before Hopper, where every kernel waits for the one before.
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+// From all thread blocks: the next kernel may begin as soon as there is room.
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+template <class... Args>
+const char* launch_early(void (*kernel)(Args...), unsigned blocks, unsigned threads,
+                         cudaStream_t stream, Args... args) {
+  int device = 0;
+  int major = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = major >= 9 ? 1 : 0;
+  error = cudaLaunchKernelEx(&config, kernel, args...);
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
 // What the last launch said: null, or the runtime's words.

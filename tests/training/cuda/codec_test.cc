@@ -152,6 +152,42 @@ TEST_SUITE("training/cuda/codec") {
     check_encode(layout, {x, {}}, Level::l1, carry);
   }
 
+  TEST_CASE("nearly all blocks of a steady run are encoded in one look, by their thresholds") {
+    const Layout layout = plain_layout(200);
+    Rng rng(37);
+    Carry carry;
+    for (int round = 0; round < 3; ++round) {
+      const auto x = values(layout, Shape::gaussian, rng);
+      const auto twin =
+          cuda::twin_encode(layout, {x, {}}, Level::l1, carry, one_by_one(cuda::ItemOrder::rising));
+      CHECK(twin.by_threshold >= (round == 0 ? 0U : layout.first_small_block() * 9 / 10));
+      if (round == 0) CHECK(twin.by_threshold == 0);
+      check_encode(layout, {x, {}}, Level::l1, carry);
+    }
+  }
+
+  TEST_CASE("every trial and every other task has its crew, and trials come early") {
+    const auto check_tasks = [](std::uint32_t trials, std::uint32_t others) {
+      CAPTURE(trials);
+      CAPTURE(others);
+      std::vector<int> tried(trials);
+      std::vector<int> done(others);
+      std::uint32_t last = 0;
+      for (std::uint32_t i = 0; i < trials + others; ++i) {
+        const cuda::CrewTask task = cuda::task_of(i, trials, others);
+        REQUIRE(task.number < (task.is_trial ? trials : others));
+        ++(task.is_trial ? tried : done)[task.number];
+        if (task.is_trial) last = i;
+      }
+      CHECK(tried == std::vector<int>(trials, 1));
+      CHECK(done == std::vector<int>(others, 1));
+      if (4 * trials <= others) CHECK(last <= (trials + others) / 2);
+    };
+    for (const std::uint32_t trials : {0U, 7U, 14U, 686U})
+      for (const std::uint32_t others : {1U, 6U, 7U, 8U, 29U, 782U, 6'250U})
+        check_tasks(trials, others);
+  }
+
   TEST_CASE("the decoder of a GPU gives the CPU's replica and reference, to the bit") {
     const Layout layout = uneven_layout();
     for (const Shape shape : kShapes)
@@ -169,7 +205,7 @@ TEST_SUITE("training/cuda/codec") {
     Rng rng(29);
     const auto x = values(layout, Shape::ties, rng);
     Carry carry;
-    for (const Level level : {Level::l2, Level::l5}) {
+    for (const Level level : {Level::l2, Level::l3, Level::l4, Level::l5}) {
       const auto alone =
           cuda::twin_encode(layout, {x, {}}, level, carry, one_by_one(cuda::ItemOrder::rising));
       const auto together = cuda::twin_encode(layout, {x, {}}, level, carry, [](auto body) {

@@ -49,6 +49,7 @@ struct TwinDelta {
   std::vector<std::uint8_t> bytes;
   std::vector<float> thresholds;
   DeltaFigures figures;
+  std::uint32_t by_threshold = 0;  // blocks that the carried threshold selected
 };
 
 // run(body) carries out body(crew) with a crew of its choice.
@@ -63,11 +64,11 @@ TwinDelta twin_encode(const gossip::Layout& layout, const gossip::Difference& di
   const SampledBlocks sampled{end, stride, carry.sample % stride};
   std::vector<float> thresholds = carry.thresholds;
   thresholds.resize(layout.first_small_block());
-  TwinDelta result{{}, thresholds, {}};
+  TwinDelta result{{}, thresholds, {}, 0};
   std::vector<std::uint8_t> slots(blocks * std::size_t{kMostBlockBytes});
+  std::vector<std::uint32_t> sizes(blocks);
   std::vector<BlockFigures> figures(blocks);
   std::vector<double> sampled_sent(std::size_t{sampled.count()} * kLevels);
-  std::vector<std::uint8_t> sampled_bytes(std::size_t{trials(sampled)} * kMostBlockBytes);
   std::vector<float> drifts(sampled.count());
   float drift = 0;
   const EncodeArgs args{difference.parameters.data(),
@@ -78,27 +79,41 @@ TwinDelta twin_encode(const gossip::Layout& layout, const gossip::Difference& di
                         result.thresholds.data(),
                         slots.data(),
                         kMostBlockBytes,
+                        sizes.data(),
                         figures.data(),
                         sampled,
                         sampled_sent.data(),
                         drifts.data(),
                         &drift,
-                        sampled_bytes.data()};
+                        nullptr};
   CoderMemory memory;
+  ThresholdMemory threshold_memory;
   if (gossip::is_sparse(level)) {
     for (std::uint32_t sample = 0; sample < sampled.count(); ++sample)
       run([&](auto& crew) { look_at_drift(crew, memory, args, sample); });
     run([&](auto& crew) { find_drift(crew, args); });
   }
-  for (std::uint32_t block = 0; block < blocks; ++block)
-    run([&](auto& crew) { encode_block(crew, memory, args, block); });
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    bool by_threshold = false;
+    run([&](auto& crew) {
+      const bool done = encode_by_threshold(crew, threshold_memory, args, block);
+      crew.once([&] { by_threshold = done; });
+    });
+    if (by_threshold) ++result.by_threshold;
+    if (!by_threshold)
+      run([&](auto& crew) { do_job(crew, memory, args, job_of_block(args, block)); });
+  }
   for (std::uint32_t trial = 0; trial < trials(sampled); ++trial)
-    run([&](auto& crew) { try_level(crew, memory, args, trial); });
-  for (std::uint32_t part = 0; part < kCloseParts; ++part)
-    run([&](auto& crew) { close_up(crew, args, part, &result.figures); });
+    run([&](auto& crew) { do_job(crew, memory, args, job_of_trial(args, trial)); });
+  for (std::uint32_t part = 0; part < kFigureParts; ++part)
+    run([&](auto& crew) { add_figures(crew, args, part, &result.figures); });
   result.bytes.resize(result.figures.bytes);
-  for (std::uint32_t block = 0; block < blocks; ++block)
-    run([&](auto& crew) { gather_block(crew, args, block, result.bytes.data()); });
+  StretchPlaces places;
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    if (block % kStretch == 0)
+      run([&](auto& crew) { place_stretch(crew, places, args, block / kStretch); });
+    run([&](auto& crew) { gather_block(crew, places, args, block, result.bytes.data()); });
+  }
   return result;
 }
 

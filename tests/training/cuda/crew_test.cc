@@ -12,6 +12,7 @@ using namespace starling::training::cuda;
 namespace {
 
 constexpr std::uint32_t kItems = 300;  // no multiple of the threads
+constexpr std::uint32_t kWholeBytes = kItems / 8;
 
 std::uint32_t value_of(std::uint32_t i) { return i * 2'654'435'761U % 7; }
 
@@ -27,6 +28,8 @@ struct Found {
   std::uint32_t total = 0;
   std::vector<std::uint32_t> odd = std::vector<std::uint32_t>(kItems);
   std::uint32_t odd_count = 0;
+  std::array<std::uint8_t, kWholeBytes> odd_bits{};
+  std::vector<std::uint32_t> smaller = std::vector<std::uint32_t>(kItems);
   friend bool operator==(const Found&, const Found&) = default;
 };
 
@@ -43,6 +46,11 @@ void find(Crew& crew, Found& found) {
   const auto odd_count = crew.running_count(
       kItems, [](std::uint32_t i) { return value_of(i) % 2 == 1; },
       [&](std::uint32_t i, std::uint32_t before) { found.odd[before] = i; });
+  crew.count_each(
+      kItems, [](std::uint32_t i, std::uint32_t j) { return value_of(j) < value_of(i); },
+      [&](std::uint32_t i, std::uint32_t count) { found.smaller[i] = count; });
+  crew.put_bits(8 * kWholeBytes, found.odd_bits.data(),
+                [](std::uint32_t i) { return value_of(i) % 2 == 1; });
   crew.each(kItems, [&](std::uint32_t i) {
     crew.add(found.counts[value_of(i)], 1);
     crew.set_bits(found.bits, 1U << value_of(i));
@@ -63,6 +71,10 @@ Found expected() {
     found.before[i] = found.total;
     found.total += value_of(i);
     if (value_of(i) % 2 == 1) found.odd[found.odd_count++] = i;
+    for (std::uint32_t j = 0; j < kItems; ++j)
+      if (value_of(j) < value_of(i)) ++found.smaller[i];
+    if (value_of(i) % 2 == 1 && i < 8 * kWholeBytes)
+      found.odd_bits[i / 8] = static_cast<std::uint8_t>(found.odd_bits[i / 8] | 1U << i % 8);
     found.sum += std::uint64_t{value_of(i)} << 40;
     found.doubles += i * 0.5;
     found.largest = std::max(found.largest, value_of(i));

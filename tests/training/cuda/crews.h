@@ -59,6 +59,22 @@ class SerialCrew {
           if (own != 0) visit(i, before);
         });
   }
+  template <class Test, class Visit>
+  void count_each(std::uint32_t n, Test test, Visit visit) {
+    each(n, [&](std::uint32_t i) {
+      std::uint32_t count = 0;
+      for (std::uint32_t j = 0; j < n; ++j) count += test(i, j) ? 1 : 0;
+      visit(i, count);
+    });
+  }
+  template <class Test>
+  void put_bits(std::uint32_t n, std::uint8_t* out, Test test) {
+    for (std::uint32_t i = 0; i < n; i += 8) {
+      unsigned byte = 0;
+      for (unsigned bit = 0; bit < 8; ++bit) byte |= test(i + bit) ? 1U << bit : 0U;
+      out[i / 8] = static_cast<std::uint8_t>(byte);
+    }
+  }
   void add(std::uint32_t& where, std::uint32_t n) { where += n; }
   void set_bits(std::uint32_t& where, std::uint32_t bits) { where |= bits; }
 
