@@ -211,7 +211,7 @@ void Node::print_banner() {
   line("data", fmt::format("{}: {} images, {} classes", parts_.data.train->name(),
                            parts_.data.train->size(), parts_.data.train->classes()));
   line("listen", figures_.address);
-  if (http_) line("http", "http://" + http_->address() + "/metrics");
+  if (http_) line("http", "http://" + http_->address() + "/  (the page; metrics at /metrics)");
   line("folder", parts_.dir.path().string());
   std::string who;
   if (config_.swarm.mode == SwarmMode::open) who = "  open: anyone may join";

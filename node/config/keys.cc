@@ -339,7 +339,8 @@ constexpr std::array kKeys{
 
     row<Text<&C::http, &HttpConfig::listen, http_address>>(
         "http.listen", "--http", "HOST:PORT|off",
-        "Address of metrics, probes and read-only JSON. The default port moves to a free one where "
+        "Address of the page, metrics, probes and read-only JSON. The default port moves to a free "
+        "one where "
         "it is taken, one that was chosen is an error (exit 3)."),
     row<fields::Switch<&C::http, &HttpConfig::exposed>>(
         "http.exposed", "", "true|false",

@@ -1,6 +1,7 @@
 #include "node/observe/http.h"
 
 #include "node/config/values.h"
+#include "node/observe/page.h"
 #include "node/printable.h"
 
 #include <arpa/inet.h>
@@ -169,7 +170,9 @@ HttpReply answer_http(const HttpRequest& request, const HttpSources& sources,
   if (request.path == "/livez") return probe_live(sources);
   if (request.path == "/readyz") return probe_ready(sources, request.query);
   if (request.path.starts_with("/api/")) return api(request, sources, options);
-  return problem(404, "no such path; there are /metrics, /livez, /readyz and /api/v1/status");
+  if (const auto* const file = find_page_file(request.path))
+    return {200, std::string(file->type), std::string(file->text), std::string(kPagePolicy)};
+  return problem(404, "no such path; there are /, /metrics, /livez, /readyz and /api/v1/status");
 }
 
 struct HttpServer::Daemon {
@@ -206,10 +209,11 @@ struct HttpServer::Daemon {
     if (response == nullptr) return MHD_NO;
     constexpr std::array<std::pair<const char*, const char*>, 4> kHeaders{
         {{"Cache-Control", "no-store"},
-         {"Content-Security-Policy", "default-src 'none'"},
+         {"Referrer-Policy", "no-referrer"},
          {"X-Content-Type-Options", "nosniff"},
          {"Connection", "close"}}};
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply.type.c_str());
+    MHD_add_response_header(response, "Content-Security-Policy", reply.policy.c_str());
     for (const auto& [name, value] : kHeaders) MHD_add_response_header(response, name, value);
     if (reply.status == 405) MHD_add_response_header(response, "Allow", "GET, HEAD");
     if (reply.status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");

@@ -1,4 +1,4 @@
-// The node's HTTP port: metrics, probes and read-only JSON.
+// The node's HTTP port: the page, metrics, probes and read-only JSON.
 #pragma once
 
 #include "node/base/log.h"
@@ -47,13 +47,15 @@ struct HttpReply {
   int status = 200;
   std::string type = "application/json";
   std::string body;
+  std::string policy = "default-src 'none'";  // Content-Security-Policy
 };
 
 // What a request gets: the whole behaviour of the server except its sockets.
 //
 // Rule:    GET and HEAD only. On a loopback address the Host header must name this machine
 //          (localhost, 127.0.0.1, [::1]), so that no web page can read it through DNS tricks. On
-//          any other address /api is served only with a token; metrics and probes always.
+//          any other address /api is served only with a token; metrics, probes and the page, which
+//          holds no data, always.
 // Thread:  any; pure but for reading the sources.
 [[nodiscard]] HttpReply answer_http(const HttpRequest& request, const HttpSources& sources,
                                     const HttpOptions& options);

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace starling;
@@ -100,11 +101,44 @@ TEST_SUITE("node/http") {
     CHECK(nlohmann::json::parse(rig.get("/api/v1/members").body).at("members").size() == 4);
     CHECK(nlohmann::json::parse(rig.get("/api/v1/neighbours").body).at("neighbours").size() == 2);
     CHECK(rig.get("/api/v1/kill").status == 404);
-    CHECK(rig.get("/").status == 404);
+    CHECK(rig.get("/api").status == 404);
     for (const auto* method : {"POST", "PUT", "DELETE", "PATCH", "OPTIONS"}) {
       CAPTURE(method);
       CHECK(answer_http({method, "/api/v1/status", "", "localhost", ""}, rig.sources, rig.options)
                 .status == 405);
+    }
+  }
+
+  TEST_CASE("the page is three files that load nothing from elsewhere and hold no data") {
+    PageRig rig;
+    rig.snapshots.put(busy_snapshot());
+    rig.options.token = "sesame";
+    for (const auto& [path, type] : {std::pair{"/", "text/html; charset=utf-8"},
+                                     std::pair{"/page.css", "text/css; charset=utf-8"},
+                                     std::pair{"/page.js", "text/javascript; charset=utf-8"}}) {
+      CAPTURE(path);
+      for (const auto* listen : {"127.0.0.1:7780", "0.0.0.0:7780"}) {
+        rig.options.listen = listen;
+        const auto reply = rig.get(path);
+        CHECK(reply.status == 200);
+        CHECK(reply.type == type);
+        CHECK(reply.policy.starts_with("default-src 'self';"));
+        for (const auto* absent : {"sesame", "mossy-otter", "http:", "https:", "style=", "onclick",
+                                   "<style", "innerHTML", "eval("})
+          CHECK_FALSE(reply.body.contains(absent));
+      }
+      rig.options.listen = "127.0.0.1:7780";
+      CHECK(rig.get(path, "evil.example").status == 403);
+      CHECK(answer_http({"HEAD", path, "", "localhost", ""}, rig.sources, rig.options).status ==
+            200);
+      CHECK(answer_http({"POST", path, "", "localhost", ""}, rig.sources, rig.options).status ==
+            405);
+    }
+    for (const auto* path : {"", "//", "/page", "/page.js/", "/page.css.map", "/index.html",
+                             "/../page.js", "/favicon.ico"}) {
+      CAPTURE(path);
+      CHECK(rig.get(path).status == 404);
+      CHECK(rig.get(path).policy == "default-src 'none'");
     }
   }
 
@@ -154,6 +188,13 @@ TEST_SUITE("node/http") {
     CHECK(metrics.starts_with("HTTP/1.1 200"));
     CHECK(metrics.find("text/plain; version=0.0.4") != std::string::npos);
     CHECK(metrics.find("starling_train_steps_total 0") != std::string::npos);
+    const auto page = ask_port((*server)->address(), "HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    CHECK(page.starts_with("HTTP/1.1 200"));
+    CHECK(page.contains("\r\nContent-Security-Policy: default-src 'self';"));
+    CHECK(page.contains("\r\nX-Content-Type-Options: nosniff\r\n"));
+    CHECK(page.contains("\r\nReferrer-Policy: no-referrer\r\n"));
+    CHECK(page.contains("\r\nCache-Control: no-store\r\n"));
+    CHECK(page.ends_with("\r\n\r\n"));
     const auto post = ask_port((*server)->address(),
                                "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
                                "3\r\n\r\nabc");

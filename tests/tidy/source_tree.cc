@@ -13,9 +13,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 4> kSkippedFolders{".git", ".deps", "build", "__pycache__"};
-constexpr std::array<std::string_view, 14> kTextExtensions{
-    ".h",  ".cc",   ".cu",  ".capnp", ".md",   ".cmake", ".txt",
-    ".py", ".yaml", ".yml", ".json",  ".toml", ".sh",    ".html"};
+constexpr std::array<std::string_view, 16> kTextExtensions{
+    ".h",    ".cc",  ".cu",   ".capnp", ".md", ".cmake", ".txt", ".py",
+    ".yaml", ".yml", ".json", ".toml",  ".sh", ".html",  ".css", ".js"};
 
 // Blanks out comments and the contents of string and character literals, line by line; raw strings
 // and block comments may run over several lines.
