@@ -325,18 +325,28 @@ void FinalConsensus::advance_confirming() {
                                       : "a participant did not confirm the set in time");
 }
 
+// Until when a member that vanished does not end the epoch. Who has signed the hash cannot know
+// whether another one has all signatures, and it may be the line that is gone: whoever holds a
+// certificate shows it for so long to those that it cannot hear.
+TimePoint FinalConsensus::patience() const {
+  const bool signed_here = phase_ == Phase::certifying && options_.run.kind == RunKind::finish &&
+                           !fault::planted("consensus.signers_impatient");
+  return signed_here ? last_progress_ + options_.linger : TimePoint::min();
+}
+
 // A member that vanished or was excluded ends the epoch (rulings 36: not once there is a
 // certificate).
 void FinalConsensus::check_members() {
   if (!reduction_ || certificate_ || phase_ < Phase::confirming || phase_ > Phase::certifying)
     return;
+  const bool patient = now_ < patience();
   for (const auto& [peer, since] : away_)
-    if (now_ >= since + options_.reconnect_grace && reduction_->uses(peer))
+    if (!patient && now_ >= since + options_.reconnect_grace && reduction_->uses(peer))
       return enter_epoch(epoch_.next(), "the session with " + short_form(peer) + " is gone");
   for (const auto& member : agreed_->members) {
     // Who made a statement in this epoch was there, whatever membership still holds: an epoch for
     // each look at an old belief would soon leave none.
-    if (lost_.contains(member.id) && !sessions_.contains(member.id))
+    if (!patient && lost_.contains(member.id) && !sessions_.contains(member.id))
       return enter_epoch(epoch_.next(), short_form(member.id) + " is gone");
     if (ledger_.is_excluded(member.id))
       return enter_epoch(epoch_.next(), short_form(member.id) + " is excluded");

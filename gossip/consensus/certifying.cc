@@ -194,9 +194,19 @@ void FinalConsensus::show_refused() {
 // What came to nothing at its receiver goes out again, over the session that there is then. Not at
 // once: a peer without memory would refuse it as fast as it is sent.
 void FinalConsensus::keep_returned(const NodeId& peer, const ConsensusMessage& message) {
-  // Who signed the hash has it all.
-  if (!reduction_ || certificate_ || !sessions_.contains(peer)) return;
-  if (round_of_bulk(message) != RoundId{options_.run, epoch_}) return;
+  if (!sessions_.contains(peer)) return;
+  // Who signed the hash has it all; who fetches the model asks again only after a long time.
+  const bool wanted = certificate_
+                          ? std::holds_alternative<Chunk>(message)
+                          : reduction_ && round_of_bulk(message) == RoundId{options_.run, epoch_};
+  if (!wanted) return;
+  // A chunk that was asked for twice goes out once.
+  if (certificate_ && std::ranges::any_of(returned_, [&](const Returned& returned) {
+        const auto* kept = std::get_if<Chunk>(&returned.message);
+        return returned.peer == peer && kept != nullptr &&
+               kept->chunk == std::get<Chunk>(message).chunk;
+      }))
+    return;
   if (std::ranges::count(returned_, peer, &Returned::peer) < kMostReturned)
     returned_.push_back({peer, now_, message});
 }
@@ -205,7 +215,10 @@ void FinalConsensus::send_returned() {
   while (!returned_.empty() && now_ >= returned_.front().since + options_.send_again) {
     const auto returned = std::move(returned_.front());
     returned_.pop_front();
-    if (reduction_ && !certificate_) take(reduction_->send_again(returned.peer, returned.message));
+    if (const auto* chunk = std::get_if<Chunk>(&returned.message))
+      load(returned.peer, chunk->chunk, chunk->hash);
+    else if (reduction_ && !certificate_)
+      take(reduction_->send_again(returned.peer, returned.message));
   }
 }
 
@@ -215,15 +228,21 @@ void FinalConsensus::forget_returned(const NodeId& peer) {
 }
 
 void FinalConsensus::handle(const ChunkRequest& message) {
-  if (message.chunk >= plan_.count() || loads_.size() >= kMostLoads) return;
+  if (message.chunk >= plan_.count()) return;
   if (message.hash.is_zero()) {
-    if (reduction_ && message.round.epoch == epoch_) take(reduction_->on_request(from_, message));
+    if (reduction_ && message.round.epoch == epoch_ && loads_.size() < kMostLoads)
+      take(reduction_->on_request(from_, message));
     return;
   }
-  if (!certificate_ || !store_.holds(message.chunk, message.hash)) return;
-  loads_.push_back(from_);
-  out_.jobs.emplace_back(LoadJob{
-      .target = {{options_.run, Epoch{0}}, message.chunk}, .to = from_, .hash = message.hash});
+  load(from_, message.chunk, message.hash);
+}
+
+// Reads a chunk of the certified model for somebody who fetches it.
+void FinalConsensus::load(const NodeId& to, std::uint32_t chunk, const Hash& hash) {
+  if (!certificate_ || loads_.size() >= kMostLoads || !store_.holds(chunk, hash)) return;
+  loads_.push_back(to);
+  out_.jobs.emplace_back(
+      LoadJob{.target = {{options_.run, Epoch{0}}, chunk}, .to = to, .hash = hash});
 }
 
 void FinalConsensus::handle(const Chunk& message) {
@@ -262,12 +281,11 @@ bool FinalConsensus::is_awaited(const NodeId& id) const {
   return !ledger_.acknowledged().contains(id);
 }
 
-// Whoever was shown the certificate here may be fetching the model here, known as a follower or
-// not, and may have a session with nobody else.
+// Whoever has a session is shown the certificate over it. It may be fetching the model here, known
+// as a follower or not, and may have a session with nobody else.
 bool FinalConsensus::is_fetched_from() const {
-  return std::ranges::any_of(shown_, [&](const NodeId& peer) {
-    return sessions_.contains(peer) && !ledger_.acknowledged().contains(peer);
-  });
+  return std::ranges::any_of(
+      sessions_, [&](const NodeId& peer) { return !ledger_.acknowledged().contains(peer); });
 }
 
 bool FinalConsensus::everybody_acknowledged() const {

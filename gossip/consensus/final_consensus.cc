@@ -67,8 +67,8 @@ ConsensusEffects FinalConsensus::on_event(TimePoint now, Event&& event) {
 
 ConsensusEffects FinalConsensus::on_finish_command(TimePoint now) {
   return on_event(now, [&] {
+    ordered_ = true;
     if (phase_ == Phase::idle) join(Epoch{1}, FinishReason::command, standing_);
-    if (phase_ == Phase::following || phase_ == Phase::fetching) ordered_ = true;
   });
 }
 
@@ -247,6 +247,8 @@ void FinalConsensus::handle(const Finish& message) {
   if (message.round.epoch > epoch_) {
     // A follower invites those who know of nothing yet, but ends nobody's epoch.
     if (phase_ != Phase::idle && message.role != Role::participant) return;
+    // Only who may sign the hash of this epoch can tell that nobody will have all signatures.
+    if (now_ < patience() && !is_member(message.signer)) return;
     if (ledger_.is_excluded(message.signer)) return;
     if (check(message, message.signer, verifier_, options_.fingerprint) != Verdict::valid) {
       out_.misbehaved.push_back({from_, "forwarded a statement with a wrong signature"});
@@ -418,7 +420,9 @@ TimePoint FinalConsensus::next_deadline() const {
   const bool in_epoch = phase_ >= Phase::confirming && phase_ <= Phase::certifying;
   if (in_epoch) {
     for (const auto& [peer, since] : away_)
-      if (reduction_ && reduction_->uses(peer)) at(since + options_.reconnect_grace);
+      if (reduction_ && reduction_->uses(peer))
+        at(std::max(since + options_.reconnect_grace, patience()));
+    if (!lost_.empty() && now_ < patience()) at(patience());
     at(last_progress_ + options_.stall_limit);
     at(say_again_at());
   }

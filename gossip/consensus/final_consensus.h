@@ -20,12 +20,15 @@
 //   confirming  a neighbour's session is gone for the  collecting  E+1; the frozen contribution
 //   .. to ..    grace, a member is gone or excluded,               stays as it is
 //   certifying  a refusal, no progress for stall_limit
+//   certifying  the session or a member is gone        certifying  for linger: who holds all
+//                                                                  signatures shows them so long
 //   reducing    a peer saw nothing of a bulk message   reducing    it is sent again in a second
 //   any         a neighbour has its model now          the same    every statement, to it
 //   freezing    nothing said here for stall_limit,     the same    the own Finish, again
 //   .. to ..    while somebody follows
 //   certifying
-//   any         Finish(E' > E)                         collecting  Finish(E')
+//   any         Finish(E' > E); while certifying one   collecting  Finish(E')
+//               of a participant
 //   any         a valid certificate                    fetching    ChunkRequests where needed
 //   idle        one of fewer members than train on     idle        kept, until they are fewer; the
 //                                                                  same in every later phase
@@ -105,11 +108,13 @@ struct ConsensusOptions {
   // How long an epoch may go without any progress here. Covers the longest training step of any
   // participant, because the first sums wait for every node's freeze.
   Duration stall_limit = std::chrono::seconds(60);
-  // `finish.linger`: how long to go on serving after the end when somebody did not acknowledge.
+  // `finish.linger`: how long to go on serving after the end when somebody did not acknowledge, and
+  // how long who has signed the hash waits for somebody who serves. Raising it covers longer
+  // outages; a death in that moment costs as much.
   Duration linger = std::chrono::seconds(30);
   // When a certificate that its receiver had no room for is shown again.
   Duration show_again = std::chrono::seconds(5);
-  // When a message of the reduction that came to nothing is sent again. Raising it stretches the
+  // When a bulk message that came to nothing is sent again. Raising it stretches the
   // pause that a renewed session makes; lowering it sends more in vain to a peer without memory,
   // up to 256 KiB of each message before the refusal is here.
   Duration send_again = std::chrono::seconds(1);
@@ -237,7 +242,7 @@ class FinalConsensus {
   ConsensusEffects on_certificate_refused(TimePoint now, const NodeId& peer);
   // `peer` saw none of another message that was sent to it, of which all but the attachment is
   // given: it had no room for it, or its session was renewed meanwhile. It is sent again a little
-  // later, as long as the epoch lasts and it matters.
+  // later, as long as the epoch lasts and it matters; so is a chunk of the certified model.
   ConsensusEffects on_refused(TimePoint now, const NodeId& peer, const ConsensusMessage& message);
   ConsensusEffects on_frozen(TimePoint now);
   ConsensusEffects on_job_done(TimePoint now, const JobOutcome& outcome);
@@ -314,6 +319,7 @@ class FinalConsensus {
   void advance_collecting();
   void close_set(Agreed agreed);
   void advance_confirming();
+  [[nodiscard]] TimePoint patience() const;
   void check_members();
 
   // certifying.cc: from the reduced chunks to the certificate, and the end.
@@ -330,6 +336,7 @@ class FinalConsensus {
   void keep_returned(const NodeId& peer, const ConsensusMessage& message);
   void send_returned();
   void forget_returned(const NodeId& peer);
+  void load(const NodeId& to, std::uint32_t chunk, const Hash& hash);
   void acknowledge();
   void finish();
   [[nodiscard]] bool is_awaited(const NodeId& id) const;
@@ -384,7 +391,7 @@ class FinalConsensus {
   bool freeze_asked_ = false;
   bool left_out_ = false;    // in this epoch it is a follower whatever its standing is
   bool withdrawn_ = false;   // the own replica is lost or unfit: follower in this run
-  bool ordered_ = false;     // by a command, while this node followed or fetched
+  bool ordered_ = false;     // a command was given here: it outlasts one run that comes to nothing
   bool dialled_ = false;     // in this epoch
   bool considered_ = false;  // nothing changed since the set was last looked at
 
@@ -426,7 +433,7 @@ class FinalConsensus {
     TimePoint since;
     ConsensusMessage message;  // without the values
   };
-  std::deque<Returned> returned_;  // messages of the reduction that came to nothing, oldest first
+  std::deque<Returned> returned_;  // bulk messages that came to nothing, oldest first
   TimePoint finished_at_{};
   bool stored_ = false;
   std::optional<TimePoint> settled_at_;  // nobody is waited for any more

@@ -28,8 +28,9 @@ inline constexpr std::size_t kMaxStatements = 16384;
 inline constexpr std::size_t kMaxListedSessions = 128;
 // Tries of one run before it is given up. The deadlines of all of them add up to 9.25 minutes.
 inline constexpr std::uint64_t kMaxEpoch = 12;
-// Revisions of one Finish in one epoch (a session came or went while it was collected).
-inline constexpr std::uint32_t kMaxRevision = 64;
+// Revisions of one Finish in one epoch: a session came or went while it was collected, or another
+// minute of a long reduction has passed, and these last for 17 hours.
+inline constexpr std::uint32_t kMaxRevision = 1024;
 inline constexpr std::uint32_t kMaxWeight = 1U << 20;
 // Chunks of one model: 2^16 chunks of 64 blocks are 1.7e10 parameters.
 inline constexpr std::uint32_t kMaxChunks = 1U << 16;

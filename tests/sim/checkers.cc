@@ -21,6 +21,8 @@ constexpr std::size_t kMostViolations = 10;
 // A machine is healthy when no fault has touched it for this long: longer than what a fault leaves
 // behind (suspicions, silent sessions, kernels that wait with their retransmission).
 constexpr Duration kHealthy = std::chrono::seconds(45);
+// An answer that comes later than this was held up by an outage.
+constexpr Duration kHeldUp = std::chrono::seconds(3);
 // One check of the residual in so many exchanges: it decodes a delta.
 constexpr std::uint64_t kResidualEvery = 8;
 
@@ -134,9 +136,24 @@ void Checkers::check_halves(const Process& who, const gossip::ExchangeTerms& ter
                                    " at its peer");
 }
 
-void Checkers::on_exchange_event(const Process&, const gossip::ExchangeEvent& event) {
+void Checkers::on_exchange_event(const Process& who, const gossip::ExchangeEvent& event) {
   if (std::holds_alternative<gossip::ExchangeTorn>(event)) ++tally_.torn;
   if (std::holds_alternative<gossip::EdgeWasReset>(event)) ++tally_.resets;
+  if (const auto* resumed = std::get_if<gossip::EdgeResumed>(&event))
+    held_up_.emplace(who.setup().number, resumed->peer);
+  if (const auto* exchanged = std::get_if<gossip::Exchanged>(&event))
+    note_delay(who, exchanged->peer, exchanged->took);
+}
+
+// What was offered before an outage is averaged after it: it moves both ends by half of what they
+// differed in then, in opposite directions, and they have their way to the optimum before them
+// again, each with steps of its own.
+void Checkers::note_delay(const Process& who, const NodeId& peer, Duration took) {
+  const bool resumed = held_up_.erase({who.setup().number, peer}) > 0;
+  if (!resumed && took < kHeldUp) return;
+  for (const auto* process : census_.processes())
+    if (process->id() == who.id() || process->id() == peer)
+      taken_back_[process->setup().number] = process->own_steps();
 }
 
 void Checkers::look_at_edges(const std::vector<Process*>& processes) {
@@ -238,7 +255,7 @@ void Checkers::on_close(const Process& who, const NodeId& peer, const Error& why
 // ---- the final consensus
 
 void Checkers::on_contribution(const Process& who, const Weights& weights, std::uint64_t steps) {
-  contributions_[who.id()] = {weights, steps};
+  contributions_[who.id()] = {weights, steps - taken_back_[who.setup().number]};
 }
 
 void Checkers::on_finished(const Process& who, const consensus::Finished& finished,
@@ -247,13 +264,28 @@ void Checkers::on_finished(const Process& who, const consensus::Finished& finish
   const auto& certificate = finished.certificate;
   if (!consensus::verify(certificate, certificate.fingerprint, verifier_))
     report("genuine certificate", who.name() + " finished with a certificate that is not genuine");
-  for (const auto& other : results_) {
-    if (other.certificate.hash == certificate.hash) {
-      if (!(other.weights == result))
-        report("one model", who.name() + " has another model behind the same hash");
-      continue;
-    }
-    if (overlap(other.certificate.participants, certificate.participants))
+  if (const Result* known = find_result(certificate.hash)) {
+    if (!(known->weights == result))
+      report("one model", who.name() + " has another model behind the same hash");
+    return;
+  }
+  results_.push_back({certificate, result});
+  check_mean(who, certificate, result);
+}
+
+Checkers::Result* Checkers::find_result(const Hash& hash) {
+  const auto at =
+      std::ranges::find(results_, hash, [](const Result& held) { return held.certificate.hash; });
+  return at == results_.end() ? nullptr : &*at;
+}
+
+void Checkers::on_final_written(const Process& who) {
+  Result* mine = find_result(who.finished()->certificate.hash);
+  if (mine == nullptr || std::exchange(mine->written, true)) return;
+  const auto& certificate = mine->certificate;
+  for (const auto& other : results_)
+    if (other.written && other.certificate.hash != certificate.hash &&
+        overlap(other.certificate.participants, certificate.participants))
       report("one certificate", who.name() + " holds a certificate of " +
                                     std::to_string(certificate.participants.size()) + " in epoch " +
                                     std::to_string(certificate.epoch.value) +
@@ -261,12 +293,6 @@ void Checkers::on_finished(const Process& who, const consensus::Finished& finish
                                     std::to_string(other.certificate.participants.size()) +
                                     " in epoch " + std::to_string(other.certificate.epoch.value) +
                                     ": some took part in both, and the hashes differ");
-  }
-  const bool known = std::ranges::any_of(
-      results_, [&](const Result& other) { return other.certificate.hash == certificate.hash; });
-  if (known) return;
-  results_.push_back({certificate, result});
-  check_mean(who, certificate, result);
 }
 
 // The result is the mean of what the participants froze, to the last bits.
@@ -391,16 +417,24 @@ std::string Checkers::look_at_progress() {
   // Nobody has to know of those who finished and went while this process was away.
   if (tally_.finished > 0) return {};
   std::uint64_t counted = 0;
-  for (const auto& [id, samples] : counters_) counted += samples;
+  std::uint64_t known = 0;  // what somebody here ever heard of: the rest died with its machine
+  for (const auto& [id, samples] : counters_) {
+    std::uint64_t most = 0;
+    for (const auto* process : census_.processes())
+      most = std::max(most, process->gossip().membership().progress().samples_of(id));
+    counted += samples;
+    known += std::min(samples, most);
+  }
   // Reports are a second or two old and are extrapolated; a process that died had counted more than
   // it had told, and what was extrapolated for it stays.
   constexpr double kSeconds = 10;
   const double slack = kSeconds * census_.samples_per_second();
   const auto truth = static_cast<double>(counted);
+  const auto least = static_cast<double>(known);
   for (auto* process : census_.processes()) {
     if (process->ending() || !process->training()) continue;
     const auto held = static_cast<double>(process->gossip().swarm_samples(process->local()));
-    if (held < 0.9 * truth - slack || held > 1.1 * truth + slack)
+    if (held < 0.9 * least - slack || held > 1.1 * truth + slack)
       return process->name() + " takes P for " + std::to_string(held) +
              " samples, the nodes have counted " + std::to_string(truth);
   }

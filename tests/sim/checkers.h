@@ -75,6 +75,7 @@ class Checkers final : public Watch {
   void on_contribution(const Process& who, const Weights& weights, std::uint64_t steps) override;
   void on_finished(const Process& who, const gossip::consensus::Finished& finished,
                    const Weights& result) override;
+  void on_final_written(const Process& who) override;
   void on_chunk_fetched(const Process& who, std::uint32_t chunk, const Hash& hash) override;
   void on_merged(const Process& who, const gossip::consensus::Merged& merged) override;
   void on_consensus_failed(const Process& who, const gossip::ConsensusFailed& failed) override;
@@ -93,6 +94,7 @@ class Checkers final : public Watch {
   struct Result {
     gossip::consensus::Certificate certificate;
     Weights weights;
+    bool written = false;  // on the disk of a machine: what only memories held may get lost
   };
   struct Seen {
     Incarnation incarnation;
@@ -103,7 +105,9 @@ class Checkers final : public Watch {
   void check_finite(const Process& who, const char* after);
   void check_residual(const Process& who, const CodecRun& run, const gossip::ExchangeTerms& terms,
                       const gossip::Payload& own, const gossip::ExchangeDone& done);
+  void note_delay(const Process& who, const NodeId& peer, Duration took);
   void check_halves(const Process& who, const gossip::ExchangeTerms& terms, const Half& half);
+  [[nodiscard]] Result* find_result(const Hash& hash);
   void check_mean(const Process& who, const gossip::consensus::Certificate& certificate,
                   const Weights& result);
   void check_owner(const Process& who, const gossip::MemberRecord& record);
@@ -127,9 +131,12 @@ class Checkers final : public Watch {
   std::map<std::pair<NodeId, Incarnation>, Instance> owners_;
   struct Contribution {
     Weights weights;
-    std::uint64_t steps = 0;
+    std::uint64_t steps = 0;  // since an old exchange last took the replica back
   };
   std::map<NodeId, Contribution> contributions_;
+  // Edges, by process and peer, whose session came back: what is pending there is old.
+  std::set<std::pair<std::uint64_t, NodeId>> held_up_;
+  std::map<std::uint64_t, std::uint64_t> taken_back_;  // by process: its steps at that moment
   std::vector<Result> results_;
   std::set<std::tuple<std::uint64_t, std::uint32_t, Hash>> fetched_;  // by process
 };

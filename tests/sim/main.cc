@@ -24,8 +24,20 @@ struct Arguments {
 };
 
 constexpr std::string_view kUsage =
-    "usage: starling_sim [--seeds N] [--first N] [--nodes N] [--seconds S] [--jobs N] [--calm] "
+    "usage: starling_sim [--seeds N] [--first N] [--nodes N|N..M] [--seconds S] [--jobs N] "
+    "[--calm] "
     "[--each] [--trace]\n";
+
+// N, or N..M: each seed draws its own number.
+bool parse_nodes(std::string_view text, PlanLimits& limits) {
+  const auto dots = text.find("..");
+  const auto least = parse_number(text.substr(0, dots));
+  const auto most = dots == std::string_view::npos ? least : parse_number(text.substr(dots + 2));
+  if (!least || !most || *least == 0 || *most < *least) return false;
+  limits.nodes = least;
+  limits.most_nodes = *most;
+  return true;
+}
 
 std::optional<Arguments> parse(int argc, char** argv) {
   Arguments arguments;
@@ -39,6 +51,10 @@ std::optional<Arguments> parse(int argc, char** argv) {
       arguments.limits.calm = true;
     } else {
       if (++i >= argc) return std::nullopt;
+      if (flag == "--nodes") {
+        if (!parse_nodes(argv[i], arguments.limits)) return std::nullopt;
+        continue;
+      }
       const auto value = parse_number(argv[i]);
       if (!value) return std::nullopt;
       if (flag == "--seeds") {
@@ -47,8 +63,6 @@ std::optional<Arguments> parse(int argc, char** argv) {
         arguments.seeds.first = *value;
       } else if (flag == "--jobs" && *value > 0) {
         arguments.jobs = *value;
-      } else if (flag == "--nodes" && *value > 0) {
-        arguments.limits.nodes = *value;
       } else if (flag == "--seconds") {
         arguments.limits.safety = std::chrono::seconds(*value);
       } else {
@@ -64,6 +78,8 @@ std::string replay(const Arguments& arguments, std::uint64_t seed) {
   std::string line = "tests/sim/run --seeds 1 --first " + std::to_string(seed);
   const auto& limits = arguments.limits;
   if (limits.nodes) line += " --nodes " + std::to_string(*limits.nodes);
+  if (limits.nodes && limits.most_nodes > *limits.nodes)
+    line += ".." + std::to_string(limits.most_nodes);
   if (limits.safety)
     line += " --seconds " + std::to_string(static_cast<std::uint64_t>(seconds(*limits.safety)));
   if (limits.calm) line += " --calm";

@@ -136,8 +136,10 @@ Fault draw_fault(Drawer& draw, FaultKind kind, std::size_t count) {
   return fault;
 }
 
-bool cuts_off(FaultKind kind) {
-  return kind == FaultKind::isolate || kind == FaultKind::partition || kind == FaultKind::one_way;
+// Whether nothing that others show reaches a machine, or it has no room for it.
+bool keeps_away(FaultKind kind) {
+  return kind == FaultKind::isolate || kind == FaultKind::partition || kind == FaultKind::one_way ||
+         kind == FaultKind::no_room;
 }
 
 void draw_faults(Drawer& draw, std::size_t count, Plan& plan) {
@@ -181,7 +183,8 @@ Plan draw_plan(std::uint64_t seed, const PlanLimits& limits) {
   Plan plan;
   plan.seed = seed;
   const std::size_t drawn = draw.chance(0.2) ? draw.between(2, 4) : draw.between(5, 32);
-  const std::size_t count = limits.nodes.value_or(drawn);
+  std::size_t count = limits.nodes.value_or(drawn);
+  if (limits.nodes && limits.most_nodes > count) count = draw.between(count, limits.most_nodes);
   plan.safety = limits.safety.value_or(draw.time(20s, 70s));
   plan.stay_dead = draw.chance(0.3) ? 0.3 : 0.0;
   draw_machines(draw, count, plan);
@@ -210,9 +213,9 @@ Plan draw_plan(std::uint64_t seed, const PlanLimits& limits) {
   if (draw.chance(0.3)) plan.gossip.exchange.lag_steps = 40;
   plan.gossip.linger = draw.time(2s, 30s);
   if (!limits.calm) draw_faults(draw, count, plan);
-  // Who is cut off for longer than the others linger is promised nothing.
+  // Who can take nothing for longer than the others linger is promised nothing.
   for (const auto& fault : plan.faults)
-    if (cuts_off(fault.kind))
+    if (keeps_away(fault.kind))
       plan.gossip.linger = std::max(plan.gossip.linger, fault.lasts + kReconnect);
   return plan;
 }

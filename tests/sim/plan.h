@@ -52,6 +52,7 @@ inline constexpr Host kSeeds = 2;
 
 struct PlanLimits {
   std::optional<std::size_t> nodes = {};  // nothing: drawn, 2 to 32
+  std::size_t most_nodes = 0;             // more than `nodes`: drawn, from `nodes` to this
   bool calm = false;                      // no faults
   std::optional<Duration> safety = {};    // how long there are faults
 };

@@ -39,6 +39,7 @@ constexpr auto kPlants = std::to_array<Plant>({
     {"consensus.one_signature_missing", "a certificate is final with one signature missing", 6},
     {"consensus.refused_certificate_not_shown_again",
      "a certificate that nobody had room for counts as shown", 449},
+    {"consensus.signers_impatient", "who has signed gives up as soon as a line is gone", 1'941},
     {"consensus.variance_about_own_mean", "pooled variances leave out how far the means are apart",
      6},
     {"node.incarnations_not_kept", "incarnations are used before they are on the disk", 5},

@@ -85,6 +85,8 @@ class Watch {
   virtual void on_contribution(const Process& who, const Weights& weights, std::uint64_t steps) = 0;
   virtual void on_finished(const Process& who, const gossip::consensus::Finished& finished,
                            const Weights& result) = 0;
+  // Certificate and model are on the disk: from now on there is this end.
+  virtual void on_final_written(const Process& who) = 0;
   // A chunk of the certified model came from another machine.
   virtual void on_chunk_fetched(const Process& who, std::uint32_t chunk, const Hash& hash) = 0;
   virtual void on_merged(const Process& who, const gossip::consensus::Merged& merged) = 0;
@@ -147,6 +149,7 @@ class Process final : private SessionShell, private gossip::MasterPort {
   // Deadlines of sessions, for a process that is ending.
   void sessions_tick() { sessions_.tick(); }
   [[nodiscard]] std::uint64_t samples() const { return samples_; }
+  [[nodiscard]] std::uint64_t own_steps() const { return own_steps_; }
   [[nodiscard]] std::uint64_t ticks() const { return ticks_; }
   // Whether a message of this peer was handled so short a time ago.
   [[nodiscard]] bool heard_within(const NodeId& peer, Duration time) const {

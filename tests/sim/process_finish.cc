@@ -76,6 +76,7 @@ void Process::on_finished(const consensus::Finished& finished) {
     STARLING_CHECK(message.has_value());
     disk_.final = Disk::Final{*message, memory(RunKind::finish)->result};
     final_written_ = true;
+    services_.watch.on_final_written(*this);
     carry_out(gossip_->on_result_stored(local()));
     set_phase(RunPhase::finished);
     end_if_finished();

@@ -18,7 +18,7 @@ std::string what_went_wrong(const Outcome& outcome) {
   for (const auto& violation : outcome.violations) text += violation.what + "\n";
   if (text.empty()) return text;
   return text + "replay: tests/sim/run --seeds 1 --first " + std::to_string(outcome.seed) +
-         " --trace";
+         " --trace, and the --nodes of the test";
 }
 
 }  // namespace
@@ -45,10 +45,30 @@ TEST_SUITE("sim") {
 
   TEST_CASE("what one seed in a thousand found is found no more") {
     // Left behind frozen by those who went on; gone and held for alive; the only holder without
-    // power; newcomers alone; a certificate of one.
-    for (const std::uint64_t seed : {127U, 3'701U, 5'313U, 30'599U, 40'330U}) {
+    // power; newcomers alone; a certificate of one; an epoch given up by who had no part in it.
+    for (const std::uint64_t seed : {127U, 3'701U, 5'313U, 30'599U, 40'330U, 150'126U}) {
       CAPTURE(seed);
       CHECK(what_went_wrong(run(seed, {})) == "");
+    }
+  }
+
+  TEST_CASE("swarms of one to six, as people try first, keep every promise too") {
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+      CAPTURE(seed);
+      CHECK(what_went_wrong(run(seed, {.nodes = 1, .most_nodes = 6})) == "");
+    }
+    struct Find {
+      std::uint64_t seed;
+      std::size_t nodes;
+    };
+    // A certificate that nobody had written; an order while a line was clogged; an exchange that an
+    // outage held up; the signature that the other missed; an order to who was left out; a session
+    // that came up after the end; chunks that nobody had room for; steps that nobody heard of.
+    for (const auto [seed, nodes] :
+         {Find{160'256, 2}, Find{161'411, 2}, Find{160'868, 2}, Find{190'585, 2}, Find{193'685, 3},
+          Find{200'132, 2}, Find{200'381, 2}, Find{202'992, 3}}) {
+      CAPTURE(seed);
+      CHECK(what_went_wrong(run(seed, {.nodes = nodes})) == "");
     }
   }
 

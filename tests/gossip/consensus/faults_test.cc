@@ -127,6 +127,29 @@ TEST_SUITE("gossip/consensus/faults") {
     CHECK(swarm.node(3).finished);
   }
 
+  TEST_CASE("nobody exits while somebody fetches whose session came up after the end") {
+    Swarm swarm({.nodes = 2, .seed = 5});
+    swarm.presence(0, 1, Presence::gone);
+    swarm.node(0).disk_hangs = true;
+    swarm.command(0);
+    swarm.run(10s);
+    REQUIRE(swarm.node(0).finished);
+
+    // It is shown the certificate, and asks for the model at the moment when all is written.
+    bool asked = false;
+    swarm.on_deliver = [&](std::size_t, std::size_t, const ConsensusMessage& message) {
+      asked = asked || std::holds_alternative<ChunkRequest>(message);
+      return true;
+    };
+    swarm.connect(0, 1);
+    while (!asked) swarm.run(1ms);
+    swarm.store(0);
+    run_until_exit(swarm, 0);
+
+    REQUIRE(swarm.node(0).may_exit);
+    CHECK(swarm.node(1).finished);
+  }
+
   TEST_CASE("a follower does not exit while somebody fetches to whom it showed the certificate") {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       CAPTURE(seed);

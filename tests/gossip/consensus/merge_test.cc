@@ -158,6 +158,26 @@ TEST_SUITE("gossip/consensus/merge") {
     }
   }
 
+  TEST_CASE("a merge does not wait for who died before it signed: nobody shows it the result") {
+    Group group(3);
+    group.refuses = [](const ConsensusMessage& message) {
+      const auto* signature = std::get_if<HashSignature>(&message);
+      return signature != nullptr && signature->signer == node_id(2);
+    };
+    auto begun = group.merges[0]->request(group.now, 5);
+    REQUIRE(begun.has_value());
+    group.act(0, std::move(*begun));
+    group.run(10s);
+    CHECK(group.merges[0]->running());
+
+    group.alive[2] = false;
+    for (const std::size_t k : {0U, 1U})
+      group.act(k, group.merges[k]->on_session_down(group.now, node_id(2)));
+    group.run(5s);
+
+    for (const std::size_t k : {0U, 1U}) CHECK_FALSE(group.failed[k].empty());
+  }
+
   TEST_CASE("a merge survives that a member had no room for a message of each kind") {
     Group group(3);
     std::set<std::size_t> refused;

@@ -226,6 +226,37 @@ TEST_SUITE("gossip/consensus/refused") {
     CHECK(epoch_of(swarm, 0) == 2);
     CHECK(late == 0);
   }
+
+  TEST_CASE("a chunk of the certified model that came to nothing is sent again in a second") {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 2, .seed = seed});
+      swarm.connect(0, 1);
+      swarm.standing(1, Role::follower);
+      swarm.run(1s);
+      std::map<std::uint32_t, int> refused;
+      std::optional<TimePoint> since;
+      swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+        const auto* chunk = std::get_if<Chunk>(&message);
+        if (chunk == nullptr) return true;
+        if (!since) since = swarm.now();
+        if (swarm.now() - *since >= 20s) return true;
+        ++refused[chunk->chunk];
+        swarm.refuse(from, to, message);
+        return false;
+      };
+
+      swarm.command(0);
+      swarm.run(10min);
+
+      check_result(swarm, {0, 1}, {0});
+      REQUIRE(since);
+      CHECK(swarm.node(1).finished_at < *since + 24s);
+      // Asked for again in the meantime or not, each went out no more than once a second.
+      for (const auto& [chunk, times] : refused) CHECK(times <= 22);
+      CHECK(swarm.idle());
+    }
+  }
 }
 
 }  // namespace starling::gossip::consensus::testing

@@ -3,6 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <optional>
+#include <vector>
+
 namespace starling::gossip::consensus::testing {
 
 using namespace std::chrono_literals;
@@ -20,6 +24,26 @@ void spend_budget(Swarm& swarm, Duration until) {
 void kill_at_work(Swarm& swarm, const std::vector<std::size_t>& nodes) {
   while (swarm.node(nodes.front()).consensus->state().phase != Phase::reducing) swarm.run(1ms);
   for (const auto k : nodes) swarm.kill(k);
+}
+
+// No line between the two sides, and each holds the other for dead.
+void part(Swarm& swarm, const std::vector<std::size_t>& here,
+          const std::vector<std::size_t>& there) {
+  for (const auto a : here)
+    for (const auto b : there) {
+      swarm.disconnect(a, b);
+      swarm.presence(a, b, Presence::gone);
+      swarm.presence(b, a, Presence::gone);
+    }
+}
+
+Finish finish_of(Swarm& swarm, std::size_t node, Epoch epoch) {
+  Finish finish;
+  finish.round = {swarm.options().run, epoch};
+  finish.signer = swarm.node(node).id;
+  finish.fingerprint = swarm.options().fingerprint;
+  sign(finish, *swarm.node(node).signer, finish.fingerprint);
+  return finish;
 }
 
 }  // namespace
@@ -109,24 +133,69 @@ TEST_SUITE("gossip/consensus/stranded") {
     }
   }
 
+  TEST_CASE("a follower waits for hours where participants are at work for hours") {
+    Swarm swarm({.nodes = 3,
+                 .seed = 8,
+                 .shape = {.parameters = 250 * std::uint64_t{kBlockValues},
+                           .channels = 5,
+                           .counters = 2,
+                           .chunk_blocks = 1},
+                 .longest_job = 20s});
+    swarm.connect(0, 1);
+    swarm.connect(1, 2);
+    swarm.run(1s);
+    swarm.standing(2, Role::follower);
+    swarm.command(0);
+    swarm.run(10s);
+    swarm.standing(2, Role::participant);
+    spend_budget(swarm, 8h);
+
+    while (!swarm.node(0).finished && swarm.elapsed() < 8h) {
+      CHECK(swarm.node(2).consensus->state().phase == Phase::following);
+      swarm.run(1min);
+    }
+
+    CHECK(swarm.node(0).finished_at > TimePoint{} + 2h);
+    for (std::size_t k = 0; k < 3; ++k) {
+      CAPTURE(k);
+      const auto& certificate = swarm.node(k).consensus->certificate();
+      REQUIRE(certificate);
+      CHECK(certificate->participants.size() == 2);
+      CHECK(certificate->epoch == Epoch{1});
+    }
+  }
+
   TEST_CASE("a node that was cut off while the others ended goes on, and ends when it is told to") {
-    for (const bool ordered : {false, true}) {
-      CAPTURE(ordered);
+    struct Order {
+      std::size_t by = 1;
+      std::optional<Duration> again = {};  // by the node that was cut off
+      Phase at = Phase::idle;
+    };
+    // By another node, and by the one that was cut off: then, later, or before all.
+    for (const Order order : {Order{}, Order{.again = 3s, .at = Phase::collecting},
+                              Order{.again = 20s, .at = Phase::following}, Order{.by = 0}}) {
+      const bool ordered = order.again || order.by == 0;
+      CAPTURE(order.by);
+      CAPTURE(name_of(order.at));
       Swarm swarm({.nodes = 3, .seed = 31});
       swarm.connect_all();
       swarm.run(1s);
       // It hears that the others want to end, and is not heard; then they are gone.
-      swarm.on_deliver = [](std::size_t from, std::size_t to, const ConsensusMessage& message) {
-        return from != 0 && (to != 0 || std::holds_alternative<Finish>(message));
+      swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+        return (from != 0 || order.by == 0) && (to != 0 || std::holds_alternative<Finish>(message));
       };
-      swarm.command(1);
+      swarm.command(order.by);
       swarm.run(200ms);
       swarm.kill(1);
       swarm.kill(2);
       // It trains: what its steps add is told all the time.
       for (int second = 2; second < 400; ++second)
         swarm.at(std::chrono::seconds(second), [&] { swarm.progress(0, 50, 100); });
-      if (ordered) swarm.at(20s, [&] { swarm.command(0); });
+      if (order.again)
+        swarm.at(*order.again, [&] {
+          CHECK(swarm.node(0).consensus->state().phase == order.at);
+          swarm.command(0);
+        });
 
       swarm.run(399s);
 
@@ -135,6 +204,71 @@ TEST_SUITE("gossip/consensus/stranded") {
       swarm.command(0);
       swarm.run(1min);
       check_result(swarm, {0}, {0});
+    }
+  }
+
+  TEST_CASE("who has signed and hears no more waits for those who may hold the certificate") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 5, .seed = seed});
+      // Node 4 follows, and has no session with those who will hold the certificate.
+      for (std::size_t a = 0; a < 5; ++a)
+        for (std::size_t b = std::max<std::size_t>(a + 1, 2); b < (a < 2 ? 4U : 5U); ++b)
+          swarm.connect(a, b);
+      swarm.connect(0, 1);
+      swarm.standing(4, Role::follower);
+      swarm.run(1s);
+      // Nodes 2 and 3 sign, and do not hear that node 0 has signed before the lines are cut.
+      swarm.on_deliver = [&](std::size_t, std::size_t to, const ConsensusMessage& message) {
+        const auto* signature = std::get_if<HashSignature>(&message);
+        return to < 2 || signature == nullptr || signature->signer != swarm.node(0).id;
+      };
+      swarm.command(0);
+      while (!swarm.node(0).finished || !swarm.node(1).finished) swarm.run(1ms);
+      part(swarm, {0, 1}, {2, 3, 4});
+      // Who is in another set gives the epoch up, and knows nothing of this one.
+      const auto other = finish_of(swarm, 4, Epoch{2});
+      swarm.at(swarm.elapsed() + 5s, [&, other] { swarm.inject(2, 4, other); });
+      swarm.run(25s);
+      CHECK(!swarm.node(2).finished);
+      CHECK(!swarm.node(0).may_exit);
+
+      swarm.on_deliver = nullptr;
+      swarm.connect(1, 2);
+      swarm.run(10min);
+
+      check_result(swarm, {0, 1, 2, 3}, {0, 1, 2, 3});
+      CHECK(epoch_of(swarm, 2) == 1);
+      CHECK(swarm.idle());
+    }
+  }
+
+  TEST_CASE("who has signed waits for the dead no longer than a holder of the certificate would") {
+    for (const bool dead : {true, false}) {
+      CAPTURE(dead);
+      Swarm swarm({.nodes = 4, .seed = 9});
+      dead ? swarm.connect_all() : swarm.connect_ring();
+      swarm.run(1s);
+      bool mute = false;
+      swarm.on_deliver = [&](std::size_t from, std::size_t, const ConsensusMessage& message) {
+        return from != 0 || (!mute && !std::holds_alternative<HashSignature>(message));
+      };
+      swarm.command(1);
+      while (swarm.node(0).consensus->state().phase != Phase::certifying) swarm.run(1ms);
+      swarm.run(1s);
+      // Its neighbours' sessions end; or only node 2, which has none with it, is told by
+      // membership.
+      mute = true;
+      dead ? swarm.kill(0) : swarm.presence(2, 0, Presence::gone);
+      const TimePoint died = swarm.now();
+
+      swarm.run(10min);
+
+      check_result(swarm, {1, 2, 3}, {1, 2, 3});
+      CHECK(epoch_of(swarm, 1) == 2);
+      CHECK(swarm.node(1).finished_at > died + 25s);
+      CHECK(swarm.node(1).finished_at < died + swarm.options().linger + 15s);
+      CHECK(swarm.idle());
     }
   }
 }

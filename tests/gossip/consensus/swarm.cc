@@ -54,7 +54,7 @@ void Swarm::start_node(std::size_t k) {
   for (std::size_t v = 0; v < n.y.size(); ++v) {
     // Blocks of very different sizes, one of zeros.
     const int block = static_cast<int>(v / kBlockValues);
-    const double scale = block == 1 ? 0.0 : std::ldexp(1.0, block * 9 - 20);
+    const double scale = block == 1 ? 0.0 : std::ldexp(1.0, block % 8 * 9 - 20);
     n.y[v] = static_cast<float>((values.unit() - 0.5) * scale);
   }
   n.mean.resize(shape.channels);
