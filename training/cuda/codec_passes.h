@@ -129,15 +129,20 @@ STARLING_DEVICE inline BlockJob job_of_trial(const EncodeArgs& args, std::uint32
           static_cast<gossip::Level>(trial % kLevels), true, trial};
 }
 
-// What became of one block: `threshold` is carried on by sparse levels.
+// What became of one block; `threshold` is carried on by sparse levels.
+struct CodedBlock {
+  CoderBytes bytes;
+  double energy;  // |x - r|^2
+  float threshold;
+};
 template <class Crew>
 STARLING_DEVICE void note_block(Crew& crew, const EncodeArgs& args, std::uint32_t block,
-                                const CoderBytes& done, double energy, float threshold) {
+                                const CodedBlock& coded) {
   crew.once([&] {
-    args.sizes[block] = done.size;
-    args.figures[block] = {energy, done.sent_energy, 1};
+    args.sizes[block] = coded.bytes.size;
+    args.figures[block] = {coded.energy, coded.bytes.sent_energy, 1};
     if (gossip::is_sparse(args.level) && block < args.shapes.first_small)
-      args.next_thresholds[block] = threshold;
+      args.next_thresholds[block] = coded.threshold;
   });
 }
 
@@ -170,7 +175,7 @@ STARLING_DEVICE void do_job(Crew& crew, CoderMemory& memory, const EncodeArgs& a
   if (job.is_trial) {
     crew.once([&] { args.sampled_sent[job.number] = done.sent_energy; });
   } else if (facts.largest < kInfinity) {
-    note_block(crew, args, job.block, done, facts.energy, threshold);
+    note_block(crew, args, job.block, {done, facts.energy, threshold});
   } else {
     note_bad_block(crew, args, job.block, facts.energy);
   }
@@ -193,8 +198,9 @@ STARLING_DEVICE bool encode_by_threshold(Crew& crew, ThresholdMemory& memory,
     return false;
   const CoderBytes done =
       coder.write(args.level, facts, args.slots + std::size_t{block} * args.slot_bytes);
-  note_block(crew, args, block, done, facts.difference.energy,
-             gossip::next_threshold(threshold, facts.selected, nominal));
+  note_block(
+      crew, args, block,
+      {done, facts.difference.energy, gossip::next_threshold(threshold, facts.selected, nominal)});
   return true;
 }
 
