@@ -200,22 +200,20 @@ void FinalConsensus::keep_returned(const NodeId& peer, const ConsensusMessage& m
                           ? std::holds_alternative<Chunk>(message)
                           : reduction_ && round_of_bulk(message) == RoundId{options_.run, epoch_};
   if (!wanted) return;
-  // A chunk that was asked for twice goes out once.
-  if (certificate_ && std::ranges::any_of(returned_, [&](const Returned& returned) {
-        const auto* kept = std::get_if<Chunk>(&returned.message);
-        return returned.peer == peer && kept != nullptr &&
-               kept->chunk == std::get<Chunk>(message).chunk;
-      }))
-    return;
+  if (const auto* chunk = std::get_if<Chunk>(&message)) forget_returned(peer, chunk->chunk);
   if (std::ranges::count(returned_, peer, &Returned::peer) < kMostReturned)
     returned_.push_back({peer, now_, message});
 }
 
 void FinalConsensus::send_returned() {
   while (!returned_.empty() && now_ >= returned_.front().since + options_.send_again) {
-    const auto returned = std::move(returned_.front());
+    auto returned = std::move(returned_.front());
     returned_.pop_front();
-    if (const auto* chunk = std::get_if<Chunk>(&returned.message))
+    const auto* const chunk = std::get_if<Chunk>(&returned.message);
+    if (chunk != nullptr && loads_.size() >= kMostLoads) {
+      returned.since = now_;
+      returned_.push_back(std::move(returned));
+    } else if (chunk != nullptr)
       load(returned.peer, chunk->chunk, chunk->hash);
     else if (reduction_ && !certificate_)
       take(reduction_->send_again(returned.peer, returned.message));
@@ -225,6 +223,14 @@ void FinalConsensus::send_returned() {
 // A session that comes up says everything again.
 void FinalConsensus::forget_returned(const NodeId& peer) {
   std::erase_if(returned_, [&](const Returned& returned) { return returned.peer == peer; });
+}
+
+// A chunk that is sent now, or waits anew.
+void FinalConsensus::forget_returned(const NodeId& peer, std::uint32_t chunk) {
+  std::erase_if(returned_, [&](const Returned& returned) {
+    const auto* const kept = std::get_if<Chunk>(&returned.message);
+    return returned.peer == peer && kept != nullptr && kept->chunk == chunk;
+  });
 }
 
 void FinalConsensus::handle(const ChunkRequest& message) {
@@ -240,6 +246,7 @@ void FinalConsensus::handle(const ChunkRequest& message) {
 // Reads a chunk of the certified model for somebody who fetches it.
 void FinalConsensus::load(const NodeId& to, std::uint32_t chunk, const Hash& hash) {
   if (!certificate_ || loads_.size() >= kMostLoads || !store_.holds(chunk, hash)) return;
+  forget_returned(to, chunk);
   loads_.push_back(to);
   out_.jobs.emplace_back(
       LoadJob{.target = {{options_.run, Epoch{0}}, chunk}, .to = to, .hash = hash});

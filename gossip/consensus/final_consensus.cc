@@ -217,8 +217,9 @@ bool FinalConsensus::admit(const Message& message) {
     out_.misbehaved.push_back({from_, "forwarded a statement with a wrong signature"});
     return false;
   }
-  // That somebody is at work is no progress of that work.
-  if (!std::is_same_v<Message, Finish> || !reduction_) last_progress_ = now_;
+  // That somebody is at work is no progress of that work, nor is what others say who have no part.
+  const bool has_part = !agreed_ || is_member(message.signer);
+  if (has_part && (!std::is_same_v<Message, Finish> || !reduction_)) last_progress_ = now_;
   if constexpr (requires { ledger_.proof_with(message); }) {
     if (novelty == Novelty::conflicting) {
       const auto proof = ledger_.proof_with(message);

@@ -42,7 +42,7 @@
 //                                                                  whoever is still there
 //   following,  the same, or two minutes where a       idle        failed without a replica, or
 //   fetching    neighbour begins anew                              frozen and fetching; a command
-//                                                                  of the meantime counts now
+//                                                                  that was given counts now
 //   lingering   all acknowledged, or the time is up    done        may_exit
 //   any         E would exceed max_epoch               failed      failed
 //
@@ -336,6 +336,7 @@ class FinalConsensus {
   void keep_returned(const NodeId& peer, const ConsensusMessage& message);
   void send_returned();
   void forget_returned(const NodeId& peer);
+  void forget_returned(const NodeId& peer, std::uint32_t chunk);
   void load(const NodeId& to, std::uint32_t chunk, const Hash& hash);
   void acknowledge();
   void finish();

@@ -372,8 +372,11 @@ constexpr std::array kKeys{
 
     row<Time<&C::finish, &FinishConfig::linger, 0, kDay>>(
         "finish.linger", "", "D",
-        "How long a finished node stays for members that fetch the result late; it goes at once "
-        "when all have it."),
+        "How long a finished node stays for members that fetch the result late (it goes at once "
+        "when "
+        "all have it), and how long one that has signed the result waits for a member that "
+        "vanished: "
+        "the same on all nodes; outages that are longer may part them."),
     row<Choice<&C::finish, &FinishConfig::then, kThenWords>>(
         "finish.then", "", "exit|serve",
         "After the final consensus: exit, or stay and serve the model to nodes that join later."),

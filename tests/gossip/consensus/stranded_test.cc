@@ -271,6 +271,36 @@ TEST_SUITE("gossip/consensus/stranded") {
       CHECK(swarm.idle());
     }
   }
+  TEST_CASE("who has signed waits for the dead no longer because others talk") {
+    constexpr std::size_t kTalkers = 6;
+    Swarm swarm({.nodes = 3 + kTalkers, .seed = 9});
+    for (std::size_t k = 3; k < swarm.size(); ++k) swarm.standing(k, Role::follower);
+    for (std::size_t a = 0; a < 3; ++a)
+      for (std::size_t b = a + 1; b < 3; ++b) swarm.connect(a, b);
+    swarm.run(1s);
+    swarm.on_deliver = [&](std::size_t from, std::size_t, const ConsensusMessage& message) {
+      return from != 0 || !std::holds_alternative<HashSignature>(message);
+    };
+    swarm.command(1);
+    while (swarm.node(0).consensus->state().phase != Phase::certifying) swarm.run(1ms);
+    swarm.run(1s);
+    swarm.kill(0);
+    const TimePoint died = swarm.now();
+    // Genuine signatures, of nodes that have no part in the sum.
+    for (std::size_t k = 3; k < swarm.size(); ++k)
+      swarm.at(swarm.elapsed() + 20s * (k - 2), [&swarm, k] {
+        HashSignature signature;
+        signature.round = {swarm.options().run, Epoch{1}};
+        signature.signer = swarm.node(k).id;
+        sign(signature, *swarm.node(k).signer, swarm.options().fingerprint);
+        for (const std::size_t to : {1U, 2U}) swarm.inject(to, 3 - to, signature);
+      });
+
+    swarm.run(10min);
+
+    check_result(swarm, {1, 2}, {1, 2});
+    CHECK(swarm.node(1).finished_at < died + swarm.options().linger + 15s);
+  }
 }
 
 }  // namespace starling::gossip::consensus::testing
