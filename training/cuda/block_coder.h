@@ -47,8 +47,8 @@ class BlockCoder {
   }
 
   // Writes the block at a level, into room for its longest form, aligned to four bytes; `out` null:
-  // nothing is written, and only the energy that would be sent is of use. A sparse
-  // level selects exactly; unless nothing is sent, `threshold` becomes the one that does.
+  // nothing is written, and only the energy that would be sent is of use. A sparse level selects
+  // exactly; unless nothing is sent, `threshold` becomes the one that does.
   STARLING_DEVICE CoderBytes encode(gossip::Level level, float& threshold, std::uint8_t* out) {
     const GroupForm groups = group_form(level, shape_.is_small);
     if (groups.size != 0) return encode_groups(groups, out);

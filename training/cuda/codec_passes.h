@@ -1,5 +1,5 @@
-// The passes of the codec over all blocks of a model, one crew a block: encode into slots, close up
-// the slots, apply an exchange, install a reference.
+// The passes of the codec over all blocks of a model, one crew a block: encode into slots, gather
+// what lies in them, apply an exchange, install a reference.
 //
 // Launched by launch_codec.h; what one crew does with one block is in block_coder.h and
 // block_decoder.h. Pointers are device memory on a GPU.
@@ -20,6 +20,7 @@ inline constexpr std::uint32_t kInfinity = 0x7f80'0000U;
 // The longest block of all levels: scales and codes of L6.
 inline constexpr std::uint32_t kMostBlockBytes =
     static_cast<std::uint32_t>(2 * gossip::kBlock / gossip::kGroup + gossip::kBlock);
+static_assert(kMostBlockBytes % 4 == 0, "slots are written and read in words");
 
 // What an encode found in one block.
 struct BlockFigures {

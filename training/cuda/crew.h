@@ -1,4 +1,4 @@
-// Crew: the threads of one thread block, as a kernel body sees them.
+// Crew: the threads of one thread block, or of one of its warps, as a kernel body sees them.
 //
 // A body is a function over an abstract crew: phases in which every item is handled once, by
 // whichever thread, with a barrier behind each; sums, maxima and running sums over all items. The

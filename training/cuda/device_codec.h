@@ -20,9 +20,8 @@ namespace starling::training::cuda {
 // with the device current. Everything runs on a stream of its own, of low priority; every function
 // waits for its own work, so that its caller may give the lease back. Deltas go through pinned host
 // memory.
-// Cost:    device: one longest block for each block (26 MB for ResNet-50), three deltas; host:
-// three
-//          deltas, pinned.
+// Cost:    device: one longest block for each block (26 MB for ResNet-50), three deltas;
+//          host: three deltas, pinned.
 class DeviceCodec {
  public:
   // `layout` must outlive it. Errors: no_memory, device_failed.

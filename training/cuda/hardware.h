@@ -71,9 +71,15 @@ __device__ __forceinline__ void walk(std::size_t n, Visit visit) {
     visit(i);
 }
 
+// What the last launch said: null, or the runtime's words.
+inline const char* launch_result() {
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
 // A kernel that launch_early() launches may begin before the one before it in the stream has ended:
 // it reads nothing of what that one writes, and writes nothing that it reads, until it has waited.
-// Both do nothing on GPUs before Hopper, where every kernel waits for the one before.
+// Both do nothing in code for GPUs before Hopper, where every kernel waits for the one before.
 __device__ __forceinline__ void wait_for_kernel_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -88,12 +94,12 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 template <class... Args>
 const char* launch_early(void (*kernel)(Args...), unsigned blocks, unsigned threads,
                          cudaStream_t stream, Args... args) {
-  int device = 0;
-  int major = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess)
-    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
+  // What the kernel was compiled for decides whether it waits, whatever it runs on.
+  cudaFuncAttributes compiled{};
+  if (const cudaError_t error = cudaFuncGetAttributes(&compiled, kernel); error != cudaSuccess) {
+    (void)cudaGetLastError();  // told once
+    return cudaGetErrorString(error);
+  }
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -102,15 +108,9 @@ const char* launch_early(void (*kernel)(Args...), unsigned blocks, unsigned thre
   config.blockDim = dim3(threads);
   config.stream = stream;
   config.attrs = &early;
-  config.numAttrs = major >= 9 ? 1 : 0;
-  error = cudaLaunchKernelEx(&config, kernel, args...);
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
-}
-
-// What the last launch said: null, or the runtime's words.
-inline const char* launch_result() {
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  config.numAttrs = compiled.ptxVersion >= 90 ? 1 : 0;
+  (void)cudaLaunchKernelEx(&config, kernel, args...);
+  return launch_result();
 }
 
 // Thread blocks of 256 that walk over n items: enough to fill any GPU, few enough to start fast.

@@ -1,4 +1,4 @@
-// Launches the passes of the codec: one thread block a codec block.
+// Launches the passes of the codec: a thread block, or a warp, for each block of the codec.
 //
 // Shared rules of launches: launch_optimizer.h. Arguments: codec_passes.h. All give the bytes, and
 // the bits of x and r, that gossip/delta gives on a CPU.

@@ -57,7 +57,7 @@ STARLING_DEVICE inline void put_u16(std::uint8_t* out, std::uint32_t value) {
   out[0] = static_cast<std::uint8_t>(value);
   out[1] = static_cast<std::uint8_t>(value >> 8);
 }
-// A block that sends nothing.
+// A block that sends nothing; `out` null: BlockCoder::encode().
 template <class Crew>
 STARLING_DEVICE CoderBytes put_nothing(Crew& crew, std::uint8_t* out) {
   if (out != nullptr) crew.once([&] { put_u16(out, 0); });
@@ -71,7 +71,7 @@ class SparseWriter {
   STARLING_DEVICE SparseWriter(Crew& crew, SelectedMemory& memory) : crew_(crew), m_(memory) {}
 
   // Writes the k values that lie in memory, of a block whose largest |d| has these bits. `out` is
-  // aligned to four bytes and has room for the stream in whole words; null: BlockCoder::encode().
+  // aligned to four bytes and has room for the stream in whole words.
   STARLING_DEVICE CoderBytes write(gossip::Level level, std::uint32_t k, std::uint32_t largest,
                                    std::uint8_t* out) {
     const std::uint32_t exponent = gossip::exponent_of(largest);
@@ -81,15 +81,12 @@ class SparseWriter {
     const gossip::FixedSum above = sum_from(crew_, k, from, exponent, own);
     const gossip::Centroids centroids = gossip::centroids_of(all, above, exponent);
     if (centroids.high == 0) return put_nothing(crew_, out);
-    std::uint32_t bytes = 0;
-    if (out != nullptr) {
-      bytes = make_stream(level, k, from);
-      auto* const words = reinterpret_cast<std::uint32_t*>(out);
-      crew_.each(1 + (bytes + 3) / 4, [&](std::uint32_t i) {
-        words[i] = i == 0 ? centroids.high | static_cast<std::uint32_t>(centroids.low) << 16
-                          : m_.stream[i - 1];
-      });
-    }
+    const std::uint32_t bytes = make_stream(level, k, from);
+    auto* const words = reinterpret_cast<std::uint32_t*>(out);
+    crew_.each(1 + (bytes + 3) / 4, [&](std::uint32_t i) {
+      words[i] = i == 0 ? centroids.high | static_cast<std::uint32_t>(centroids.low) << 16
+                        : m_.stream[i - 1];
+    });
     return {4 + bytes, gossip::energy_of(centroids, k - above.count, above.count)};
   }
 
