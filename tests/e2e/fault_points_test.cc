@@ -59,7 +59,8 @@ void survive(const std::string& moment, const std::string& samples) {
   CAPTURE(moment);
   // As many exchanges as the moment counts, however much the codec takes of such small steps.
   auto arguments = small_run(samples);
-  arguments.insert(arguments.end(), {"--set", "gossip.tau=2"});
+  // And who has signed waits for the dead no longer than this test has to.
+  arguments.insert(arguments.end(), {"--set", "gossip.tau=2", "--set", "finish.linger=5s"});
   Swarm swarm(arguments);
   swarm.start(3);
   {
