@@ -74,7 +74,7 @@ class BlockCoder {
   STARLING_DEVICE std::uint32_t bits(std::uint32_t i) const {
     return std::bit_cast<std::uint32_t>(m_.d[i]);
   }
-  STARLING_DEVICE std::uint32_t magnitude(std::uint32_t i) const { return bits(i) & 0x7fff'ffffU; }
+  STARLING_DEVICE std::uint32_t magnitude(std::uint32_t i) const { return magnitude_of(m_.d[i]); }
   STARLING_DEVICE bool is_negative(std::uint32_t i) const { return bits(i) >> 31 != 0; }
 
   // Of all values of the block.
@@ -90,7 +90,7 @@ class BlockCoder {
     if (mean == 0) return put_nothing(crew_, out);
     if (out != nullptr) {
       crew_.once([&] { put_u16(out, mean); });
-      crew_.put_bits(shape_.width, out + 2, [&](std::uint32_t i) { return is_negative(i); });
+      crew_.put_plane(shape_.width, out + 2, [&](std::uint32_t i) { return is_negative(i); });
     }
     return {2 + shape_.width / 8, shape_.real_count * gossip::square(gossip::from_bf16(mean))};
   }
@@ -107,9 +107,9 @@ class BlockCoder {
         put_u16(out, centroids.high);
         put_u16(out + 2, centroids.low);
       });
-      crew_.put_bits(shape_.width, out + 4, [&](std::uint32_t i) { return is_negative(i); });
-      crew_.put_bits(shape_.width, out + 4 + shape_.width / 8,
-                     [&](std::uint32_t i) { return magnitude(i) >= from; });
+      crew_.put_plane(shape_.width, out + 4, [&](std::uint32_t i) { return is_negative(i); });
+      crew_.put_plane(shape_.width, out + 4 + shape_.width / 8,
+                      [&](std::uint32_t i) { return magnitude(i) >= from; });
     }
     return {4 + shape_.width / 4,
             gossip::energy_of(centroids, shape_.real_count - above.count, above.count)};
@@ -139,8 +139,7 @@ class BlockCoder {
 
   // How many values a sparse level selects.
   STARLING_DEVICE std::uint32_t wanted_count(gossip::Level level) const {
-    const std::uint32_t nominal = gossip::nominal_count(level);
-    return nominal < shape_.real_count ? nominal : shape_.real_count;
+    return shape_.at_most_all(gossip::nominal_count(level));
   }
 
   // Leaves what is sent in memory; returns how many values that are. Of those that equal the

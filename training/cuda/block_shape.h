@@ -4,10 +4,17 @@
 #include "gossip/delta/format.h"
 #include "training/cuda/crew.h"
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 namespace starling::training::cuda {
+
+// The bits of |value|: as integers they are in the order of the magnitudes, and a NaN is the
+// largest.
+STARLING_DEVICE inline std::uint32_t magnitude_of(float value) {
+  return std::bit_cast<std::uint32_t>(value) & 0x7fff'ffffU;
+}
 
 // One block.
 struct BlockShape {
@@ -18,6 +25,10 @@ struct BlockShape {
 
   STARLING_DEVICE bool is_real(std::uint32_t i) const {
     return mask == nullptr || (mask[i / 64] >> (i % 64) & 1U) != 0;
+  }
+  // n values, or all that are real.
+  STARLING_DEVICE std::uint32_t at_most_all(std::uint32_t n) const {
+    return n < real_count ? n : real_count;
   }
 };
 

@@ -193,9 +193,9 @@ STARLING_DEVICE bool encode_by_threshold(Crew& crew, ThresholdMemory& memory,
   ThresholdCoder<Crew> coder(crew, memory, shape, values_of(args, block));
   const ThresholdFacts facts = coder.look(threshold);
   const std::uint32_t nominal = gossip::nominal_count(args.level);
-  const auto bounded = [&](std::uint32_t n) { return n < shape.real_count ? n : shape.real_count; };
   if (facts.difference.largest == 0 || facts.difference.largest >= kInfinity ||
-      facts.selected < bounded(nominal / 2) || facts.selected > bounded(2 * nominal))
+      facts.selected < shape.at_most_all(nominal / 2) ||
+      facts.selected > shape.at_most_all(2 * nominal))
     return false;
   const CoderBytes done =
       coder.write(args.level, facts, args.slots + std::size_t{block} * args.slot_bytes);

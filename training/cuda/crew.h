@@ -151,7 +151,7 @@ class ThreadCrew {
 
   // A bit for each of n values, eight a byte; n is a multiple of eight.
   template <class Test>
-  STARLING_DEVICE void put_bits(std::uint32_t n, std::uint8_t* out, Test test) {
+  STARLING_DEVICE void put_plane(std::uint32_t n, std::uint8_t* out, Test test) {
     const Stretch stretch = stretch_of(n);
     STARLING_NO_UNROLL
     for (std::uint32_t row = stretch.begin; row < stretch.end; row += kWarp) {

@@ -61,7 +61,7 @@ STARLING_DEVICE DifferenceFacts take_difference(Crew& crew, const BlockShape& sh
       STARLING_UNROLL
       for (std::uint32_t k = 0; k < 4; ++k) {
         energy += gossip::square(d[ahead].at[k]);
-        const std::uint32_t size = std::bit_cast<std::uint32_t>(d[ahead].at[k]) & 0x7fff'ffffU;
+        const std::uint32_t size = magnitude_of(d[ahead].at[k]);
         largest = size > largest ? size : largest;
       }
       if (i < packs) visit(i, d[ahead]);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "gossip/delta/centroids.h"
+#include "training/cuda/block_shape.h"
 #include "training/cuda/crew.h"
 
 #include <bit>
@@ -94,7 +95,9 @@ class SparseWriter {
   STARLING_DEVICE std::uint32_t bits(std::uint32_t i) const {
     return std::bit_cast<std::uint32_t>(m_.values[i]);
   }
-  STARLING_DEVICE std::uint32_t magnitude(std::uint32_t i) const { return bits(i) & 0x7fff'ffffU; }
+  STARLING_DEVICE std::uint32_t magnitude(std::uint32_t i) const {
+    return magnitude_of(m_.values[i]);
+  }
 
   // Count, remainders, quotients, signs, sizes; returns the bytes of the stream.
   STARLING_DEVICE std::uint32_t make_stream(gossip::Level level, std::uint32_t k,

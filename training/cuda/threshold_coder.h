@@ -46,8 +46,7 @@ class ThresholdCoder {
           std::uint32_t reached = 0;
           STARLING_UNROLL
           for (std::uint32_t k = 0; k < 4; ++k)
-            reached |=
-                (std::bit_cast<std::uint32_t>(d.at[k]) & 0x7fff'ffffU) >= least ? 1U << k : 0;
+            reached |= magnitude_of(d.at[k]) >= least ? 1U << k : 0;
           if (reached != 0) crew_.set_bits(m_.reached[four / 8], reached << (four % 8 * 4));
         });
     facts.selected = list();

@@ -49,8 +49,8 @@ void find(Crew& crew, Found& found) {
   crew.count_each(
       kItems, [](std::uint32_t i, std::uint32_t j) { return value_of(j) < value_of(i); },
       [&](std::uint32_t i, std::uint32_t count) { found.smaller[i] = count; });
-  crew.put_bits(8 * kWholeBytes, found.odd_bits.data(),
-                [](std::uint32_t i) { return value_of(i) % 2 == 1; });
+  crew.put_plane(8 * kWholeBytes, found.odd_bits.data(),
+                 [](std::uint32_t i) { return value_of(i) % 2 == 1; });
   crew.each(kItems, [&](std::uint32_t i) {
     crew.add(found.counts[value_of(i)], 1);
     crew.set_bits(found.bits, 1U << value_of(i));

@@ -68,7 +68,7 @@ class SerialCrew {
     });
   }
   template <class Test>
-  void put_bits(std::uint32_t n, std::uint8_t* out, Test test) {
+  void put_plane(std::uint32_t n, std::uint8_t* out, Test test) {
     for (std::uint32_t i = 0; i < n; i += 8) {
       unsigned byte = 0;
       for (unsigned bit = 0; bit < 8; ++bit) byte |= test(i + bit) ? 1U << bit : 0U;
