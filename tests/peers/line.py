@@ -35,7 +35,7 @@ class Line:
     def __enter__(self):
         try:
             self.make()
-        except Failed:
+        except BaseException:
             self.__exit__()
             raise
         return self
