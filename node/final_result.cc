@@ -151,7 +151,8 @@ Result<void> write_final(const std::filesystem::path& folder, const training::Mo
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
-    return fail(Errc::io_failed, Doing::writing_file, folder.string() + ": " + error.message());
+    return fail(errc_of_errno(error.value()), Doing::writing_file,
+                folder.string() + ": " + error.message());
   TRY_VOID(write_model_file(folder, model, result, held));
   // The model's name reaches the disk before the certificate's, and the folder's own before both.
   TRY_VOID(training::flush_folder(folder));

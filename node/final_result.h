@@ -80,7 +80,7 @@ void add_difference(gossip::MasterPort& master, const training::Replica& result,
 // Writes DIR/final/model.safetensors and then certificate.json, which names its hash: where there
 // is a certificate, there is the model, after a power cut too.
 //
-// Errors:  disk_full, permission, io_failed.
+// Errors:  those of a file operation (node/base/posix_file.h).
 [[nodiscard]] Result<void> write_final(const std::filesystem::path& folder,
                                        const training::Model& model,
                                        const training::Replica& result,

@@ -41,13 +41,8 @@ std::unexpected<Error> corrupt_checkpoint(std::string what) {
 }
 
 std::unexpected<Error> saving_error(const fs::path& path, const std::error_code& code) {
-  const bool full = code == std::errc::no_space_on_device;
-  const bool denied =
-      code == std::errc::permission_denied || code == std::errc::read_only_file_system;
-  return fail(full     ? Errc::disk_full
-              : denied ? Errc::permission
-                       : Errc::io_failed,
-              Doing::saving_checkpoint, path.string() + ": " + code.message());
+  return fail(errc_of_errno(code.value()), Doing::saving_checkpoint,
+              path.string() + ": " + code.message());
 }
 
 // Errors of files below us, told as what the user asked for.

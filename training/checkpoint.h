@@ -58,7 +58,8 @@ struct CheckpointOptions {
 // another run, or from before a rollback) and what earlier crashes left.
 //
 // Returns: the folder it is in.
-// Errors:  disk_full, permission, io_failed; the checkpoints that were there are untouched.
+// Errors:  those of a file operation (node/base/posix_file.h); the checkpoints that were there are
+//          untouched.
 // Cost:    two writes of the model's size and their hashes, and a flush: seconds. Not for the train
 //          thread.
 // Thread:  any, one at a time for one folder.
