@@ -23,6 +23,13 @@ constexpr std::string_view kYellow = "\x1b[33m";
 constexpr std::string_view kRed = "\x1b[31m";
 constexpr std::string_view kPlain = "\x1b[0m";
 
+std::string text_of_fields(std::initializer_list<LogField> fields) {
+  std::string text;
+  for (const auto& field : fields)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", field.key, escape_value(field.value));
+  return text;
+}
+
 std::string text_line(LogLevel level, std::string_view event,
                       std::initializer_list<LogField> fields, LineColour colour) {
   std::string line = show_seconds(wall_now()) + ' ';
@@ -32,8 +39,7 @@ std::string text_line(LogLevel level, std::string_view event,
   if (coloured) line += kPlain;
   line += ' ';
   line += event;
-  for (const auto& field : fields)
-    line += fmt::format(" {}={}", field.key, escape_value(field.value));
+  if (fields.size() > 0) line += ' ' + text_of_fields(fields);
   return line;
 }
 
@@ -90,12 +96,16 @@ LogBackend::~LogBackend() = default;
 void LogBackend::write(LogLevel level, std::string_view event,
                        std::initializer_list<LogField> fields) {
   Pass pass;
+  bool written = false;
   {
     const MutexLock lock(mutex_);
-    if (level < level_) return;
+    written = level >= level_;
+    if (!written && level < LogLevel::info) return;
     pass = admit(level, event);
   }
   if (!pass.allowed) return;
+  if (level >= LogLevel::info) recent_.add(level, event, text_of_fields(fields));
+  if (!written) return;
   auto line = options_.format == LineFormat::json
                   ? json_line(level, event, fields)
                   : text_line(level, event, fields, options_.colour);

@@ -6,6 +6,7 @@
 #include "node/base/mutex.h"
 #include "node/cli/verbs.h"
 #include "node/config/config.h"
+#include "node/observe/events.h"
 
 #include <cstdint>
 #include <initializer_list>
@@ -52,6 +53,8 @@ class LogBackend final : public Log {
 
   void set_level(LogLevel level);
   [[nodiscard]] LogLevel level() const;
+  // The last lines from `info` on, also those that the level keeps from being written.
+  [[nodiscard]] const RecentEvents& recent() const { return recent_; }
 
  private:
   struct Sink;
@@ -70,6 +73,7 @@ class LogBackend final : public Log {
   const LogBackendOptions options_;
   const Clock& clock_;
   std::unique_ptr<Sink> sink_;
+  RecentEvents recent_;
   mutable Mutex mutex_;
   LogLevel level_ STARLING_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Budget> budgets_ STARLING_GUARDED_BY(mutex_);

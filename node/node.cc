@@ -181,7 +181,9 @@ Result<void> Node::open_doors() {
   http.listen = config_.http.listen;
   http.policy = config_.forced("http.listen") ? PortPolicy::exactly : PortPolicy::or_another;
   http.token = parts_.http_token;
-  TRY(http_, HttpServer::start(std::move(http), {snapshots_, metrics_, health_, clock_}, log_));
+  TRY(http_,
+      HttpServer::start(std::move(http),
+                        {snapshots_, metrics_, health_, clock_, &log_.recent(), &config_}, log_));
   figures_.http = http_->address();
   return {};
 }
@@ -284,17 +286,26 @@ void Node::publish_status() {
   const TimePoint now = clock_.now();
   figures_.troubles.events_lost = parts_.events.lost();
   fill_access_status();
-  StatusSnapshot status =
-      build_status(now, {figures_, gossip_, transport_, parts_.model, bridge_.get()});
+  StatusSnapshot status = build_status(now, {figures_, gossip_, transport_, parts_.model,
+                                             bridge_.get(), &join_.settings().values()});
   metrics_.update(status);
+  note_end_phase(status.consensus);
   if (const auto line = progress_lines_.on_tick(now, status, wall_now()))
     parts_.terminal.err << *line << '\n' << std::flush;
   snapshots_.put(std::move(status));
 }
 
+void Node::note_end_phase(const StatusSnapshot::Consensus& end) {
+  if (end.state == "none" || end.phase == end_phase_) return;
+  end_phase_ = end.phase;
+  log_.info("final.phase",
+            {{"phase", end.phase}, {"epoch", end.epoch}, {"last_given_up", end.reason}});
+}
+
 void Node::set_phase(Phase phase) {
   if (figures_.phase == phase) return;
   figures_.phase = phase;
+  log_.info("node.phase", {{"phase", name_of(phase)}});
   parts_.events.append("phase", {{"phase", std::string(name_of(phase))}});
   publish_status();
   bootstrap_driver_.carry_out(join_.update(clock_.now(), local_facts()));

@@ -115,6 +115,7 @@ class Node final : private transport::SessionEvents,
   transport::Task<> tick();
   void every_second() ON_IO_THREAD;
   void publish_status() ON_IO_THREAD;
+  void note_end_phase(const StatusSnapshot::Consensus& end) ON_IO_THREAD;
   void end(ExitCode code, const std::string& why) ON_IO_THREAD;
   transport::Task<> stop_everything();
   transport::Task<> close_doors();
@@ -321,6 +322,7 @@ class Node final : private transport::SessionEvents,
   bool left_told_ = false;
   std::string how_it_leaves_ = "left the swarm";
   bool leave_saved_ = false;
+  std::string end_phase_;           // of the final consensus, as it was told last
   std::optional<Error> not_saved_;  // why the steps since the last checkpoint are lost
   std::vector<ControlReply> waiting_for_finish_;
   std::vector<ControlReply> waiting_for_merge_;

@@ -168,6 +168,10 @@ void fill_consensus(const StatusSources& sources, StatusSnapshot& status) {
   const auto state = sources.gossip.final_consensus()->state();
   status.consensus.state = consensus_word(state);
   status.consensus.epoch = state.epoch.value;
+  status.consensus.phase = consensus::name_of(state.phase);
+  status.consensus.bytes_left = state.bytes_left;
+  status.consensus.bytes_total = state.bytes_total;
+  status.consensus.reason = state.reason;
   if (state.hash) status.consensus.hash = to_hex(state.hash->view());
   if (figures.final_participants.empty())
     for (const auto& id : state.participants)
@@ -246,6 +250,7 @@ StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
   status.swarm = {.id = to_hex(figures.swarm.view()),
                   .mode = figures.mode,
                   .fingerprint = to_hex(sources.gossip.model().fingerprint.view())};
+  if (sources.settings != nullptr) status.swarm.settings = *sources.settings;
   fill_training(sources, status);
   fill_progress(now, sources, status);
   fill_members(now, sources, status);

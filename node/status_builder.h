@@ -8,6 +8,7 @@
 #include "transport/transport.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,6 +58,7 @@ struct StatusSources {
   const transport::Transport& transport;
   const training::Model& model;
   const Bridge* bridge;
+  const std::map<std::string, std::string>* settings = nullptr;  // of the swarm
 };
 
 // Cost: O(members). Thread: io.

@@ -2,6 +2,7 @@
 #include "node/cli/exit_code.h"
 #include "node/cli/verb_list.h"
 #include "node/config/keys.h"
+#include "node/observe/status.h"
 #include "node/printable.h"
 
 #include <fmt/format.h>
@@ -39,9 +40,7 @@ std::string toml_value(const std::string& text) {
 }
 
 std::string toml_of(const KeySpec& key, const Config& config) {
-  const auto texts = key.show(config);
-  // An invite written out is a key for one entrance: it is in no output.
-  if (texts.size() == 1 && texts.front().starts_with("starling1:")) return "\"starling1:(hidden)\"";
+  const auto texts = shown_values(key, config);
   if (!key.list) return toml_value(texts.front());
   std::string out = "[";
   for (const auto& text : texts) out += (out.size() > 1 ? ", " : "") + toml_value(text);

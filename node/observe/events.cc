@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <deque>
@@ -24,7 +26,16 @@ namespace starling::node {
 
 namespace {
 
+constexpr std::string_view kCut = "...";
 constexpr int kOpenFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+
+// A text of at most so many bytes, without half a character at its end.
+std::string short_text(std::string_view text) {
+  if (text.size() <= RecentEvents::kMaxText) return std::string(text);
+  std::size_t end = RecentEvents::kMaxText - kCut.size();
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) --end;
+  return std::string(text.substr(0, end)).append(kCut);
+}
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
@@ -179,5 +190,39 @@ void EventLog::append(std::string_view event, const nlohmann::json& fields) {
 }
 
 std::uint64_t EventLog::lost() const { return writer_->lost(); }
+
+void RecentEvents::add(LogLevel level, std::string_view event, std::string_view text) {
+  RecentEvent one{.seq = 0,
+                  .time = show_milliseconds(wall_now()),
+                  .level = level,
+                  .event = std::string(event),
+                  .text = short_text(text)};
+  const MutexLock lock(mutex_);
+  one.seq = ++newest_;
+  if (std::cmp_greater_equal(std::ranges::count(kept_, event, &RecentEvent::event), kMostOfOne))
+    kept_.erase(std::ranges::find(kept_, event, &RecentEvent::event));
+  else if (kept_.size() >= kMost)
+    kept_.pop_front();
+  kept_.push_back(std::move(one));
+}
+
+std::vector<RecentEvent> RecentEvents::after(std::uint64_t seq) const {
+  const MutexLock lock(mutex_);
+  if (seq > newest_) seq = 0;
+  const auto first = std::ranges::upper_bound(kept_, seq, {}, &RecentEvent::seq);
+  return {first, kept_.end()};
+}
+
+nlohmann::json to_json(const std::vector<RecentEvent>& events) {
+  constexpr std::array<std::string_view, 5> kLevels{"trace", "debug", "info", "warn", "error"};
+  auto list = nlohmann::json::array();
+  for (const auto& one : events)
+    list.push_back({{"seq", one.seq},
+                    {"time", one.time},
+                    {"level", kLevels[static_cast<std::size_t>(one.level)]},
+                    {"event", one.event},
+                    {"text", one.text}});
+  return {{"schema", 1}, {"events", std::move(list)}};
+}
 
 }  // namespace starling::node

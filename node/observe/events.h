@@ -1,16 +1,21 @@
-// DIR/events.jsonl: what happened, one JSON object per line, for scripts and notebooks.
+// What happened: DIR/events.jsonl, one JSON object per line, for scripts and notebooks; and the
+// last lines of the log, kept in memory for who looks at the running node.
 #pragma once
 
 #include "node/base/log.h"
+#include "node/base/mutex.h"
 #include "node/base/result.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace starling::node {
 
@@ -48,5 +53,42 @@ class EventLog {
 
   std::unique_ptr<Writer> writer_;
 };
+
+// One line of the log.
+struct RecentEvent {
+  std::uint64_t seq = 0;  // 1 for the first of the process
+  std::string time;       // "2026-11-21T02:14:07.123Z"
+  LogLevel level = LogLevel::info;
+  std::string event;  // "member.suspect"
+  std::string text;   // `key=value ...`, printable
+};
+
+// The last events of this process, numbered.
+//
+// Owned by the log, which adds each line from `info` on that its limit per event lets pass,
+// whatever level it prints. Of bounded size: kMost events, at most kMostOfOne of one name, so that
+// what repeats itself pushes nothing else out; the oldest go.
+//
+// Thread:  any.
+class RecentEvents {
+ public:
+  static constexpr std::size_t kMost = 200;
+  static constexpr std::size_t kMostOfOne = 40;
+  static constexpr std::size_t kMaxText = 512;  // bytes; what is longer ends in "..."
+
+  // `text` is printable.
+  void add(LogLevel level, std::string_view event, std::string_view text);
+  // The events that came after that one, the oldest first. All of them where no event has that
+  // number yet: who asks knows another process.
+  [[nodiscard]] std::vector<RecentEvent> after(std::uint64_t seq) const;
+
+ private:
+  mutable Mutex mutex_;
+  std::deque<RecentEvent> kept_ STARLING_GUARDED_BY(mutex_);
+  std::uint64_t newest_ STARLING_GUARDED_BY(mutex_) = 0;
+};
+
+// An object with "schema": 1 and the events as a list.
+[[nodiscard]] nlohmann::json to_json(const std::vector<RecentEvent>& events);
 
 }  // namespace starling::node

@@ -31,12 +31,28 @@ std::string show(const Json& value) {
                : printable(value.get_ref<const std::string&>());
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_number_integer()) return json_text(value);
-  if (value.is_number()) return fmt::format("{:.4g}", value.get<double>());
+  if (value.is_number()) return show_figure(value.get<double>(), 4);
   return "-";
 }
 
 std::string show(const Json& object, std::initializer_list<std::string_view> path) {
   return show(at(object, path));
+}
+
+std::string show_figure(double value, int digits) {
+  if (value == 0) return "0";
+  auto scientific = fmt::format("{:.{}e}", value, digits - 1);
+  const auto sign = scientific.find('e');
+  if (sign == std::string::npos) return scientific;  // not finite
+  const int exponent = std::stoi(scientific.substr(sign + 1));
+  const bool plain = exponent >= -4 && exponent < 15;
+  auto text = plain ? fmt::format("{:.{}f}", value, std::max(0, digits - 1 - exponent))
+                    : scientific.substr(0, sign);
+  if (text.contains('.')) {
+    text.erase(text.find_last_not_of('0') + 1);
+    if (text.ends_with('.')) text.pop_back();
+  }
+  return plain ? text : fmt::format("{}e{}", text, exponent);
 }
 
 double number(const Json& object, std::initializer_list<std::string_view> path) {
@@ -63,7 +79,7 @@ std::string short_id(const Json& item) { return show(item, {"id"}).substr(0, 8);
 
 std::string with_unit(const Json& item, std::string_view key, std::string_view unit) {
   const auto& value = at(item, {key});
-  return value.is_number() ? fmt::format("{:.3g} {}", value.get<double>(), unit) : "-";
+  return value.is_number() ? fmt::format("{} {}", show_figure(value.get<double>(), 3), unit) : "-";
 }
 
 std::size_t count_where(const Json& list, std::string_view key, std::string_view value) {

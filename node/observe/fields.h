@@ -19,6 +19,9 @@ namespace starling::node::fields {
 [[nodiscard]] std::string show(const nlohmann::json& value);
 [[nodiscard]] std::string show(const nlohmann::json& object,
                                std::initializer_list<std::string_view> path);
+// A number with so many digits, or all those before its point: "0.0037", "24300". Below 1e-4 with
+// an exponent: "3.7e-5". The page's script writes it the same way.
+[[nodiscard]] std::string show_figure(double value, int digits);
 // 0 for what is no number.
 [[nodiscard]] double number(const nlohmann::json& object,
                             std::initializer_list<std::string_view> path);

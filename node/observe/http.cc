@@ -15,7 +15,9 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -80,6 +82,46 @@ HttpReply probe_ready(const HttpSources& sources, std::string_view phase) {
                                            : plain(503, name_of(status->phase));
 }
 
+HttpReply json_reply(const nlohmann::json& body) {
+  auto text = json_text(body) + "\n";
+  if (text.size() > kMaxReply)
+    return problem(
+        507,
+        "larger than 1 MiB; `starling members --json` shows it, /api/v1/status?members=200 "
+        "a part of it");
+  return {200, "application/json", std::move(text)};
+}
+
+// The value of a parameter; `absent` without it, nothing for what is no number.
+std::optional<std::uint64_t> count_in(std::string_view text, std::uint64_t absent) {
+  if (text.empty()) return absent;
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+HttpReply api_body(const HttpRequest& request, const HttpSources& sources) {
+  const auto status = sources.snapshots.get();
+  if (request.path == "/api/v1/status") {
+    const auto most = count_in(request.members, SIZE_MAX);
+    if (!most) return problem(400, "members needs a number: how many of them at most");
+    return json_reply(to_json(*status, *most));
+  }
+  if (request.path == "/api/v1/members") return json_reply(members_json(*status));
+  if (request.path == "/api/v1/neighbours") return json_reply(neighbours_json(*status));
+  if (request.path == "/api/v1/events" && sources.events != nullptr) {
+    const auto after = count_in(request.after, 0);
+    if (!after)
+      return problem(400, "after needs a number: the seq of the last event that is known");
+    return json_reply(to_json(sources.events->after(*after)));
+  }
+  if (request.path == "/api/v1/config" && sources.config != nullptr)
+    return json_reply(config_json(*status, *sources.config));
+  return problem(404,
+                 "no such path; there are /api/v1/status, members, neighbours, events and config");
+}
+
 HttpReply api(const HttpRequest& request, const HttpSources& sources, const HttpOptions& options) {
   if (!options.token.empty()) {
     constexpr std::string_view kBearer = "Bearer ";
@@ -89,20 +131,7 @@ HttpReply api(const HttpRequest& request, const HttpSources& sources, const Http
   } else if (!is_loopback(host_of(options.listen))) {
     return problem(403, "needs http.token_file on an address that is not loopback");
   }
-  const auto status = sources.snapshots.get();
-  nlohmann::json body;
-  if (request.path == "/api/v1/status")
-    body = to_json(*status);
-  else if (request.path == "/api/v1/members")
-    body = members_json(*status);
-  else if (request.path == "/api/v1/neighbours")
-    body = neighbours_json(*status);
-  else
-    return problem(404, "no such path; there are /api/v1/status, members and neighbours");
-  auto text = json_text(body) + "\n";
-  if (text.size() > kMaxReply)
-    return problem(507, "larger than 1 MiB; `starling members --json` shows it");
-  return {200, "application/json", std::move(text)};
+  return api_body(request, sources);
 }
 
 // "Cannot listen" with the reason and the remedy, for whoever chose the address.
@@ -199,10 +228,16 @@ struct HttpServer::Daemon {
     const auto header = [&](const char* name) {
       return text_or_empty(MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name));
     };
-    const HttpRequest request{
-        method, url,
-        text_or_empty(MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "phase")),
-        header(MHD_HTTP_HEADER_HOST), header(MHD_HTTP_HEADER_AUTHORIZATION)};
+    const auto parameter = [&](const char* name) {
+      return text_or_empty(MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, name));
+    };
+    const HttpRequest request{.method = method,
+                              .path = url,
+                              .query = parameter("phase"),
+                              .host = header(MHD_HTTP_HEADER_HOST),
+                              .authorization = header(MHD_HTTP_HEADER_AUTHORIZATION),
+                              .after = parameter("after"),
+                              .members = parameter("members")};
     auto reply = answer_http(request, server.sources_, server.options_);
     MHD_Response* const response = MHD_create_response_from_buffer(
         reply.body.size(), reply.body.data(), MHD_RESPMEM_MUST_COPY);

@@ -3,6 +3,7 @@
 
 #include "node/base/log.h"
 #include "node/base/result.h"
+#include "node/observe/events.h"
 #include "node/observe/health.h"
 #include "node/observe/metrics.h"
 #include "node/observe/status.h"
@@ -33,14 +34,21 @@ struct HttpSources {
   const Metrics& metrics;
   const Health& health;
   const Clock& clock;
+  // Null where there is none: then its path is not there either.
+  const RecentEvents* events = nullptr;
+  const Config* config = nullptr;
 };
 
 struct HttpRequest {
   std::string_view method;
   std::string_view path;
-  std::string_view query;          // value of "phase", the only parameter there is
+  std::string_view query;          // value of "phase", for /readyz
   std::string_view host;           // the Host header
   std::string_view authorization;  // the Authorization header
+  // Values of parameters that are numbers: the last event that is known, for /api/v1/events; how
+  // many members at most, for /api/v1/status.
+  std::string_view after = {};
+  std::string_view members = {};
 };
 
 struct HttpReply {

@@ -1,5 +1,5 @@
 // The files of a node's web page, embedded in the program. There is no data in them: the page's
-// script asks /api/v1/status for it.
+// script asks /api/v1 for it.
 #pragma once
 
 #include <string_view>

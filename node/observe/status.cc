@@ -1,9 +1,16 @@
 #include "node/observe/status.h"
 
+#include "node/config/config.h"
+#include "node/config/keys.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <tuple>
 
 namespace starling::node {
 
@@ -119,12 +126,80 @@ Json traffic_part(const StatusSnapshot::Traffic& traffic) {
           {"queued_bytes", traffic.queued_bytes}};
 }
 
-Json consensus_part(const StatusSnapshot::Consensus& consensus) {
+// The participants that are not alive now.
+Json missing_json(const StatusSnapshot& status) {
+  const std::set<std::string_view> participants(status.consensus.participants.begin(),
+                                                status.consensus.participants.end());
+  Json missing = Json::array();
+  for (const auto& member : status.members)
+    if (!member.self && member.state != MemberState::alive && participants.contains(member.id))
+      missing.push_back(
+          {{"id", member.id}, {"name", member.name}, {"state", name_of(member.state)}});
+  return missing;
+}
+
+Json consensus_part(const StatusSnapshot& status) {
+  const auto& consensus = status.consensus;
   return {{"state", consensus.state},
           {"epoch", consensus.epoch},
           {"hash", consensus.hash},
           {"participants", consensus.participants},
-          {"identical", consensus.identical}};
+          {"identical", consensus.identical},
+          {"missing", missing_json(status)},
+          {"phase", consensus.phase},
+          {"bytes_left", consensus.bytes_left},
+          {"bytes_total", consensus.bytes_total},
+          {"reason", consensus.reason}};
+}
+
+Json counts_by_state(const StatusSnapshot& status) {
+  Json counts = Json::object();
+  for (std::size_t i = 0; i < kMemberStates; ++i) {
+    const auto state = static_cast<MemberState>(i);
+    counts[std::string(name_of(state))] = status.members_in(state);
+  }
+  return counts;
+}
+
+// All members in the order of the snapshot, or the first of a larger number: see to_json().
+Json some_members(const std::vector<MemberStatus>& members, std::size_t most) {
+  if (members.size() <= most) return list_json(members, member_json);
+  std::vector<const MemberStatus*> first;
+  first.reserve(members.size());
+  for (const auto& member : members) first.push_back(&member);
+  std::ranges::partial_sort(
+      first, first.begin() + static_cast<std::ptrdiff_t>(most), {}, [](const MemberStatus* one) {
+        return std::tuple(!one->self, std::string_view(one->name), std::string_view(one->id));
+      });
+  first.resize(most);
+  return list_json(first, [](const MemberStatus* one) { return member_json(*one); });
+}
+
+// "default", "file", "environment", "flag".
+std::string_view name_of(Layer layer) {
+  constexpr std::array<std::string_view, 4> kNames{"default", "file", "environment", "flag"};
+  return kNames[static_cast<std::size_t>(layer)];
+}
+
+Json key_json(const KeySpec& key, const Config& config,
+              const std::map<std::string, std::string>& settings) {
+  Json one{{"key", key.name},
+           {"value", fmt::format("{}", fmt::join(shown_values(key, config), ","))},
+           {"layer", name_of(Layer::fallback)},
+           {"where", "default"},
+           {"shadows", Json::array()}};
+  if (const auto found = config.origins.find(key.name); found != config.origins.end()) {
+    one["layer"] = name_of(found->second.layer);
+    one["where"] = found->second.where;
+    one["shadows"] = found->second.shadows;
+  } else if (key.scope == Scope::settings) {
+    const auto adopted = settings.find(std::string(key.name.substr(key.name.find('.') + 1)));
+    if (adopted != settings.end()) {
+      one["value"] = adopted->second;
+      one["layer"] = one["where"] = "swarm";
+    }
+  }
+  return one;
 }
 
 }  // namespace
@@ -175,7 +250,8 @@ std::size_t StatusSnapshot::open_edges() const {
   return static_cast<std::size_t>(std::ranges::count(neighbours, "open", &NeighbourStatus::edge));
 }
 
-Json to_json(const StatusSnapshot& status) {
+Json to_json(const StatusSnapshot& status, std::size_t most_members) {
+  const auto left_out = status.members.size() - std::min(status.members.size(), most_members);
   return {{"schema", 1},
           {"node",
            {{"id", status.node.id},
@@ -205,9 +281,11 @@ Json to_json(const StatusSnapshot& status) {
           {"disagreement_ratio", or_null(status.disagreement_ratio)},
           {"reachable", status.reachable},
           {"checkpoint", status.checkpoint},
-          {"members", list_json(status.members, member_json)},
+          {"members", some_members(status.members, most_members)},
+          {"members_left_out", left_out},
+          {"members_by_state", counts_by_state(status)},
           {"neighbours", list_json(status.neighbours, neighbour_json)},
-          {"consensus", consensus_part(status.consensus)},
+          {"consensus", consensus_part(status)},
           {"warnings", status.warnings}};
 }
 
@@ -217,6 +295,19 @@ Json members_json(const StatusSnapshot& status) {
 
 Json neighbours_json(const StatusSnapshot& status) {
   return {{"schema", 1}, {"neighbours", list_json(status.neighbours, neighbour_json)}};
+}
+
+Json config_json(const StatusSnapshot& status, const Config& config) {
+  Json keys = Json::array();
+  for (const auto& key : all_keys()) keys.push_back(key_json(key, config, status.swarm.settings));
+  return {{"schema", 1}, {"keys", std::move(keys)}, {"settings", status.swarm.settings}};
+}
+
+std::vector<std::string> shown_values(const KeySpec& key, const Config& config) {
+  auto texts = key.show(config);
+  for (auto& text : texts)
+    if (text.contains("starling1:")) text = "starling1:(hidden)";
+  return texts;
 }
 
 void SnapshotBox::put(StatusSnapshot snapshot) {

@@ -6,7 +6,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +16,9 @@
 #include <vector>
 
 namespace starling::node {
+
+struct Config;
+struct KeySpec;
 
 // What the figures of an evaluation are about.
 enum class Evaluated : std::uint8_t { replica, neighbourhood, consensus };
@@ -87,6 +92,7 @@ struct StatusSnapshot {
     std::string id;
     std::string mode;  // "secret", "open" or "closed"
     std::string fingerprint;
+    std::map<std::string, std::string> settings = {};  // in force, by name; not in to_json()
   } swarm;
   // What the swarm's admin decided, as this node knows it; without an admin only the defaults.
   struct Access {
@@ -164,7 +170,11 @@ struct StatusSnapshot {
     std::uint64_t epoch = 0;
     std::string hash;  // hexadecimal, empty before
     std::vector<std::string> participants;
-    std::uint32_t identical = 0;  // replicas that signed this hash
+    std::uint32_t identical = 0;   // replicas that signed this hash
+    std::string phase = {};        // of the protocol, finer than the state; empty without
+    std::uint64_t bytes_left = 0;  // of the result
+    std::uint64_t bytes_total = 0;
+    std::string reason = {};  // why the last epoch was given up
   } consensus;
   // Sentences about what is wrong now; empty is healthy.
   std::vector<std::string> warnings;
@@ -187,9 +197,21 @@ struct Troubles {
 [[nodiscard]] std::vector<std::string> warnings_of(const Troubles& troubles);
 
 // The whole snapshot, its members, its neighbours: objects with "schema": 1.
-[[nodiscard]] nlohmann::json to_json(const StatusSnapshot& status);
+//
+// With at most so many members: the node itself and the first ones by name; "members_left_out" says
+// how many others there are.
+[[nodiscard]] nlohmann::json to_json(const StatusSnapshot& status,
+                                     std::size_t most_members = SIZE_MAX);
 [[nodiscard]] nlohmann::json members_json(const StatusSnapshot& status);
 [[nodiscard]] nlohmann::json neighbours_json(const StatusSnapshot& status);
+// Every key of the configuration with its value, where that came from and which places it shadows,
+// and the swarm's settings by name. A setting that nobody chose at this node has the swarm's value.
+// No secret is in it.
+[[nodiscard]] nlohmann::json config_json(const StatusSnapshot& status, const Config& config);
+
+// The value of a key, as texts that may be shown: an invite written out is a key for one entrance
+// and in no output.
+[[nodiscard]] std::vector<std::string> shown_values(const KeySpec& key, const Config& config);
 
 // The forms for people, made from the JSON, because the verbs that print them get it from a socket.
 // A field that is missing prints as "-"; texts are escaped.

@@ -74,6 +74,14 @@ class Browser {
     while (!seen_.contains("Page.loadEventFired")) seen_.insert(read().value("method", ""));
   }
 
+  // From now on the window has this width, and `scheme` is "light" or "dark".
+  void resize(int width, const std::string& scheme) {
+    call("Emulation.setDeviceMetricsOverride",
+         {{"width", width}, {"height", 800}, {"deviceScaleFactor", 1}, {"mobile", false}});
+    call("Emulation.setEmulatedMedia",
+         {{"features", {{{"name", "prefers-color-scheme"}, {"value", scheme}}}}});
+  }
+
   // What an expression of JavaScript is in the page; a promise is waited for.
   nlohmann::json value_of(const std::string& expression) {
     const auto answer =

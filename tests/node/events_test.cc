@@ -175,3 +175,55 @@ TEST_SUITE("node/events") {
     CHECK(nlohmann::json::parse(read.substr(0, read.find('\n'))).at("i") == 0);
   }
 }
+
+TEST_SUITE("node/recent_events") {
+  TEST_CASE("the last events are numbered, and whoever knows some of them asks for the others") {
+    RecentEvents events;
+    CHECK(events.after(0).empty());
+    events.add(LogLevel::info, "member.alive", "name=brisk-wren");
+    events.add(LogLevel::warn, "checkpoint.failed", "why=\"disk full\"");
+
+    const auto all = events.after(0);
+    REQUIRE(all.size() == 2);
+    CHECK(all[0].seq == 1);
+    CHECK(all[0].time.size() == std::string_view("2026-11-21T02:14:07.123Z").size());
+    CHECK(all[1].level == LogLevel::warn);
+    CHECK(all[1].event == "checkpoint.failed");
+    CHECK(all[1].text == "why=\"disk full\"");
+    REQUIRE(events.after(1).size() == 1);
+    CHECK(events.after(1)[0].seq == 2);
+    CHECK(events.after(2).empty());
+    CHECK(events.after(3).size() == 2);  // another process had a third one
+  }
+
+  TEST_CASE("events that go on for ever keep to their room, and leave the others theirs") {
+    RecentEvents events;
+    events.add(LogLevel::warn, "rare", "");
+    for (int i = 0; i < 10'000; ++i) events.add(LogLevel::warn, "session.refused", "");
+    auto kept = events.after(0);
+    CHECK(kept.size() == RecentEvents::kMostOfOne + 1);
+    CHECK(kept.front().event == "rare");
+    CHECK(kept.back().seq == 10'001);
+    CHECK(events.after(9'999).size() == 2);
+
+    for (int i = 0; i < 1'000; ++i) events.add(LogLevel::info, "event-" + std::to_string(i), "");
+    kept = events.after(0);
+    CHECK(kept.size() == RecentEvents::kMost);
+    CHECK(kept.back().event == "event-999");
+    CHECK(std::ranges::is_sorted(kept, {}, &RecentEvent::seq));
+  }
+
+  TEST_CASE("a text that is too long ends in dots, at the end of a character") {
+    for (const std::size_t before : {0U, 1U, 2U, 3U}) {
+      CAPTURE(before);
+      std::string text(before, 'x');
+      for (int i = 0; i < 1'000; ++i) text += "\u20ac";  // three bytes
+      RecentEvents events;
+      events.add(LogLevel::info, "long", text);
+      const auto kept = events.after(0).at(0).text;
+      CHECK(kept.size() <= RecentEvents::kMaxText);
+      CHECK(kept.size() > RecentEvents::kMaxText - 6);
+      CHECK(kept.ends_with("\u20ac..."));
+    }
+  }
+}

@@ -1,5 +1,6 @@
 #include "node/observe/http.h"
 
+#include "node/config/config.h"
 #include "tests/node/snapshots.h"
 
 #include <arpa/inet.h>
@@ -29,7 +30,9 @@ struct PageRig {
   Health health;
   ManualClock clock;
   NullLog log;
-  HttpSources sources{snapshots, metrics, health, clock};
+  RecentEvents events;
+  Config config;
+  HttpSources sources{snapshots, metrics, health, clock, &events, &config};
   HttpOptions options;
 
   HttpReply get(std::string_view path, std::string_view host = "localhost:7780") {
@@ -107,6 +110,131 @@ TEST_SUITE("node/http") {
       CHECK(answer_http({method, "/api/v1/status", "", "localhost", ""}, rig.sources, rig.options)
                 .status == 405);
     }
+  }
+
+  TEST_CASE("the last events are there, and for who knows some of them those that are new") {
+    PageRig rig;
+    rig.events.add(LogLevel::info, "member.alive", "name=brisk-wren");
+    rig.events.add(LogLevel::warn, "checkpoint.failed", "why=\xff");
+    const auto ask = [&](std::string_view after) {
+      return answer_http({.method = "GET",
+                          .path = "/api/v1/events",
+                          .query = "",
+                          .host = "localhost",
+                          .authorization = "",
+                          .after = after},
+                         rig.sources, rig.options);
+    };
+
+    const auto all = nlohmann::json::parse(ask("").body);
+    CHECK(all.at("schema") == 1);
+    REQUIRE(all.at("events").size() == 2);
+    CHECK(all.at("events")[0].at("seq") == 1);
+    CHECK(all.at("events")[0].at("level") == "info");
+    CHECK(all.at("events")[0].at("event") == "member.alive");
+    CHECK(all.at("events")[0].at("text") == "name=brisk-wren");
+    CHECK(all.at("events")[0].at("time").get<std::string>().ends_with("Z"));
+    CHECK(all.at("events")[1].at("text") == "why=\ufffd");
+    CHECK(nlohmann::json::parse(ask("1").body).at("events").size() == 1);
+    CHECK(nlohmann::json::parse(ask("2").body).at("events").empty());
+    CHECK(nlohmann::json::parse(ask("18446744073709551615").body).at("events").size() == 2);
+    for (const auto* wrong : {"-1", "+1", " 1", "1 ", "1.5", "x", "0x1", "18446744073709551616"}) {
+      CAPTURE(wrong);
+      CHECK(ask(wrong).status == 400);
+    }
+
+    rig.options.token = "sesame";
+    CHECK(ask("").status == 401);
+    rig.options.token = "";
+    rig.sources.events = nullptr;
+    CHECK(ask("").status == 404);
+  }
+
+  TEST_CASE("every key of the configuration is there, with its value and where that came from") {
+    PageRig rig;
+    rig.config.net.listen = "0.0.0.0:7700";
+    rig.config.origins["net.listen"] = {Layer::flag, "--listen", {"starling.toml:7:3"}};
+    rig.config.train.momentum = 0.5;
+    rig.config.origins["train.momentum"] = {Layer::environment, "env STARLING_TRAIN__MOMENTUM", {}};
+    rig.config.swarm.invite = "starling1:abcdefgh";
+    auto status = busy_snapshot();
+    status.swarm.settings = {{"lr", "1.7"}, {"momentum", "0.9"}, {"budget_samples", "6000000"}};
+    rig.snapshots.put(status);
+
+    const auto reply = rig.get("/api/v1/config");
+    CHECK(reply.status == 200);
+    CHECK_FALSE(reply.body.contains("abcdefgh"));
+    const auto body = nlohmann::json::parse(reply.body);
+    CHECK(body.at("schema") == 1);
+    CHECK(body.at("settings").at("budget_samples") == "6000000");
+    const auto key = [&](std::string_view name) {
+      for (const auto& one : body.at("keys"))
+        if (one.at("key") == name) return one;
+      FAIL("no " << name);
+      return nlohmann::json();
+    };
+    CHECK(key("net.listen").at("value") == "0.0.0.0:7700");
+    CHECK(key("net.listen").at("layer") == "flag");
+    CHECK(key("net.listen").at("where") == "--listen");
+    CHECK(key("net.listen").at("shadows")[0] == "starling.toml:7:3");
+    CHECK(key("http.listen").at("value") == "127.0.0.1:7780");
+    CHECK(key("http.listen").at("layer") == "default");
+    CHECK(key("swarm.invite").at("value") == "starling1:(hidden)");
+    // What nobody chose here is the swarm's; what somebody chose is not.
+    CHECK(key("train.lr").at("value") == "1.7");
+    CHECK(key("train.lr").at("layer") == "swarm");
+    CHECK(key("train.momentum").at("value") == "0.5");
+    CHECK(key("train.momentum").at("layer") == "environment");
+
+    rig.options.token = "sesame";
+    CHECK(rig.get("/api/v1/config").status == 401);
+    rig.options.token = "";
+    rig.sources.config = nullptr;
+    CHECK(rig.get("/api/v1/config").status == 404);
+  }
+
+  TEST_CASE(
+      "of a swarm that is too large for a reply, a status shows some members and counts all") {
+    PageRig rig;
+    auto status = busy_snapshot();
+    status.members.clear();
+    for (int i = 0; i < 16'384; ++i) {
+      MemberStatus one;
+      one.id = std::string(64 - std::to_string(i).size(), 'a') + std::to_string(i);
+      one.name = "member-" + std::to_string(99'999 - i);
+      one.state = i % 2 == 0 ? MemberState::alive : MemberState::dead;
+      one.self = i == 9;
+      status.members.push_back(one);
+    }
+    rig.snapshots.put(status);
+    const auto whole = rig.get("/api/v1/status");
+    CHECK(whole.status == 507);
+    CHECK(whole.body.contains("/api/v1/status?members="));
+
+    const auto ask = [&](std::string_view members) {
+      return answer_http({.method = "GET",
+                          .path = "/api/v1/status",
+                          .query = "",
+                          .host = "localhost",
+                          .authorization = "",
+                          .members = members},
+                         rig.sources, rig.options);
+    };
+    const auto body = nlohmann::json::parse(ask("200").body);
+    CHECK(body.at("members").size() == 200);
+    CHECK(body.at("members")[0].at("self") == true);
+    CHECK(body.at("members")[1].at("name") == "member-83616");  // the first by name
+    CHECK(body.at("members_left_out") == 16'184);
+    CHECK(body.at("members_by_state").at("alive") == 8'192);
+    CHECK(body.at("members_by_state").at("left") == 0);
+    CHECK(nlohmann::json::parse(ask("0").body).at("members").empty());
+    for (const auto* wrong : {"-1", "all", "1e3"}) {
+      CAPTURE(wrong);
+      CHECK(ask(wrong).status == 400);
+    }
+    rig.snapshots.put(busy_snapshot());
+    CHECK(nlohmann::json::parse(ask("4").body).at("members_left_out") == 0);
+    CHECK(nlohmann::json::parse(rig.get("/api/v1/status").body).at("members_left_out") == 0);
   }
 
   TEST_CASE("the page is three files that load nothing from elsewhere and hold no data") {
@@ -195,6 +323,13 @@ TEST_SUITE("node/http") {
     CHECK(page.contains("\r\nReferrer-Policy: no-referrer\r\n"));
     CHECK(page.contains("\r\nCache-Control: no-store\r\n"));
     CHECK(page.ends_with("\r\n\r\n"));
+    rig.events.add(LogLevel::info, "first", "");
+    const auto news = ask_port((*server)->address(),
+                               "GET /api/v1/events?after=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    CHECK(news.ends_with("\r\n\r\n{\"events\":[],\"schema\":1}\n"));
+    CHECK(ask_port((*server)->address(),
+                   "GET /api/v1/status?members=x HTTP/1.1\r\nHost: localhost\r\n\r\n")
+              .starts_with("HTTP/1.1 400"));
     const auto post = ask_port((*server)->address(),
                                "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
                                "3\r\n\r\nabc");

@@ -70,6 +70,25 @@ TEST_SUITE("node/log_backend") {
     CHECK(out.str().ends_with("WARN flood\n"));
   }
 
+  TEST_CASE("the last lines are kept, whatever is written, as text that moves no cursor") {
+    std::ostringstream out;
+    ManualClock clock;
+    LogBackend log({.level = LogLevel::error, .per_event = 3}, clock, out);
+    log.info("member.alive", {{"name", "x\x1b[2J\n"}, {"count", 7}});
+    log.debug("exchange");
+    log.set_level(LogLevel::debug);
+    log.debug("exchange");
+    for (int i = 0; i < 100; ++i) log.warn("flood");
+
+    const auto kept = log.recent().after(0);
+    REQUIRE(kept.size() == 4);
+    CHECK(kept[0].level == LogLevel::info);
+    CHECK(kept[0].event == "member.alive");
+    CHECK(kept[0].text == R"(name="x\x1b[2J\x0a" count=7)");
+    CHECK(kept[3].event == "flood");
+    CHECK_FALSE(out.str().contains("member.alive"));
+  }
+
   TEST_CASE("colours mark levels where they are wanted, and nothing else") {
     std::ostringstream out;
     const ManualClock clock;

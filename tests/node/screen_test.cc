@@ -174,6 +174,21 @@ TEST_SUITE("node/screen") {
     CHECK(line_with(frame, "brisk-wren") < last);
   }
 
+  TEST_CASE("events take no row from the neighbours of a node in 24 lines of 80 characters") {
+    Shown shown;
+    auto& neighbours = shown.status["neighbours"];
+    neighbours = nlohmann::json::array();
+    for (int i = 0; i < 8; ++i)  // three cycles, and two that asked
+      neighbours.push_back({{"name", "peer-" + std::to_string(i)}, {"state", "alive"}});
+    for (int i = 0; i < 40; ++i)
+      shown.events.push_back(R"({"time":"2026-11-21T02:14:00.123Z","event":"event-)" +
+                             std::to_string(i) + "\"}");
+    const auto frame = shown.draw();
+    CHECK(contains(frame, "peer-0"));
+    CHECK(contains(frame, "peer-7"));
+    CHECK(contains(frame, "event-39"));
+  }
+
   TEST_CASE("a bar is full at the end, and never longer than its place") {
     CHECK(bar(0, 4, false) == "[....]");
     CHECK(bar(0.5, 4, false) == "[##..]");

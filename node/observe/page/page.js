@@ -1,4 +1,4 @@
-// The page of a node: asks for the node's status once a second and shows it, in the words of `starling top`. What it shows came
+// The page of a node: asks for its status and its events once a second and shows them, in the words of `starling top`. What it shows came
 // from strangers in part, so every text goes into the page as text, never as HTML. Nothing is kept when the page closes.
 
 const kLookEvery = 1000;         // ms, as all times here
@@ -9,10 +9,13 @@ const kRates = 10_000;           // rates are averages of so long
 const kGap = 5000;               // without a look for so long a curve is interrupted
 const kSayEvery = 60_000;        // a screen reader hears the figures this often, and whenever the phase changes
 const kMostRows = 200;           // of a table; more than anybody reads
+const kMostDots = 64;            // members in the picture
+const kMostNames = 20;           // in it
 
 const by_id = (id) => document.getElementById(id);
 let token = '';
 let looks = [];                  // what the curves are made of, the oldest first
+let events = [];                 // the newest last
 let status = null;               // the newest
 let lost_at = '';                // when the node stopped answering
 let said = {at: -Infinity, phase: ''};
@@ -27,10 +30,16 @@ function printable(text) {
 const is_number = (value) => typeof value === 'number';
 const number = (value) => is_number(value) ? value : 0;
 const fixed = (value, places) => number(value).toFixed(places);
-const digits = (value, count) => String(Number(value.toPrecision(count)));
+// So many digits, or all those before the point; below 1e-4 with an exponent. As the program does it (node/observe/fields.cc).
+function digits(value, count) {
+  if (value === 0) return '0';
+  const [head, exponent] = value.toExponential(count - 1).split('e').map(Number);
+  if (exponent < -4 || exponent >= 15) return `${head}e${exponent}`;
+  return String(Number(value.toFixed(Math.max(0, count - 1 - exponent))));
+}
 function show(value) {
   if (typeof value === 'string' && value !== '') return printable(value);
-  if (is_number(value)) return Number.isInteger(value) ? String(value) : digits(value, 4);
+  if (is_number(value)) return Number.isSafeInteger(value) ? String(value) : digits(value, 4);
   return '-';
 }
 const percent = (share) => `${fixed(share * 100, 1)} %`;
@@ -63,14 +72,21 @@ function put(element, text) {
 // As many children as there are items, each made once and shown again.
 function put_list(parent, items, tag, put_item) {
   while (parent.children.length > items.length) parent.lastElementChild.remove();
-  items.forEach((item, i) => put_item(parent.children[i] ?? parent.appendChild(document.createElement(tag)), item));
+  const make = () => parent.appendChild(document.createElementNS(parent.namespaceURI, tag));
+  items.forEach((item, i) => put_item(parent.children[i] ?? make(), item));
 }
 
-// Rows of texts; the second cell says a state.
-function put_rows(id, rows, nobody) {
+function set(element, attributes) {
+  for (const [name, value] of Object.entries(attributes))
+    if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
+}
+
+// Rows of texts; the second cell says a state. `elsewhere` rows are not even known here.
+function put_rows(id, rows, nobody, elsewhere = 0) {
   const shown = rows.slice(0, kMostRows);
+  const more = rows.length - shown.length + elsewhere;
   if (rows.length === 0) shown.push([nobody]);
-  if (rows.length > kMostRows) shown.push([`and ${rows.length - kMostRows} more: starling ${id} shows all`]);
+  if (more > 0) shown.push([`and ${more} more: starling ${id} shows all`]);
   put_list(by_id(id), shown, 'tr', (row, cells) => put_list(row, cells, 'td', (cell, text) => {
     put(cell, text);
     if (cell === row.children[1]) cell.dataset.state = text;
@@ -87,7 +103,7 @@ function between(then, old, now, fresh) {
 function remember(now) {
   const last = looks.at(-1);
   // Another node at this address, or another process of this one.
-  if (last && (last.node !== status.node.id || status.node.uptime_s < last.uptime)) looks = [];
+  if (last && (last.node !== status.node.id || status.node.uptime_s < last.uptime)) [looks, events] = [[], []];
   while (looks.length > 0 && now - looks[0].at > kKept) looks.shift();
   const look = {
     at: now, node: status.node.id, uptime: status.node.uptime_s, traffic: status.traffic,
@@ -142,9 +158,13 @@ function draw(figure, curve, now) {
   curve.of.forEach((key, i) => figure.querySelectorAll('path')[i].setAttribute('d', path_of(key, now - span, span, low, high)));
 }
 
-function neighbour_cells(edge, recent, now) {
+function rates_of(edge, recent, now) {
   const old = recent.find((look) => look.edges.has(edge.id));   // an edge may be younger than the window
-  const rates = old ? between(old.at, old.edges.get(edge.id), now, edge) : null;
+  return old ? between(old.at, old.edges.get(edge.id), now, edge) : null;
+}
+
+function neighbour_cells(edge, recent, now) {
+  const rates = rates_of(edge, recent, now);
   const note = is_number(edge.closed_for_s) ? `no edge for ${show_left(edge.closed_for_s)}`
     : edge.refused_why !== '' ? `refused: ${show(edge.refused_why)}` : show(edge.level_reason);
   return [show(edge.name), edge.edge === 'lost' ? 'lost' : show(edge.state), unit(edge.rtt_ms, 'ms'), show(edge.level),
@@ -157,8 +177,96 @@ const member_cells = (member) =>
 
 function members_by_state() {
   const states = ['joining', 'alive', 'suspect', 'dead', 'left'];
-  const counts = states.map((state) => [status.members.filter((member) => member.state === state).length, state]);
+  const counts = states.map((state) => [status.members_by_state[state], state]);
   return counts.filter(([count]) => count > 0).map(([count, state]) => `${count} ${state}`).join(', ') || '-';
+}
+
+// A shape for each state, so that colours are not needed, around a point.
+const kShapes = {
+  alive: 'm-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z', joining: 'm-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z', suspect: 'm0-5l5 9h-10z',
+  dead: 'm-4-4l8 8m0-8l-8 8', left: 'm-3-3h6v6h-6z', hub: 'm-8 0a8 8 0 1 0 16 0a8 8 0 1 0-16 0zm4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z',
+};
+const name_of = (one) => show(one.name) === '-' ? short(one.id) : show(one.name);
+function brief(text) {
+  const letters = [...text];
+  return letters.length > 13 ? [...letters.slice(0, 8), '…', ...letters.slice(-4)].join('') : text;
+}
+
+// Whom the picture shows: this node in the middle, the others around it by name; where there are too many, neighbours first.
+function pictured() {
+  const edges = new Map(status.neighbours.map((edge) => [edge.id, edge]));
+  const known = new Map([...status.neighbours, ...status.members].map((one) => [one.id, one]));
+  const names = new Map([...known].map(([id, one]) => [id, name_of(one) + id]));
+  const by_name = (a, b) => names.get(a.id) < names.get(b.id) ? -1 : 1;
+  const rank = (one) => one.self ? 0 : edges.has(one.id) ? 1 : ['alive', 'left'].includes(one.state) ? 3 : 2;
+  const is_far = (one) => rank(one) > 1;
+  const all = [...known.values()].sort((a, b) => is_far(a) - is_far(b) || by_name(a, b)).slice(0, kMostDots);
+  const ring = all.filter((one) => !one.self).sort(by_name).map((one, i, {length}) => {
+    const angle = 2 * Math.PI * i / length - Math.PI / 2;
+    return {one, i, edge: edges.get(one.id), side: Math.cos(angle), below: Math.sin(angle), reach: 100};
+  });
+  // A name that would lie on another one is left out: neighbours have theirs first, then those in trouble.
+  const apart = (a, b) => Math.min(Math.abs(a.i - b.i), ring.length - Math.abs(a.i - b.i)) >= ring.length / kMostNames;
+  const named = [];
+  for (const dot of ring.toSorted((a, b) => rank(a.one) - rank(b.one)))
+    if (named.every((other) => apart(dot, other))) named.push(dot);
+  const middle = all.filter((one) => one.self).map((one) => ({one, side: 0, below: 1, reach: 0}));
+  return [...ring, ...middle].map((dot) => ({...dot, named: dot.one.self || named.includes(dot)}));
+}
+
+function show_picture(recent, now) {
+  const dots = pictured().map((dot) => ({...dot, x: 190 + dot.reach * dot.side, y: 140 + dot.reach * dot.below}));
+  const ends = dots.filter((dot) => dot.edge);
+  put_list(by_id('edges'), ends, 'line', (line, dot) => {
+    const rates = rates_of(dot.edge, recent, now);
+    const width = 1 + 1.2 * Math.log10(1 + (rates ? rates.up + rates.down : 0) / 1000);
+    const [x2, y2] = [dot.x.toFixed(1), dot.y.toFixed(1)];
+    set(line, {x1: 190, y1: 140, x2, y2, 'stroke-width': width.toFixed(1), 'data-state': dot.edge.edge});
+  });
+  const template = by_id('dot').content.querySelector('g');
+  put_list(by_id('dots'), dots, 'g', (group, {one, named, x, y, side, below}) => {
+    if (group.children.length === 0) group.append(...template.cloneNode(true).children);
+    const [title, path, text] = group.children;
+    set(group, {class: one.self ? 'hub' : '', 'data-state': one.state});
+    put(title, `${name_of(one)}: ${show(one.state)}`);
+    set(path, {d: `M${x.toFixed(1)} ${y.toFixed(1)}${kShapes[one.self ? 'hub' : one.state] ?? ''}`});
+    const anchor = Math.abs(side) < 0.1 ? 'middle' : side > 0 ? 'start' : 'end';
+    set(text, {x: (x + 11 * side).toFixed(1), y: (y + (one.self ? 19 : 15) * below).toFixed(1), 'text-anchor': anchor});
+    put(text, named ? brief(name_of(one)) : '');
+  });
+  const left_out = status.members.length + status.members_left_out - dots.length;
+  put('not_drawn', left_out > 0 ? `${left_out} more members are not drawn.` : '');
+  const to = ends.map((dot) => `${name_of(dot.one)}${dot.edge.edge === 'lost' ? ' (lost)' : ''}`).join(', ');
+  put('in_words', `${dots.length} members, this node in the middle; its edges: ${to || 'none'}`);
+}
+
+// The events that are new, after those that are kept.
+function take_events(fresh) {
+  events = [...events, ...fresh].slice(-kMostRows);
+  by_id('happened').hidden = false;
+  put_list(by_id('events'), events.toReversed(), 'li', (item, event) => {
+    item.dataset.level = show(event.level);
+    if (item.children.length === 0) item.append(...['time', 'b', 'span'].map((tag) => document.createElement(tag)));
+    const [time, level, text] = item.children;
+    time.dateTime = event.time;
+    put(time, clock_text(new Date(event.time)));
+    put(level, show(event.level));
+    put(text, `${show(event.event)} ${printable(event.text)}`);
+  });
+}
+
+async function show_configuration() {
+  const answer = await ask('/api/v1/config');
+  if (answer?.code !== 200) {
+    put('configured', answer === null ? 'the node does not answer' : `the node answers ${answer.code}: ${show(answer.body.error)}`);
+    return;
+  }
+  const {keys, settings} = answer.body;
+  const from = ({where, shadows}) => show(where) + (shadows.length > 0 ? ` (shadows ${shadows.map(show).join(', ')})` : '');
+  const rows = keys.map((key) => [show(key.key), show(key.value), from(key)]);
+  put_rows('keys', rows, 'no key');
+  const swarm = Object.entries(settings).map(([name, value]) => `${show(name)} ${show(value)}`).join(', ');
+  put('configured', `what all nodes of this swarm train: ${swarm || 'not known yet'}`);
 }
 
 // How the run ended for a node that answers no more; empty where it ought to answer.
@@ -169,6 +277,17 @@ function end_sentence() {
   return status?.phase === 'leaving' ? 'the node has left the swarm' : '';
 }
 
+// What may hold up the final consensus: how far the protocol is, and who took part and is not there.
+function show_agreement() {
+  const {state, phase, bytes_left, bytes_total, reason, missing} = status.consensus;
+  const at_work = ['agreeing', 'reducing', 'certifying', 'failed'].includes(state);
+  const left = bytes_total > 0 ? `, ${show_bytes(bytes_left)} of ${show_bytes(bytes_total)} left` : '';
+  const given_up = reason === '' ? '' : `; the last epoch was given up: ${show(reason)}`;
+  put('agreement', at_work ? `phase ${show(phase)}${left}${given_up}` : '');
+  const away = missing.slice(0, kMostRows).map((one) => `${name_of(one)} (${show(one.state)})`);
+  put('missing', at_work && away.length > 0 ? `missing: ${away.join(', ')}` : '');
+}
+
 function show_end() {
   const {state, epoch, hash, identical, participants} = status.consensus;
   by_id('end').hidden = state === 'none';
@@ -177,6 +296,7 @@ function show_end() {
   put('votes', `epoch ${show(epoch)}, ${participants.length} participants, ${show(identical)} identical`);
   put('hash', hash === '' ? '' : `blake2b ${show(hash)}`);
   const names = new Map(status.members.map((member) => [member.id, member.name]));
+  show_agreement();
   put('participants', participants.slice(0, kMostRows).map((id) => show(names.get(id) || id.slice(0, 8))).join(', '));
 }
 
@@ -225,8 +345,9 @@ function show_status() {
     if (figure.children.length === 0) figure.append(...template.cloneNode(true).children);
     draw(figure, curve, now);
   });
+  show_picture(recent, now);
   put_rows('neighbours', status.neighbours.map((edge) => neighbour_cells(edge, recent, now)), 'no edge yet');
-  put_rows('members', status.members.map(member_cells), 'nobody yet');
+  put_rows('members', status.members.map(member_cells), 'nobody yet', status.members_left_out);
   by_id('node').hidden = false;
 }
 
@@ -246,10 +367,10 @@ function ask_for_token() {
 }
 
 // The code and the object of the node's answer; null where none came.
-async function ask() {
+async function ask(path) {
   try {
     const headers = token === '' ? {} : {Authorization: `Bearer ${token}`};
-    const answer = await fetch('/api/v1/status', {headers, cache: 'no-store', signal: AbortSignal.timeout(kPatience)});
+    const answer = await fetch(path, {headers, cache: 'no-store', signal: AbortSignal.timeout(kPatience)});
     return {code: answer.status, body: await answer.json()};
   } catch {
     return null;
@@ -257,7 +378,7 @@ async function ask() {
 }
 
 async function look() {
-  const answer = await ask();
+  const answer = await ask(`/api/v1/status?members=${kMostRows}`);
   try {
     if (answer !== null) lost_at = '';
     if (answer === null) {
@@ -271,6 +392,8 @@ async function look() {
     } else {
       status = answer.body;
       show_status();
+      const news = await ask(`/api/v1/events?after=${events.at(-1)?.seq ?? 0}`);
+      if (news?.code === 200) take_events(news.body.events);
       show_contact('live', false);
     }
   } finally {
@@ -278,6 +401,7 @@ async function look() {
   }
 }
 
+by_id('configuration').addEventListener('toggle', (event) => event.target.open && show_configuration());
 by_id('door').addEventListener('submit', (event) => {
   event.preventDefault();
   token = by_id('token').value;
