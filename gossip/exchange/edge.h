@@ -33,8 +33,9 @@
 //              time-out                   -> closed     void
 //   resuming   EdgeOpen g > known         -> accepting  (the other end gave the edge up meanwhile)
 //              EdgeOpen g <= known        EdgeClose{known, stale_generation}
-//              Resume, equal              -> open       send the pending offer again
-//              Resume, they one behind    -> open       send the kept answer
+//              Resume, equal              -> open       the pending offer is forgotten, and another
+//                                                       one follows (a leave push: sent again)
+//              Resume, they one behind    -> open       the same, and send the kept answer
 //              Resume, they one ahead     -> open       their answer will come
 //              Resume, anything else      reset
 //   any        session up, new process    -> closed     void, generation 0

@@ -250,6 +250,9 @@ void Edge::handle(Turn& turn, Resume& message, const Admission&) {
   }
   if (fault::planted("edge.offer_lost_on_resume")) out_.reset();
   const bool they_are_behind = message.seq < seq_;
+  // They have not taken what is out here, and never will now: a fresh offer says what this replica
+  // is, and not what it was before an outage. A push of a leaving node has no time for that.
+  if (message.seq <= seq_ && out_ && out_->offer.purpose == Purpose::regular) out_.reset();
   enter(EdgeState::open, kNever);
   turn.out.events.emplace_back(EdgeResumed{peer_, generation_});
   if (they_are_behind && !fault::planted("edge.answer_not_replayed")) send_answer(turn);

@@ -16,7 +16,8 @@ $Cxx.namespace("starling::gossip::exchange_wire");
 #   EdgeClose                                      no reply
 #
 # Order: a session keeps it; nothing may be reordered. A sequence number is used with one payload a
-# side: a payload is sent again only after Resume, and one named by Busy is void at both ends.
+# side, but for an offer that is void: Busy names it, or the Resume of its receiver says that it did
+# not take it. What is sent again is the same payload.
 #
 # A receiver checks: generation and sequence number against its own state, chain8 (the first eight
 # bytes of a hash chain over the payloads of both ends, next_chain() in gossip/delta/replica.h, which

@@ -139,18 +139,15 @@ void Checkers::check_halves(const Process& who, const gossip::ExchangeTerms& ter
 void Checkers::on_exchange_event(const Process& who, const gossip::ExchangeEvent& event) {
   if (std::holds_alternative<gossip::ExchangeTorn>(event)) ++tally_.torn;
   if (std::holds_alternative<gossip::EdgeWasReset>(event)) ++tally_.resets;
-  if (const auto* resumed = std::get_if<gossip::EdgeResumed>(&event))
-    held_up_.emplace(who.setup().number, resumed->peer);
   if (const auto* exchanged = std::get_if<gossip::Exchanged>(&event))
     note_delay(who, exchanged->peer, exchanged->took);
 }
 
-// What was offered before an outage is averaged after it: it moves both ends by half of what they
-// differed in then, in opposite directions, and they have their way to the optimum before them
-// again, each with steps of its own.
+// What was offered before an outage that its session survived is averaged after it: it moves both
+// ends by half of what they differed in then, in opposite directions, and they have their way to
+// the optimum before them again, each with steps of its own.
 void Checkers::note_delay(const Process& who, const NodeId& peer, Duration took) {
-  const bool resumed = held_up_.erase({who.setup().number, peer}) > 0;
-  if (!resumed && took < kHeldUp) return;
+  if (took < kHeldUp) return;
   for (const auto* process : census_.processes())
     if (process->id() == who.id() || process->id() == peer)
       taken_back_[process->setup().number] = process->own_steps();

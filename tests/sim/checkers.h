@@ -134,8 +134,6 @@ class Checkers final : public Watch {
     std::uint64_t steps = 0;  // since an old exchange last took the replica back
   };
   std::map<NodeId, Contribution> contributions_;
-  // Edges, by process and peer, whose session came back: what is pending there is old.
-  std::set<std::pair<std::uint64_t, NodeId>> held_up_;
   std::map<std::uint64_t, std::uint64_t> taken_back_;  // by process: its steps at that moment
   std::vector<Result> results_;
   std::set<std::tuple<std::uint64_t, std::uint32_t, Hash>> fetched_;  // by process

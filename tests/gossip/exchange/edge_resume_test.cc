@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 // --- resuming -----------------------------------------------------------------------------------
 
-TEST_CASE("after a lost session both ends send what is pending, which crosses") {
+TEST_CASE("what a lost session held up is offered afresh") {
   Pair pair;
   pair.open();
   (void)offer_from(pair.low);
@@ -26,7 +26,33 @@ TEST_CASE("after a lost session both ends send what is pending, which crosses") 
   CHECK(pair.low.edge.state() == EdgeState::resuming);
   pair.run();
 
-  CHECK(pair.low.edge.state() == EdgeState::open);
+  for (End* end : {&pair.low, &pair.high}) {
+    CHECK(end->edge.state() == EdgeState::open);
+    CHECK(end->edge.seq() == Seq{0});
+    CHECK(end->edge.may_offer());
+  }
+  pair.low.offer();
+  pair.high.offer();
+  pair.run();
+  CHECK(pair.low.edge.seq() == Seq{1});
+  CHECK(pair.low.edge.chain() == pair.high.edge.chain());
+  CHECK(pair.low.last<Exchanged>()->role == Role::crossing);
+  CHECK(pair.low.count<EdgeWasReset>() == 0);
+}
+
+TEST_CASE("after a lost session leaving ends push what is pending, which crosses") {
+  Pair pair;
+  pair.open();
+  for (End* end : {&pair.low, &pair.high}) {
+    end->offer(Purpose::leave);
+    end->finish_job();
+    REQUIRE(end->take<Offer>().has_value());
+  }
+  pair.disconnect();
+
+  pair.connect();
+  pair.run();
+
   CHECK(pair.low.edge.seq() == Seq{1});
   CHECK(pair.high.edge.seq() == Seq{1});
   CHECK(pair.low.last<Exchanged>()->role == Role::crossing);
@@ -42,12 +68,9 @@ TEST_CASE("an outage says nothing about how many steps the next answer takes") {
   pair.low.tick(30s);
   pair.high.tick(30s);
   pair.connect();
-  pair.low.finish_jobs();
+  pair.run();
 
-  const auto resume = pair.low.take<Resume>();
-  REQUIRE(resume.has_value());
-  pair.high.receive(*resume);
-  pair.low.receive(*pair.high.take<Resume>());
+  pair.high.receive(offer_from(pair.low));
   pair.low.node.replica.steps += 2;
   pair.low.tick(100ms);
   pair.run();
@@ -55,6 +78,25 @@ TEST_CASE("an outage says nothing about how many steps the next answer takes") {
   CHECK(pair.low.edge.seq() == Seq{1});
   CHECK(pair.low.edge.answer_steps() <= 2);
   CHECK(weight_for(pair.low.edge.answer_steps()) == Weight{64});
+}
+
+TEST_CASE("whoever is behind gets its answer and a fresh offer") {
+  Pair pair;
+  pair.open();
+  (void)answer_from(pair.high, offer_from(pair.low));
+  (void)offer_from(pair.high);
+  pair.disconnect();
+
+  pair.connect();
+  pair.run();
+  CHECK(pair.low.edge.seq() == Seq{1});
+  CHECK(pair.high.edge.may_offer());
+  pair.high.offer();
+  pair.run();
+
+  CHECK(pair.low.edge.seq() == Seq{2});
+  CHECK(pair.low.edge.chain() == pair.high.edge.chain());
+  CHECK(pair.low.count<EdgeWasReset>() + pair.high.count<EdgeWasReset>() == 0);
 }
 
 TEST_CASE("an answer that got lost is sent again after Resume") {

@@ -161,7 +161,7 @@ void LinkSim::session_down(std::size_t node, std::size_t peer) {
   });
 }
 
-void LinkSim::lose_session(std::size_t a, std::size_t b) {
+void LinkSim::lose_session(std::size_t a, std::size_t b, std::optional<Duration> away) {
   Session& link = session(a, b);
   if (!link.up) return;
   link.up = false;
@@ -174,7 +174,8 @@ void LinkSim::lose_session(std::size_t a, std::size_t b) {
   };
   notice(a, b);
   notice(b, a);
-  in(std::chrono::milliseconds(100 + rng_.below(2000)), [this, a, b] { connect(a, b); });
+  const Duration usual = std::chrono::milliseconds(100 + rng_.below(2000));
+  in(away.value_or(usual), [this, a, b] { connect(a, b); });
 }
 
 void LinkSim::kill(std::size_t node) {

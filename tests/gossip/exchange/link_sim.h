@@ -56,7 +56,8 @@ class LinkSim {
   // Faults by hand.
   void stop(std::size_t node, Duration duration);  // SIGSTOP: sessions stay up, nothing happens
   void kill(std::size_t node);                     // sessions end; no restart
-  void lose_session(std::size_t a, std::size_t b);
+  // For as long as is given, or up to two seconds.
+  void lose_session(std::size_t a, std::size_t b, std::optional<Duration> away = {});
   void set_latency(std::size_t node, Duration latency) { nodes_[node]->latency = latency; }
   void set_step_time(std::size_t node, Duration step) { nodes_[node]->step_time = step; }
   void call(std::size_t node, const std::function<ExchangeEffects(Mixer&)>& event);

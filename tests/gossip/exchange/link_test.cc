@@ -84,6 +84,27 @@ TEST_CASE("without training every exchange brings replicas closer") {
   CHECK(sim.disagreement() < 0.02 * before);
 }
 
+TEST_CASE("an outage takes nobody back to where it was before") {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    CAPTURE(seed);
+    LinkSim sim({.seed = seed, .nodes = 2, .latency = 100ms, .rate = 0.002});
+    sim.run(2s);
+    sim.lose_session(0, 1, 30s);
+    sim.run(30s);
+
+    double apart = 0;
+    for (int step = 0; step < 100; ++step) {
+      sim.run(20ms);
+      apart = std::max(apart, sim.disagreement());
+    }
+
+    INFO(sim.broken());
+    CHECK(sim.broken().empty());
+    CHECK(sim.distance_to_optimum() < 0.02);  // it was 0.17 away when the session was lost
+    CHECK(apart < 0.005);
+  }
+}
+
 TEST_CASE("every fact holds while sessions are lost and attachments refused") {
   std::uint64_t resumes = 0;
   std::uint64_t crossings = 0;
