@@ -53,7 +53,7 @@ bool FinalConsensus::may_order(const Finish& message) const {
 
 // Whether this node takes part with its own replica in what the message says.
 bool FinalConsensus::may_join(const Finish& message) const {
-  if (message.round.epoch.value > 1) return false;  // late (rulings 35)
+  if (message.round.epoch.value > 1 && !started_over_) return false;  // late (rulings 35)
   if (message.reason == FinishReason::command) return true;
   return budget_ > 0 && static_cast<double>(done_) >= kNearBudget * static_cast<double>(budget_);
 }
@@ -99,6 +99,7 @@ void FinalConsensus::reconsider_role() {
 void FinalConsensus::enter_epoch(Epoch epoch, std::string why) {
   if (certificate_ || over()) return;
   if (!why.empty()) why_ = std::move(why);
+  epoch = std::max(epoch, ledger_.latest());  // whoever is further comes back to no earlier one
   if (epoch.value > options_.max_epoch) {
     const bool merge = options_.run.kind == RunKind::merge;
     return end_failed({merge ? Errc::cancelled : Errc::timed_out,

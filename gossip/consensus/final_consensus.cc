@@ -246,19 +246,25 @@ void FinalConsensus::handle(const Finish& message) {
   }
   if (over()) return;
   if (message.round.epoch > epoch_) {
-    // A follower invites those who know of nothing yet, but ends nobody's epoch.
-    if (phase_ != Phase::idle && message.role != Role::participant) return;
-    // Only who may sign the hash of this epoch can tell that nobody will have all signatures.
-    if (now_ < patience() && !is_member(message.signer)) return;
     if (ledger_.is_excluded(message.signer)) return;
+    // A follower invites those who know of nothing yet, but ends nobody's epoch; and only who may
+    // sign the hash of this epoch can tell that nobody will have all signatures. Neither says it
+    // again when this node is so far, too: it is kept.
+    if ((phase_ != Phase::idle && message.role != Role::participant) ||
+        (now_ < patience() && !is_member(message.signer))) {
+      if (message.signer != self_) (void)admit(message);
+      return;
+    }
     if (check(message, message.signer, verifier_, options_.fingerprint) != Verdict::valid) {
       out_.misbehaved.push_back({from_, "forwarded a statement with a wrong signature"});
       return;
     }
     if (phase_ == Phase::idle && !may_order(message)) return;
-    if (phase_ == Phase::idle)
-      join(message.round.epoch, message.reason, may_join(message) ? standing_ : Role::follower);
-    else
+    if (phase_ == Phase::idle && may_join(message))
+      join(Epoch{1}, message.reason, standing_);
+    else if (phase_ == Phase::idle)
+      join(message.round.epoch, message.reason, Role::follower);
+    if (message.round.epoch > epoch_)
       enter_epoch(message.round.epoch, "another member gave the epoch up");
     if (over()) return;
   }

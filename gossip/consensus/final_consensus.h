@@ -41,8 +41,8 @@
 //   following   nothing came for three minutes         collecting  E+1 where already frozen, with
 //                                                                  whoever is still there
 //   following,  the same, or two minutes where a       idle        failed without a replica, or
-//   fetching    neighbour begins anew                              frozen and fetching; a command
-//                                                                  that was given counts now
+//   fetching    neighbour begins anew, or another one              frozen and fetching; a command
+//               goes on in a later epoch                           that was given counts now
 //   lingering   all acknowledged, or the time is up    done        may_exit
 //   any         E would exceed max_epoch               failed      failed
 //
@@ -50,7 +50,8 @@
 // part (its Finish counts like its Participants), so a node that was heard by some and not by
 // others in E costs one epoch and not its contribution; a first statement in E >= 2 makes a
 // follower. Whoever has frozen has stated so: it follows in an epoch that goes on without it, and
-// takes part in the next.
+// takes part in the next. For who gave a dead run up it is not too late: it takes part with those
+// that had frozen, and states so in epoch 1 first.
 #pragma once
 
 #include "gossip/consensus/certificate.h"

@@ -173,7 +173,7 @@ void FinalConsensus::start_over() {
   started_over_ = now_;
   std::erase_if(gone_, [&](const NodeId& id) { return !members_.contains(id); });
   epoch_ = {};
-  ledger_ = Ledger{};
+  ledger_.start_over();
   certificate_.reset();
   certified_.clear();
   fetch_.begin({});
@@ -194,11 +194,13 @@ bool FinalConsensus::is_deserted() const {
   return phase_ == Phase::following && now_ >= last_progress_ + 2 * options_.stall_limit;
 }
 
-// Whether a neighbour has given the run up that this node still follows, and begins another. It
-// says so itself: what it said in earlier epochs others may tell at any time.
+// Whether a neighbour has given the run up that this node still follows, and begins another, or
+// who had frozen goes on in a later epoch. The neighbour says so itself: what it said in earlier
+// epochs others may tell at any time.
 bool FinalConsensus::begins_anew(const Finish& message) const {
-  return message.signer == from_ && message.round.epoch == Epoch{1} &&
-         message.role == Role::participant && !ledger_.holds(message) &&
+  const bool begins = message.signer == from_ && message.round.epoch == Epoch{1};
+  return (begins || message.round.epoch > epoch_) && message.role == Role::participant &&
+         !ledger_.holds(message) &&
          check(message, message.signer, verifier_, options_.fingerprint) == Verdict::valid;
 }
 

@@ -1,5 +1,6 @@
 #include "gossip/consensus/ledger.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace starling::gossip::consensus {
@@ -26,12 +27,34 @@ void Ledger::enter(Epoch epoch) {
   epoch_ = epoch;
   finishes_.clear();
   converted_.clear();
+  for (const auto& [id, message] : std::exchange(later_, {})) add(message);
   old_participants_ = std::exchange(participants_, {});
   old_signatures_ = std::exchange(signatures_, {});
 }
 
+void Ledger::start_over() {
+  auto first_part = std::move(first_part_);
+  *this = {};
+  first_part_ = std::move(first_part);
+}
+
+Epoch Ledger::latest() const {
+  Epoch latest = epoch_;
+  for (const auto& [id, message] : later_)
+    if (message.role == Role::participant && !is_excluded(id))
+      latest = std::max(latest, message.round.epoch);
+  return latest;
+}
+
 Novelty Ledger::look_at(const Finish& message) const {
-  if (message.round.epoch > epoch_) return Novelty::unusable;
+  if (message.round.epoch > epoch_) {
+    const auto at = later_.find(message.signer);
+    if (at == later_.end())
+      return later_.size() < kMaxStatements ? Novelty::fresh : Novelty::unusable;
+    const bool newer = std::pair(message.round.epoch, message.revision) >
+                       std::pair(at->second.round.epoch, at->second.revision);
+    return newer ? Novelty::fresh : Novelty::known;
+  }
   if (message.round.epoch < epoch_) {
     if (message.role != Role::participant) return Novelty::known;
     const auto at = first_part_.find(message.signer);
@@ -94,6 +117,7 @@ void Ledger::add(const Finish& message) {
     const auto [at, is_new] = first_part_.try_emplace(message.signer, message);
     if (!is_new && message.round.epoch < at->second.round.epoch) at->second = message;
   }
+  if (message.round.epoch > epoch_) later_.insert_or_assign(message.signer, message);
   if (message.round.epoch != epoch_) return;
   const auto [at, is_new] = finishes_.try_emplace(message.signer, message);
   if (is_new) return;
@@ -139,6 +163,7 @@ std::vector<ConsensusMessage> Ledger::everything() const {
   for (const auto& [id, message] : finishes_) all.emplace_back(message);
   for (const auto& [id, message] : first_part_)
     if (message.round.epoch < epoch_) all.emplace_back(message);
+  for (const auto& [id, message] : later_) all.emplace_back(message);
   for (const auto& [id, message] : evidence_) all.emplace_back(message);
   for (const auto& [id, message] : refusals_) all.emplace_back(message);
   for (const auto& [id, message] : participants_) all.emplace_back(message);

@@ -19,19 +19,25 @@ enum class Novelty : std::uint8_t {
   fresh,
   known,        // the same statement, or one that a newer one replaced
   conflicting,  // its signer signed something else in the same epoch: proof of equivocation
-  unusable,     // of an epoch that this node is not in, or the ledger is full
+  unusable,     // of an epoch that this node is not in (but a Finish), or the ledger is full
 };
 
 // Statements of the current epoch (all kinds) and what outlives it: who took part early enough to
-// take part again, who acknowledged, who is excluded and the proof of it.
+// take part again, who acknowledged, who is excluded and the proof of it, and who is further.
 //
 // Owned by FinalConsensus; a plain container without time. Signatures are checked by the owner
 // before add(). Bounded by kMaxStatements ids.
 class Ledger {
  public:
-  // Statements of older epochs are forgotten, participants of them may take part in `epoch`.
+  // Statements of older epochs are forgotten, participants of them may take part in `epoch`. What
+  // was kept for `epoch` is of the current one now.
   void enter(Epoch epoch);
   [[nodiscard]] Epoch epoch() const { return epoch_; }
+  // As before epoch 1, but for who has said that it takes part: whoever has frozen goes on in a
+  // later epoch, and does not say again what it said in the first.
+  void start_over();
+  // The latest epoch in which somebody takes part, as far as was heard; at least the current one.
+  [[nodiscard]] Epoch latest() const;
 
   [[nodiscard]] Novelty look_at(const Finish& message) const;
   [[nodiscard]] Novelty look_at(const Participants& message) const;
@@ -87,6 +93,7 @@ class Ledger {
   std::map<NodeId, Refusal> refusals_;  // the latest of each signer, kept over epochs
   std::map<NodeId, Acknowledge> acknowledged_;
   std::map<NodeId, Finish> first_part_;  // the earliest Finish as a participant of each signer
+  std::map<NodeId, Finish> later_;       // the latest of each signer that is further than this node
   std::set<NodeId> converted_;
   std::set<NodeId> excluded_;
   std::map<NodeId, Equivocation> evidence_;

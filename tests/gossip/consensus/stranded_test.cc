@@ -103,6 +103,31 @@ TEST_SUITE("gossip/consensus/stranded") {
     }
   }
 
+  TEST_CASE("those who are left end together whoever of them gives the dead run up first") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      CAPTURE(seed);
+      Swarm swarm({.nodes = 5, .seed = seed});
+      swarm.connect_all();
+      swarm.can_dial = [](std::size_t, std::size_t) { return false; };
+      swarm.run(1s);
+      for (const std::size_t k : {2U, 3U}) swarm.standing(k, Role::follower);
+      swarm.command(0);
+      while (swarm.node(4).consensus->state().phase != Phase::reducing) swarm.run(1ms);
+      // Node 4 has frozen, and the others go on without it.
+      for (const std::size_t k : {0U, 1U}) swarm.disconnect(k, 4);
+      while (swarm.node(0).consensus->state().epoch != Epoch{2}) swarm.run(1ms);
+      kill_at_work(swarm, {0, 1});
+      swarm.run(1s);
+      CHECK(swarm.node(4).consensus->state().phase == Phase::following);
+      for (const std::size_t k : {2U, 3U}) swarm.standing(k, Role::participant);
+      spend_budget(swarm, 15min);
+
+      swarm.run(15min);
+
+      check_result(swarm, {2, 3, 4}, {2, 3, 4});
+    }
+  }
+
   TEST_CASE("a follower waits as long as the participants are at work, however slow they are") {
     for (const bool direct : {true, false}) {
       CAPTURE(direct);
@@ -300,6 +325,46 @@ TEST_SUITE("gossip/consensus/stranded") {
 
     check_result(swarm, {1, 2}, {1, 2});
     CHECK(swarm.node(1).finished_at < died + swarm.options().linger + 15s);
+  }
+
+  TEST_CASE("who has signed keeps the finish of who is further, and goes on with it") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      const bool two_epochs = seed % 2 == 0;
+      Swarm swarm({.nodes = 5, .seed = seed});
+      // Two parts without a line between them end apart, and neither comes to its end.
+      swarm.connect(0, 1);
+      swarm.connect(2, 3);
+      if (two_epochs)
+        for (const std::size_t k : {2U, 3U}) swarm.connect(k, 4);
+      swarm.run(1s);
+      swarm.on_deliver = [](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+        if (std::holds_alternative<HashSignature>(message)) return from != 1;
+        return from < 2 || to < 2 || std::holds_alternative<Finish>(message) ||
+               std::holds_alternative<Participants>(message);
+      };
+      swarm.command(0);
+      swarm.command(2);
+      while (swarm.node(0).consensus->state().phase != Phase::certifying) swarm.run(1ms);
+      const Duration signed_at = swarm.elapsed();
+      swarm.kill(1);
+      // The others die one by one, and the two that are left find each other: node 3 is one or two
+      // epochs further, for some seconds, when node 0 gives its first one up.
+      swarm.at(signed_at + 10s, [&] { swarm.kill(4); });
+      swarm.at(signed_at + 24s, [&] {
+        swarm.kill(2);
+        swarm.connect(0, 3);
+      });
+
+      swarm.run(28s);
+      CHECK(swarm.node(3).consensus->state().epoch == Epoch{two_epochs ? 3U : 2U});
+      CHECK(swarm.node(0).consensus->state().epoch == Epoch{1});
+      swarm.run(10min);
+
+      check_result(swarm, {0, 3}, {0, 3});
+      CHECK(epoch_of(swarm, 0) == (two_epochs ? 3 : 2));
+      CHECK(swarm.node(0).finished_at < TimePoint{} + signed_at + swarm.options().linger + 5s);
+    }
   }
 }
 
