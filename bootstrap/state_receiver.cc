@@ -72,18 +72,24 @@ ReceiverEffects StateReceiver::on_refused(TimePoint now, const NodeId& from,
 }
 
 std::optional<std::uint32_t> StateReceiver::next_chunk(const NodeId& id, const Donor& donor) const {
-  std::optional<std::uint32_t> again;
+  // What is late elsewhere may still come, over a line that all donors share: it waits until there
+  // is nothing else to ask for.
+  std::optional<std::uint32_t> elsewhere;
+  std::optional<std::uint32_t> here;
   for (std::uint32_t index = 0; index < chunks_.size(); ++index) {
     if (chunks_[index]) continue;
     const auto wrong = wrong_from_.find(index);
     if (wrong != wrong_from_.end() && wrong->second.contains(id) && donors_.size() > 1) continue;
-    const bool asked = std::ranges::any_of(
-        donors_, [&](const auto& item) { return item.second.asked.contains(index); });
-    if (asked) continue;
-    if (!donor.late.contains(index)) return index;
-    if (!again) again = index;
+    const auto any = [&](std::set<std::uint32_t> Donor::* list) {
+      return std::ranges::any_of(
+          donors_, [&](const auto& item) { return (item.second.*list).contains(index); });
+    };
+    if (any(&Donor::asked)) continue;
+    if (!any(&Donor::late)) return index;
+    auto& found = donor.late.contains(index) ? here : elsewhere;
+    if (!found) found = index;
   }
-  return again;
+  return elsewhere ? elsewhere : here;
 }
 
 // One that is late is asked for a single chunk, to see whether it still answers: more would only
@@ -94,12 +100,22 @@ bool StateReceiver::takes_more(const Donor& donor) const {
          donor.asked.size() + donor.late.size() < 2 * options_.window;
 }
 
+// From now on it is to bring something, after what others were asked for before on a line that all
+// may share.
+void StateReceiver::begin_wait(TimePoint now, const NodeId& id) {
+  Donor& donor = donors_.at(id);
+  donor.since = now;
+  donor.ahead = 0;
+  for (const auto& [other, its] : donors_)
+    if (other != id) donor.ahead += its.asked.size() + its.late.size();
+}
+
 void StateReceiver::ask_for_chunks(TimePoint now, ReceiverEffects& effects) {
   for (auto& [id, donor] : donors_) {
     while (takes_more(donor)) {
       const auto index = next_chunk(id, donor);
       if (!index) break;
-      if (donor.asked.empty() && donor.slow == 0) donor.since = now;
+      if (donor.asked.empty() && donor.slow == 0) begin_wait(now, id);
       donor.late.erase(*index);
       donor.asked.insert(*index);
       effects.send.push_back({id, ChunkRequest{id_, *index}});
@@ -133,8 +149,13 @@ ReceiverEffects StateReceiver::on_chunk(TimePoint now, const NodeId& from, const
     return effects;
   }
   const Duration took = now - donor.since;
-  donor.since = now;
   donor.slow = 0;
+  begin_wait(now, from);
+  for (auto& [id, other] : donors_) {
+    if (id == from || other.ahead == 0) continue;
+    --other.ahead;
+    other.since = now;
+  }
   fruitless_.erase(from);
   average_chunk_ = done_ == 0 ? took : average_chunk_ + (took - average_chunk_) / 8;
   if (chunks_[chunk.index]) {  // it came from somebody else

@@ -36,9 +36,9 @@ struct TransferOptions {
   // Chunks asked of one donor at a time. Raising it fills a long line; lowering it leaves room for
   // other traffic of the donor. 4 chunks of 256 KiB fill 100 ms of 80 Mbit/s.
   std::size_t window = 8;
-  // So long a donor may bring nothing, or four times the average between two of its chunks,
-  // whichever is longer. Not a chunk's own time: those asked for together wait for each other, on a
-  // slow line for minutes.
+  // So long a donor may bring nothing, or four times the average between two chunks, whichever is
+  // longer, once those have come that others were asked for before. Not a chunk's own time: those
+  // asked for together wait for each other, on a slow line for minutes.
   Duration chunk_deadline = std::chrono::seconds(10);
   // An answer to a StateRequest may take this long: the sponsor copies and hashes its model first.
   Duration manifest_deadline = std::chrono::seconds(20);
@@ -121,9 +121,11 @@ class StateReceiver {
     TimePoint since{};             // it has brought nothing, and was to
     std::uint32_t wrong = 0;
     std::uint32_t slow = 0;  // patiences that ran out since then
+    std::size_t ahead = 0;   // chunks of others that may come before its next one
   };
 
   void ask_for_chunks(TimePoint now, ReceiverEffects& effects);
+  void begin_wait(TimePoint now, const NodeId& id);
   void lose_donor(TimePoint now, const NodeId& peer, ReceiverEffects& effects);
   void give_up(std::string why, ReceiverEffects& effects);
   [[nodiscard]] std::optional<std::uint32_t> next_chunk(const NodeId& id, const Donor& donor) const;
@@ -148,7 +150,7 @@ class StateReceiver {
   std::map<NodeId, std::uint32_t> fruitless_;
   std::map<std::uint32_t, std::set<NodeId>> wrong_from_;  // chunk -> who sent a wrong one
   TimePoint started_{};
-  Duration average_chunk_{0};  // between two chunks of one donor
+  Duration average_chunk_{0};  // for which a donor was waited for
 };
 
 struct SponsorEffects {
