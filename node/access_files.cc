@@ -11,6 +11,15 @@ namespace starling::node {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// Whether reading the same file again may succeed: no descriptor was left, or the disk failed.
+bool may_pass(Errc code) {
+  return code == Errc::io_failed || code == Errc::no_memory || code == Errc::disk_full;
+}
+
+}  // namespace
+
 AccessFiles::AccessFiles(AccessPaths paths, AllowList allow_list, Duration secret_overlap,
                          NodeId self)
     : paths_(std::move(paths)),
@@ -107,7 +116,14 @@ Result<transport::Revocations> AccessFiles::read_revoked(
 
 Result<Access> AccessFiles::read(WallTime now) {
   // Taken first: a file that changes while it is read is read again.
-  seen_ = traces(now);
+  read_ = looked_ = traces(now);
+  auto access = read_all(now);
+  passing_.reset();
+  if (!access && may_pass(access.error().code)) passing_ = access.error().detail;
+  return access;
+}
+
+Result<Access> AccessFiles::read_all(WallTime now) {
   Access access;
   TRY(access.rules.allowed, read_list(paths_.allow, had_allow_));
   TRY(access.membership, read_membership());
@@ -140,8 +156,14 @@ Result<Access> AccessFiles::read(WallTime now) {
 }
 
 std::optional<Result<Access>> AccessFiles::look(WallTime now) {
-  if (traces(now) == seen_) return std::nullopt;
-  return read(now);
+  const Traces found = traces(now);
+  const bool rests = std::exchange(looked_, found) == found;
+  const bool changed = found != read_;
+  if (!rests || (!changed && !passing_)) return std::nullopt;
+  const auto told = changed ? std::nullopt : passing_;
+  auto access = read(now);
+  if (!access && told && access.error().detail == *told) return std::nullopt;
+  return access;
 }
 
 }  // namespace starling::node

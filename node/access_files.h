@@ -66,8 +66,10 @@ class AccessFiles {
   // Nothing in an open swarm, and at a newcomer.
   [[nodiscard]] const std::optional<SecretFiles>& secret() const { return paths_.secret; }
 
-  // read(), if any file is not what it was at the last read, or the previous secret has had its
-  // time; otherwise nothing.
+  // read(), if any file is not what it was at the last read and is what it was at the last look:
+  // one that is being written in place is let be until it rests. Also if the previous secret has
+  // had its time, or the last read failed for a reason that may pass without a change of a file; a
+  // failure that goes on is told once. Otherwise nothing. Meant to be called once a second.
   [[nodiscard]] std::optional<Result<Access>> look(WallTime now);
 
  private:
@@ -90,6 +92,7 @@ class AccessFiles {
 
   [[nodiscard]] static Trace trace(const std::filesystem::path& file);
   [[nodiscard]] Traces traces(WallTime now) const;
+  [[nodiscard]] Result<Access> read_all(WallTime now);
   [[nodiscard]] static Result<std::optional<std::set<NodeId>>> read_list(
       const std::filesystem::path& file, bool was_there);
   // The text of a file that only its owner may write; nothing where there is none.
@@ -104,7 +107,9 @@ class AccessFiles {
   AllowList allow_list_;
   Duration secret_overlap_;
   NodeId self_;
-  Traces seen_;
+  Traces read_;                         // at the last read
+  Traces looked_;                       // at the last look
+  std::optional<std::string> passing_;  // why the last read failed, where that may pass by itself
   bool had_allow_ = false;
   bool had_deny_ = false;
   bool had_membership_ = false;

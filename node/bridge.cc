@@ -104,9 +104,12 @@ transport::Task<> Bridge::stop() {
   };
   (void)co_await transport::on_pool(lane_, std::move(end_training));
   // Everything that was posted before runs before this resumes: one queue, first in, first out.
+  // An outcome may post a report, and whatever runs here may ask for another job: only after two
+  // turns without a job is nothing left.
   auto executor = io_.get_executor();
-  while (pending_ > 0) co_await asio::post(executor, asio::use_awaitable);
-  co_await asio::post(executor, asio::use_awaitable);
+  for (int quiet = 0; quiet < 2; quiet = pending_ > 0 ? 0 : quiet + 1)
+    co_await asio::post(executor, asio::use_awaitable);
+  // From here to the end of the bridge, which its owner has to begin at once, nobody else runs.
   lane_.join();
   stopped_ = true;
 }

@@ -84,7 +84,9 @@ class Bridge {
   Bridge& operator=(const Bridge&) = delete;
 
   void start() ON_IO_THREAD;
-  // Ends training and every job; afterwards nothing is reported any more. Idempotent.
+  // Ends training and every job, those too that are asked for meanwhile; afterwards nothing is
+  // reported any more. Whoever called it ends the bridge in the turn in which it resumes: a job
+  // that is asked for after that is lost. Idempotent, one after the other.
   transport::Task<> stop();
 
   // Queues a job; its outcome is on_codec_done.

@@ -288,7 +288,7 @@ class Node final : private transport::SessionEvents,
   std::unique_ptr<HttpServer> http_;
   asio::steady_timer second_;
   asio::steady_timer leave_limit_;
-  asio::steady_timer build_over_;  // never expires; cancelled when a build has ended
+  asio::steady_timer build_over_;  // never expires; cancelled when a build, or a drop, has ended
 
   NodeFigures figures_;
   std::vector<transport::Endpoint> advertised_;
@@ -298,7 +298,7 @@ class Node final : private transport::SessionEvents,
   std::optional<double> data_wait_;
   bool book_changed_ = false;
   bool bug_ = false;
-  bool building_ = false;
+  bool building_ = false;   // or dropping: one at a time
   std::stop_source build_;  // of the build under way: asked to end early
   bool reading_access_ = false;
   bool restricted_ = false;  // by a list of allowed nodes, without an admin

@@ -2,6 +2,7 @@
 #include "node/base/posix_file.h"
 #include "node/node.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
@@ -112,10 +113,13 @@ transport::Task<> Node::keep_revocations(transport::Revocations list) {
 // What all changes of the secret's files end with: their new content in force, or a warning.
 void Node::after_secret(const Result<void>& changed, std::string_view what) {
   if (changed) return reload_access(Read::always);
-  log_.warn("secret.not_changed", {{"what", what},
-                                   {"why", to_string(changed.error())},
-                                   {"did", "goes on with the secrets of before"}});
-  if (spread_) spread_->on_files_failed();
+  const auto pause = spread_ ? spread_->on_files_failed(clock_.now()) : Duration{};
+  log_.warn("secret.not_changed",
+            {{"what", what},
+             {"why", to_string(changed.error())},
+             {"did", fmt::format("goes on with the secrets of before; tries again after {} s",
+                                 std::chrono::duration_cast<std::chrono::seconds>(pause).count())},
+             {"do", "see that the folder of the secret has space and can be written"}});
 }
 
 transport::Task<> Node::keep_next_secret(Bytes text) {

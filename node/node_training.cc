@@ -188,10 +188,15 @@ transport::Task<> Node::drop_bridge() {
   auto build_ends = wait_for_build();
   co_await std::move(build_ends);
   if (!bridge_) co_return;
+  // Two may come at once, as an end does while settings are adopted: the second waits, as for a
+  // build.
+  building_ = true;
   tell_run(0);
   auto ends = bridge_->stop();
   co_await std::move(ends);
   bridge_.reset();
+  building_ = false;
+  build_over_.cancel();
 }
 
 void Node::tell_run(double value) {

@@ -38,13 +38,18 @@ void Spread::tell_facts(SpreadEffects& out) const {
     out.emplace_back(SendAccess{id, transport::kAccessFactsMessage, encode_facts(facts())});
 }
 
-// What the peer lacks, as far as it said what it has: each thing once a session.
-void Spread::offer(const NodeId& id, Peer& peer, SpreadEffects& out) {
+// What the peer lacks, as far as it said what it has.
+void Spread::offer(TimePoint now, const NodeId& id, Peer& peer, SpreadEffects& out) {
   if (!peer.facts || peer.facts->admin != self_.admin) return;
+  if (now - peer.sent_at >= kOfferAgain) {
+    peer.list_sent = 0;
+    peer.secret_sent = {};
+  }
   if (list_.number > std::max(peer.facts->revocations, peer.list_sent)) {
     if (auto bytes = transport::encode_revocations(list_)) {
       out.emplace_back(SendAccess{id, transport::kRevocationsMessage, std::move(*bytes)});
       peer.list_sent = list_.number;
+      peer.sent_at = now;
     }
   }
   if (!secret_ || newest_.epoch <= peer.facts->newest.epoch || newest_ == peer.secret_sent) return;
@@ -54,10 +59,11 @@ void Spread::offer(const NodeId& id, Peer& peer, SpreadEffects& out) {
   out.emplace_back(SendAccess{id, transport::kNextSecretMessage, to_bytes(as_bytes(text))});
   transport::wipe(std::as_writable_bytes(std::span(text)));
   peer.secret_sent = newest_;
+  peer.sent_at = now;
 }
 
-void Spread::offer_all(SpreadEffects& out) {
-  for (auto& [id, peer] : peers_) offer(id, peer, out);
+void Spread::offer_all(TimePoint now, SpreadEffects& out) {
+  for (auto& [id, peer] : peers_) offer(now, id, peer, out);
 }
 
 void Spread::tell_holders(const NodeId& to, SpreadEffects& out) const {
@@ -98,6 +104,10 @@ void Spread::begin_secret(TimePoint now, const SecretsInFiles& secrets) {
   secret_.reset();
   if (!secrets.newest.ordered_by(self_.admin)) return;
   secret_ = copy_of(secrets.newest);
+  hold_newest();
+}
+
+void Spread::hold_newest() {
   holders_[self_.signer.id()] = self_.signer.sign(kHeldDomain, held_part(self_.swarm, newest_));
 }
 
@@ -116,21 +126,32 @@ SpreadEffects Spread::on_files(TimePoint now, transport::Revocations list,
     out.emplace_back(UseRevocations{list_});
   }
   const bool promoted = is_next_ && !secrets.is_next;
+  const bool dropped = previous_ && !secrets.previous;
   is_next_ = secrets.is_next;
   previous_ = secrets.previous;
   const bool is_new = mark_of(secrets.newest) != newest_;
   if (is_new) begin_secret(now, secrets);
   if (is_new || promoted) complete_since_.reset();
+  // Anything else that was read says nothing about the secret's folder.
+  if (is_new || promoted || dropped) pause_ = {};
   if (facts() != before) tell_facts(out);
-  offer_all(out);
+  offer_all(now, out);
   if (is_new && secret_)
     for (const auto& [id, peer] : peers_) tell_holders(id, out);
   return out;
 }
 
-void Spread::on_files_failed() {
+Duration Spread::on_files_failed(TimePoint now) {
   asked_ = false;
+  if (writing_) {
+    // Those who hold the secret that is not here are no holders of the newest one that is.
+    holders_.clear();
+    if (secret_) hold_newest();
+  }
   writing_.reset();
+  pause_ = std::clamp(pause_ * 2, kFirstPause, kLongestPause);
+  paused_until_ = now + pause_;
+  return pause_;
 }
 
 SpreadEffects Spread::on_session_up(TimePoint, const NodeId& peer) {
@@ -148,20 +169,24 @@ SpreadEffects Spread::on_message(TimePoint now, const NodeId& from, std::uint16_
   const auto found = peers_.find(from);
   if (found == peers_.end()) return out;
   auto& peer = found->second;
-  if (type == transport::kAccessFactsMessage) on_facts(from, peer, body, out);
+  if (type == transport::kAccessFactsMessage) on_facts(now, from, peer, body, out);
   if (type == transport::kRevocationsMessage) on_list(now, from, peer, body, out);
   if (type == transport::kNextSecretMessage) on_next_secret(now, from, peer, body, out);
   if (type == transport::kSecretHeldMessage) on_held(from, body, out);
   return out;
 }
 
-void Spread::on_facts(const NodeId& from, Peer& peer, ByteView body, SpreadEffects& out) {
+void Spread::on_facts(TimePoint now, const NodeId& from, Peer& peer, ByteView body,
+                      SpreadEffects& out) {
   const auto facts = decode_facts(body);
   if (!facts) {
     out.emplace_back(EndSession{from, facts.error()});
     return;
   }
+  const bool is_first = !peer.facts || peer.facts->admin != facts->admin;
   peer.facts = *facts;
+  if (is_first)
+    out.emplace_back(SendAccess{from, transport::kAccessFactsMessage, encode_facts(this->facts())});
   if (facts->admin != self_.admin) {
     if (!std::exchange(peer.warned, true))
       out.emplace_back(SpreadWarning{
@@ -175,7 +200,7 @@ void Spread::on_facts(const NodeId& from, Peer& peer, ByteView body, SpreadEffec
                                    "node " + short_form(from) + " has another secret of epoch " +
                                        std::to_string(newest_.epoch) +
                                        ": the admin ordered two; rotate once more"});
-  offer(from, peer, out);
+  offer(now, from, peer, out);
   // It has just got the secret, or comes back: it has to hear who else holds that.
   if (!secret_ || !facts->rotating || facts->newest != newest_ || peer.holders_told == newest_)
     return;
@@ -206,7 +231,7 @@ void Spread::on_list(TimePoint now, const NodeId& from, Peer& peer, ByteView bod
   // In force first: who is on it gets nothing of what follows.
   out.emplace_back(UseRevocations{list_});
   tell_facts(out);
-  offer_all(out);
+  offer_all(now, out);
 }
 
 void Spread::on_next_secret(TimePoint now, const NodeId& from, Peer& peer, ByteView body,
@@ -223,7 +248,7 @@ void Spread::on_next_secret(TimePoint now, const NodeId& from, Peer& peer, ByteV
   const auto mark = mark_of(*secret);
   const auto held = writing_ ? std::max(newest_.epoch, writing_->epoch) : newest_.epoch;
   if (peer.facts) peer.facts->newest = mark;
-  if (mark.epoch <= held) return;
+  if (mark.epoch <= held || now < paused_until_) return;
   ++figures_.secrets_taken;
   writing_ = mark;
   holders_.clear();
@@ -270,13 +295,14 @@ SpreadEffects Spread::on_tick(TimePoint now, const SpreadMembers& members) {
   SpreadEffects out;
   members_ = members.known;
   waiting_for_ = 0;
+  offer_all(now, out);
   if (!secret_ || !rotating()) return out;
   waiting_for_ = missing(is_next_ ? members.alive : members.known);
   if (now - reminded_ >= kRemind) {
     reminded_ = now;
     remind(out);
   }
-  if (asked_) return out;
+  if (asked_ || now < paused_until_) return out;
   const bool late = now - since_ >= self_.overlap;
   if (is_next_) {
     // A node without the list would hand the secret to nobody, and so wait with the rest.

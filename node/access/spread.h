@@ -88,8 +88,11 @@ struct SpreadFigures {
   std::uint64_t unread = 0;  // lists and secrets that came faster than anybody has news
 };
 
-// Revocations. Each side tells the number of its list; who has a higher one sends the list, and who
-// takes a list sends it on. Only the admin can make one, and an older one changes nothing.
+// Each side tells what it has when a session begins, when that changes, and in answer to the first
+// facts of the other, which may have come to its admin only in the middle of the session.
+//
+// Revocations. Who has a higher number than the other sends the list, and who takes a list sends it
+// on. Only the admin can make one, and an older one changes nothing.
 //
 // Rotation. The admin's order stands in the secret's own file, so who holds it can prove that it is
 // the admin's: a stolen node can hand on what it was given, and start nothing. The next secret goes
@@ -109,6 +112,13 @@ class Spread {
  public:
   // How long the previous secret stays after everybody has the new one: for dials under way.
   static constexpr Duration kSettle = std::chrono::seconds(15);
+  // After how long a peer that does not say that it has a list or a secret is sent it again: its
+  // disk may have failed.
+  static constexpr Duration kOfferAgain = std::chrono::minutes(1);
+  // How long the files of the secret are left alone after they could not be changed: doubled by
+  // each failure in a row, up to the longest.
+  static constexpr Duration kFirstPause = std::chrono::seconds(10);
+  static constexpr Duration kLongestPause = std::chrono::minutes(10);
   // How often holders are told again while a rotation is under way.
   static constexpr Duration kRemind = std::chrono::seconds(10);
   static constexpr std::size_t kMaxHolders = 16'384;
@@ -118,8 +128,8 @@ class Spread {
   // What the files say now: at the start, and after every change of them.
   [[nodiscard]] SpreadEffects on_files(TimePoint now, transport::Revocations list,
                                        const SecretsInFiles& secrets);
-  // The next secret could not be written, or not take over.
-  void on_files_failed();
+  // The next secret could not be written, or not take over; the pause before the next attempt.
+  [[nodiscard]] Duration on_files_failed(TimePoint now);
 
   [[nodiscard]] SpreadEffects on_session_up(TimePoint now, const NodeId& peer);
   void on_session_down(const NodeId& peer);
@@ -143,9 +153,10 @@ class Spread {
     std::optional<AccessFacts> facts;
     std::uint64_t list_sent = 0;
     SecretMark secret_sent;
+    TimePoint sent_at{};  // when the later of the two was sent
     SecretMark holders_told;
     bool warned = false;
-    // An honest peer sends each list and each secret once.
+    // An honest peer sends each list and each secret once a minute at most.
     transport::TokenBucket lists{0.2, 5};
     transport::TokenBucket secrets{0.2, 5};
   };
@@ -153,13 +164,14 @@ class Spread {
   [[nodiscard]] AccessFacts facts() const;
   [[nodiscard]] bool rotating() const { return is_next_ || previous_; }
   void tell_facts(SpreadEffects& out) const;
-  void offer(const NodeId& id, Peer& peer, SpreadEffects& out);
-  void offer_all(SpreadEffects& out);
+  void offer(TimePoint now, const NodeId& id, Peer& peer, SpreadEffects& out);
+  void offer_all(TimePoint now, SpreadEffects& out);
   void tell_holders(const NodeId& to, SpreadEffects& out) const;
   void remind(SpreadEffects& out);
   void begin_secret(TimePoint now, const SecretsInFiles& secrets);
+  void hold_newest();
 
-  void on_facts(const NodeId& from, Peer& peer, ByteView body, SpreadEffects& out);
+  void on_facts(TimePoint now, const NodeId& from, Peer& peer, ByteView body, SpreadEffects& out);
   void on_list(TimePoint now, const NodeId& from, Peer& peer, ByteView body, SpreadEffects& out);
   void on_next_secret(TimePoint now, const NodeId& from, Peer& peer, ByteView body,
                       SpreadEffects& out);
@@ -175,6 +187,8 @@ class Spread {
   bool previous_ = false;
   bool asked_ = false;                       // a promotion or a drop is under way
   std::optional<SecretMark> writing_;        // a secret on its way to the disk
+  Duration pause_{};                         // after the last failure; zero after a success
+  TimePoint paused_until_{};                 // no secret goes to the disk before
   TimePoint since_{};                        // that newest_ is in the files
   std::optional<TimePoint> complete_since_;  // that every known member holds it, after promotion
   TimePoint reminded_{};

@@ -22,7 +22,8 @@ struct SecretMark {
   friend bool operator==(const SecretMark&, const SecretMark&) = default;
 };
 
-// 0x0003: what a member has. Told when a session begins and when it changes.
+// 0x0003: what a member has. Told when a session begins, when it changes, and once in answer to
+// the other side's.
 struct AccessFacts {
   NodeId admin;
   std::uint64_t revocations = 0;  // the number of its list

@@ -4,9 +4,11 @@
 #include "tests/transport/certificates.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 using namespace starling;
@@ -43,10 +45,32 @@ struct Folder {
     return admin;
   }
 
+  // What the second of two looks at the same files makes of them.
+  [[nodiscard]] std::optional<Result<Access>> look(WallTime now = wall_now()) {
+    CHECK_FALSE(files.look(now));
+    return files.look(now);
+  }
+
   NodeId self = identity_of(2).id();
   TempFolder scratch;
   SecretFiles secret = SecretFiles::beside(scratch.path() / "secret");
   AccessFiles files;
+};
+
+// Nothing can be opened while one of these lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoDescriptors() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
 };
 
 }  // namespace
@@ -57,7 +81,7 @@ TEST_SUITE("node/access_files") {
     const auto access = folder.files.read(wall_now()).value();
     CHECK(access.secrets.has_value());
     CHECK(access.rules == transport::PeerRules{});
-    CHECK_FALSE(folder.files.look(wall_now()));
+    CHECK_FALSE(folder.look());
   }
 
   TEST_CASE("a list that comes, changes and is emptied is noticed each time, once") {
@@ -65,39 +89,78 @@ TEST_SUITE("node/access_files") {
     REQUIRE(folder.files.read(wall_now()));
     folder.scratch.write("peers.allow", line_of(some_node(1)));
     folder.scratch.write("peers.deny", "# nobody\n");
-    const auto came = folder.files.look(wall_now());
+    const auto came = folder.look();
     REQUIRE(came);
     CHECK((*came)->rules.allowed == std::set{some_node(1)});
     CHECK((*came)->rules.denied.empty());
-    CHECK_FALSE(folder.files.look(wall_now()));
+    CHECK_FALSE(folder.look());
 
     folder.scratch.write("peers.allow", line_of(some_node(1)) + line_of(some_node(2)));
     folder.scratch.write("peers.deny", line_of(some_node(2)));
-    const auto changed = folder.files.look(wall_now());
+    const auto changed = folder.look();
     REQUIRE(changed);
     CHECK((*changed)->rules.allowed == std::set{some_node(1), some_node(2)});
     CHECK((*changed)->rules.denied == std::set{some_node(2)});
 
     folder.scratch.write("peers.allow", "");
-    const auto emptied = folder.files.look(wall_now());
+    const auto emptied = folder.look();
     REQUIRE(emptied);
     CHECK((*emptied)->rules.allowed == std::set<NodeId>{});
-    CHECK_FALSE(folder.files.look(wall_now()));
+    CHECK_FALSE(folder.look());
   }
 
   TEST_CASE("a wrong line names file, line, value and remedy, and is told once") {
     Folder folder;
     REQUIRE(folder.files.read(wall_now()));
     folder.scratch.write("peers.deny", line_of(some_node(1)) + "mossy-otter\n");
-    const auto wrong = folder.files.look(wall_now());
+    const auto wrong = folder.look();
     REQUIRE(wrong);
     REQUIRE_FALSE(*wrong);
     const auto& detail = wrong->error().detail;
     CHECK(detail.find("peers.deny: line 2: \"mossy-otter\"") != std::string::npos);
     CHECK(detail.find("starling id") != std::string::npos);
-    CHECK_FALSE(folder.files.look(wall_now()));
+    CHECK_FALSE(folder.look());
     folder.scratch.write("peers.deny", line_of(some_node(1)));
-    CHECK((*folder.files.look(wall_now()))->rules.denied == std::set{some_node(1)});
+    CHECK((*folder.look())->rules.denied == std::set{some_node(1)});
+  }
+
+  TEST_CASE("a list that is being written is obeyed when two looks in a row saw the same of it") {
+    Folder folder;
+    folder.scratch.write("peers.allow", line_of(some_node(1)));
+    REQUIRE(folder.files.read(wall_now()));
+    std::string text;
+    for (int lines = 0; lines < 3; ++lines) {
+      CAPTURE(lines);
+      folder.scratch.write("peers.allow", text);
+      CHECK_FALSE(folder.files.look(wall_now()));
+      text += line_of(some_node(1)) + line_of(some_node(2));
+    }
+    folder.scratch.write("peers.allow", text);
+    const auto whole = folder.look();
+    REQUIRE(whole);
+    CHECK((*whole)->rules.allowed == std::set{some_node(1), some_node(2)});
+  }
+
+  TEST_CASE("files that could not be read for a while are read again, and that is told once") {
+    Folder folder;
+    REQUIRE(folder.files.read(wall_now()));
+    const auto file = folder.scratch.write("peers.deny", line_of(some_node(1)));
+    {
+      const NoDescriptors none;
+      const auto failed = folder.look();
+      REQUIRE(failed);
+      REQUIRE_FALSE(*failed);
+      CHECK(failed->error().code == Errc::io_failed);
+      CHECK_FALSE(folder.look());
+      // Whoever changed something waits for an answer.
+      REQUIRE(::chmod(file.c_str(), 0600) == 0);
+      CHECK(folder.look());
+    }
+    const auto later = folder.files.look(wall_now());
+    REQUIRE(later);
+    REQUIRE(later->has_value());
+    CHECK((*later)->rules.denied == std::set{some_node(1)});
+    CHECK_FALSE(folder.look());
   }
 
   TEST_CASE("a list that vanishes is an error and not an open door") {
@@ -107,12 +170,12 @@ TEST_SUITE("node/access_files") {
       folder.scratch.write(name, line_of(some_node(1)));
       REQUIRE(folder.files.read(wall_now()));
       std::filesystem::remove(folder.scratch.path() / name);
-      const auto gone = folder.files.look(wall_now());
+      const auto gone = folder.look();
       REQUIRE(gone);
       REQUIRE_FALSE(*gone);
       CHECK(gone->error().code == Errc::not_found);
       folder.scratch.write(name, line_of(some_node(2)));
-      CHECK((*folder.files.look(wall_now())).has_value());
+      CHECK((*folder.look()).has_value());
     }
   }
 
@@ -131,11 +194,11 @@ TEST_SUITE("node/access_files") {
     REQUIRE(folder.files.read(wall_now()));
     const auto file = folder.scratch.write("peers.deny", line_of(some_node(1)));
     REQUIRE(::chmod(file.c_str(), 0664) == 0);
-    const auto refused = folder.files.look(wall_now());
+    const auto refused = folder.look();
     REQUIRE(refused);
     REQUIRE_FALSE(*refused);
     REQUIRE(::chmod(file.c_str(), 0644) == 0);
-    const auto mended = folder.files.look(wall_now());
+    const auto mended = folder.look();
     REQUIRE(mended);
     REQUIRE(mended->has_value());
     CHECK((*mended)->rules.denied == std::set{some_node(1)});
@@ -155,16 +218,16 @@ TEST_SUITE("node/access_files") {
     Folder folder;
     REQUIRE(folder.files.read(wall_now()));
     REQUIRE(begin_rotation(folder.secret));
-    auto begun = folder.files.look(wall_now());
+    auto begun = folder.look();
     REQUIRE(begun);
     CHECK((*begun)->secrets->key.current()->epoch == 0);
     REQUIRE(promote_next(folder.secret));
-    auto promoted = folder.files.look(wall_now());
+    auto promoted = folder.look();
     REQUIRE(promoted);
     CHECK((*promoted)->secrets->key.current()->epoch == 1);
-    CHECK_FALSE(folder.files.look(wall_now()));
-    CHECK(folder.files.look(wall_now() + 25h));
-    CHECK_FALSE(folder.files.look(wall_now() + 26h));
+    CHECK_FALSE(folder.look());
+    CHECK(folder.look(wall_now() + 25h));
+    CHECK_FALSE(folder.look(wall_now() + 26h));
   }
 
   TEST_CASE("an open swarm has lists, too, and no secret") {
@@ -188,7 +251,7 @@ TEST_SUITE("node/access_files") {
     const transport::Membership membership{admin.swarm, admin.key.id(),
                                            admin.member(folder.self, 5)};
     folder.scratch.write("member.cert", transport::print_membership(membership));
-    const auto came = folder.files.look(wall_now());
+    const auto came = folder.look();
     REQUIRE(came);
     REQUIRE(came->has_value());
     CHECK((*came)->membership == membership);
@@ -197,14 +260,14 @@ TEST_SUITE("node/access_files") {
 
     const auto list = admin.revoke(3, {some_node(1)});
     folder.scratch.write("revoked", transport::print_revocations(list).value());
-    const auto revoked = folder.files.look(wall_now());
+    const auto revoked = folder.look();
     REQUIRE(revoked);
     CHECK((*revoked)->rules.admin->revoked == list);
-    CHECK_FALSE(folder.files.look(wall_now()));
+    CHECK_FALSE(folder.look());
     for (const auto* name : {"revoked", "member.cert"}) {
       CAPTURE(name);
       std::filesystem::remove(folder.scratch.path() / name);
-      const auto gone = folder.files.look(wall_now());
+      const auto gone = folder.look();
       REQUIRE(gone);
       REQUIRE_FALSE(*gone);
       CHECK(gone->error().code == Errc::not_found);

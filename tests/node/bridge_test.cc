@@ -1,0 +1,83 @@
+// The bridge between a trainer that needs no LibTorch, that of tests/net, and an io thread.
+#include "node/bridge.h"
+
+#include "tests/net/lab.h"
+
+#include <asio/co_spawn.hpp>
+#include <asio/post.hpp>
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+using namespace starling;
+using namespace starling::node;
+
+namespace {
+
+class DeafEvents final : public BridgeEvents {
+ public:
+  void on_codec_done(gossip::CodecOutcome) override {}
+  void on_steps(const StepFigures&) override {}
+  void on_training_failed(const Error&) override {}
+};
+
+// A bridge whose training was never started.
+struct IdleBridge {
+  IdleBridge() : data(training::open_data("synthetic:train=256,val=16", "", log).value()) {
+    BridgeOptions options;
+    options.model.name = lab::kModelName;
+    options.model.classes = static_cast<std::int64_t>(data.train->classes());
+    options.loader = training::loader_options_for(*data.train, training::Pass::training, 32, 3);
+    options.loader.batch = lab::kBatch;
+    options.loader.threads = 1;
+    options.train = data.train.get();
+    bridge = Bridge::create(io, std::move(options), std::nullopt, events, log).value();
+  }
+
+  NullLog log;
+  asio::io_context io;
+  DeafEvents events;
+  training::DataSets data;
+  std::unique_ptr<Bridge> bridge;
+};
+
+struct Jobs {
+  int asked = 0;
+  int told = 0;
+  std::optional<int> open_at_stop;
+};
+
+transport::Task<> stop_and_count(Bridge* bridge, Jobs* jobs) {
+  auto ends = bridge->stop();
+  co_await std::move(ends);
+  jobs->open_at_stop = jobs->asked - jobs->told;
+}
+
+}  // namespace
+
+TEST_SUITE("node/bridge") {
+  TEST_CASE("stop also waits for jobs that are asked for while it ends") {
+    IdleBridge idle;
+    Jobs jobs;
+    // Each outcome asks for the next job one turn later, as a message from a neighbour does.
+    std::function<void()> ask = [&] {
+      ++jobs.asked;
+      const auto told = [&](int) {
+        ++jobs.told;
+        if (jobs.asked < 5) asio::post(idle.io, ask);
+      };
+      idle.bridge->run_on_lane([] { return 0; }, told);
+    };
+    ask();
+    asio::co_spawn(idle.io, stop_and_count(idle.bridge.get(), &jobs),
+                   [](const std::exception_ptr&) {});
+    idle.io.run();
+
+    CHECK(jobs.open_at_stop == 0);
+    CHECK(jobs.asked == 5);
+    CHECK(jobs.told == 5);
+  }
+}
