@@ -187,6 +187,21 @@ void Dialler::on_failed(TimePoint now, const transport::Endpoint& endpoint, cons
   if (end == DialEnd::ourselves) address.not_before += kPatienceWithOurselves;
 }
 
+void Dialler::on_down(TimePoint now, const NodeId& peer, Duration lived) {
+  for (auto& [endpoint, address] : addresses_) {
+    if (address.report.peer != peer) continue;
+    if (lived >= options_.settled) {
+      address.brief = 0;
+      continue;
+    }
+    // Whoever takes sessions only to close them would be dialled without a pause.
+    address.report.peer.reset();
+    address.report.last_end = DialEnd::other;
+    address.report.detail = "its sessions end as soon as they are open";
+    address.not_before = now + backoff(++address.brief);
+  }
+}
+
 void Dialler::retry_now(TimePoint now) {
   for (auto& [endpoint, address] : addresses_) {
     address.not_before = std::min(address.not_before, now);

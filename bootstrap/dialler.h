@@ -47,6 +47,9 @@ struct DiallerOptions {
   Duration resolve_interval = std::chrono::seconds(15);
   // An outcome that does not come is taken as a time-out.
   Duration outcome = std::chrono::seconds(20);
+  // A session that ended sooner than this helped nobody: the address is tried again as after a
+  // failure, each time later.
+  Duration settled = std::chrono::seconds(10);
   std::size_t max_outstanding = 8;
   // Addresses of one name that are kept.
   std::size_t max_per_name = 32;
@@ -92,6 +95,8 @@ struct DiallerEffects {
 // | waiting  | dial, -> dialling | -> resting | -                    | -          |
 // | dialling | -> waiting        | -> resting | -> waiting (backoff) | -          |
 // | resting  | -                 | stays      | -                    | -> waiting |
+//
+// From resting it also goes to waiting, with a backoff, where the session ended almost at once.
 class Dialler {
  public:
   Dialler(DiallerOptions options, Rng rng) : options_(options), rng_(rng) {}
@@ -112,6 +117,8 @@ class Dialler {
   // could hide it.
   void learn(const transport::Endpoint& endpoint, const NodeId& peer);
   void on_failed(TimePoint now, const transport::Endpoint& endpoint, const Error& why);
+  // The last session with `peer` ended, which was up for so long.
+  void on_down(TimePoint now, const NodeId& peer, Duration lived);
 
   // Every waiting address is due at once.
   void retry_now(TimePoint now);
@@ -139,6 +146,7 @@ class Dialler {
     Source source = Source::seed;
     std::optional<transport::Endpoint> name;  // whose address it is
     std::uint32_t failures = 0;               // since it last worked
+    std::uint32_t brief = 0;                  // sessions in a row that hardly lived
     TimePoint not_before{};
     TimePoint out_until{};  // a dial is out until then
   };

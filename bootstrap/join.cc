@@ -85,7 +85,10 @@ JoinEffects Join::on_session_up(TimePoint now, const NodeId& peer,
 
 JoinEffects Join::on_session_down(TimePoint now, const NodeId& peer) {
   JoinEffects out;
-  peers_.erase(peer);
+  if (const auto at = peers_.find(peer); at != peers_.end()) {
+    dialler_.on_down(now, peer, now - at->second.up);
+    peers_.erase(at);
+  }
   sponsor_.on_session_down(peer);
   dial_back_.on_session_down(peer);
   if (receiver_) take_transfer(now, receiver_->on_session_down(now, peer), out);

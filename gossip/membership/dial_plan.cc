@@ -54,10 +54,33 @@ void DialPlan::on_failed(TimePoint now, const NodeId& id, Rng& rng) {
   entry.out_until = TimePoint{};
   entry.last_failure = now;
   entry.failures = std::min(entry.failures + 1, 1000U);
-  const auto doublings = std::min(entry.failures - 1, 16U);
-  const Duration backoff =
-      std::min(options_.last_backoff, options_.first_backoff * (1 << doublings));
-  entry.not_before = now + with_jitter(backoff, rng);
+  entry.not_before = now + backoff(entry.failures, rng);
+}
+
+void DialPlan::on_up(const NodeId& id) {
+  const auto at = entries_.find(id);
+  if (at == entries_.end()) return;
+  if (at->second.brief == 0) {
+    entries_.erase(at);
+  } else {
+    at->second = {.brief = at->second.brief};
+  }
+}
+
+void DialPlan::on_down(TimePoint now, const NodeId& id, Duration lived, Rng& rng) {
+  if (lived >= options_.settled) {
+    entries_.erase(id);
+    return;
+  }
+  Entry& entry = entries_[id];
+  entry.brief = std::min(entry.brief + 1, 1000U);
+  entry.not_before = now + backoff(entry.brief, rng);
+}
+
+Duration DialPlan::backoff(std::uint32_t failures, Rng& rng) const {
+  const auto doublings = std::min(failures - 1, 16U);
+  return with_jitter(std::min(options_.last_backoff, options_.first_backoff * (1 << doublings)),
+                     rng);
 }
 
 void DialPlan::keep_only(const std::set<NodeId>& wanted, TimePoint now) {

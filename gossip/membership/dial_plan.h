@@ -39,6 +39,10 @@ struct DialPlanOptions {
   Duration outcome = std::chrono::seconds(10);
   // Between two tries at somebody who is dead in our view.
   Duration revive_interval = std::chrono::seconds(4);
+  // A session that ended sooner than this helped nobody: the next dial waits as after a failure,
+  // each time longer. Otherwise a peer that takes sessions only to close them is dialled without a
+  // pause.
+  Duration settled = std::chrono::seconds(10);
   // After this many failures the topology walks past the member, for walk_past long.
   std::uint32_t failures_to_walk_past = 3;
   Duration walk_past = std::chrono::minutes(1);
@@ -64,7 +68,9 @@ class DialPlan {
   // Whether it is time to try somebody dead.
   [[nodiscard]] bool take_revival(TimePoint now, Rng& rng);
 
-  void on_up(const NodeId& id) { entries_.erase(id); }
+  void on_up(const NodeId& id);
+  // A session ended that was up for so long.
+  void on_down(TimePoint now, const NodeId& id, Duration lived, Rng& rng);
   void on_failed(TimePoint now, const NodeId& id, Rng& rng);
   // A new address or a new incarnation: what failed before says nothing.
   void forget(const NodeId& id) { entries_.erase(id); }
@@ -82,9 +88,11 @@ class DialPlan {
     TimePoint not_before{};
     TimePoint out_until{};  // a dial is out until then; zero: none is
     std::uint32_t failures = 0;
+    std::uint32_t brief = 0;  // sessions in a row that hardly lived
     TimePoint last_failure{};
   };
   [[nodiscard]] std::size_t outstanding(TimePoint now) const;
+  [[nodiscard]] Duration backoff(std::uint32_t failures, Rng& rng) const;
 
   DialPlanOptions options_;
   std::map<NodeId, Entry> entries_;

@@ -185,7 +185,8 @@ MembershipEffects Membership::on_session_up(TimePoint now, const NodeId& peer,
                                            .last_digest = {},
                                            .last_view = {},
                                            .used = now,
-                                           .known = now});
+                                           .known = now,
+                                           .up = now});
   spreader_.on_session_up(peer);
   dials_.on_up(peer);
   close_case(peer);
@@ -211,6 +212,7 @@ MembershipEffects Membership::on_session_down(TimePoint now, const NodeId& peer,
   if (auto* member = table_.find(peer)) member->last_heard = at->second.watch.last_heard();
   // A goodbye that both sides were ready for looks like any other end.
   const bool expected = at->second.given_up || at->second.unneeded;
+  dials_.on_down(now, peer, now - at->second.up, rng_);
   sessions_.erase(at);
   spreader_.on_session_down(now, peer);
   std::erase_if(errands_, [&](const Errand& errand) { return errand.asker == peer; });

@@ -285,6 +285,7 @@ class Membership {
     TimePoint doubt_after{};               // others reached it: no case before then
     TimePoint used{};                      // the last time that this node had a use for it
     TimePoint known{};                     // the last time that the peer's record was held
+    TimePoint up{};                        // when it began
     bool unneeded = false;                 // not for long now
     bool unneeded_there = false;           // the peer says the same
     bool given_up = false;                 // the shell was told to close it

@@ -64,6 +64,28 @@ void let_all_time_out(Dialler& dialler, Duration time) {
 }  // namespace
 
 TEST_SUITE("bootstrap/dialler") {
+  TEST_CASE("who takes sessions only to close them is dialled ever less often, until one lives") {
+    Dialler dialler({}, Rng(1));
+    REQUIRE(dialler.add(kStart, seed_of(kHere)));
+    std::size_t dials = 0;
+    TimePoint now = kStart;
+    for (; now < kStart + 2min; now += 10ms) {
+      if (dialler.on_tick(now, nobody).dial.empty()) continue;
+      ++dials;
+      dialler.on_up(now, kHere, kPeer);
+      dialler.on_down(now, kPeer, 5ms);
+      CHECK(dialler.next_deadline() > now);
+    }
+    CHECK(dials >= 5);
+    CHECK(dials <= 10);
+    CHECK_FALSE(dialler.all_turned_away(1));
+    now = dialler.next_deadline();
+    REQUIRE(dialler.on_tick(now, nobody).dial.size() == 1);
+    dialler.on_up(now, kHere, kPeer);
+    dialler.on_down(now, kPeer, 1min);
+    CHECK(dialler.on_tick(now, nobody).dial.size() == 1);
+  }
+
   TEST_CASE("an address that fails is tried for ever, ever more slowly") {
     Dialler dialler({}, Rng(1));
     REQUIRE(dialler.add(kStart, seed_of(kHere)).has_value());

@@ -40,6 +40,24 @@ TEST_SUITE("gossip/dial_plan") {
     CHECK(plan.take(now, test_id(1), kAtOnce, rng));
   }
 
+  TEST_CASE("who takes sessions only to close them is dialled ever less often, until one lives") {
+    DialPlan plan({});
+    Rng rng(1);
+    std::size_t dials = 0;
+    TimePoint now = kStart;
+    for (; now < kStart + 2min; now += 10ms) {
+      if (!plan.take(now, test_id(1), kAtOnce, rng)) continue;
+      ++dials;
+      plan.on_up(test_id(1));
+      plan.on_down(now, test_id(1), 5ms, rng);
+    }
+    CHECK(dials >= 4);
+    CHECK(dials <= 8);
+    plan.on_up(test_id(1));
+    plan.on_down(now, test_id(1), 1min, rng);
+    CHECK(plan.take(now, test_id(1), kAtOnce, rng));
+  }
+
   // Somebody else may answer at its address, which is the outcome of no dial of this member.
   TEST_CASE("a dial of which nothing was heard has failed") {
     DialPlan plan({});
