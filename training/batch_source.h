@@ -34,6 +34,9 @@ class BatchSource {
   // prepared already are left out: their images wait for the next epoch. Thread: that of next().
   // To be there where TrainerOptions::halve_batch is wanted.
   virtual void set_batch(std::size_t) {}
+  // Makes a next() that waits fail with Errc::cancelled, or else the first one that would have to:
+  // its thread has something else to do first. The stream stands where it stood.
+  virtual void wake() {}
   // Makes a next() that waits, and all later ones, fail with Errc::cancelled.
   virtual void stop() = 0;
 };
@@ -63,6 +66,7 @@ class LoaderSource final : public BatchSource {
     most_ = images;
     loader_->set_batch(images);
   }
+  void wake() override { loader_->wake(); }
   void stop() override { loader_->stop(); }
 
   // For set_members() and bad_samples().

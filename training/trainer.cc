@@ -5,6 +5,7 @@
 #include "node/base/thread.h"
 #include "training/cpu/intra_op.h"
 #include "training/cpu/tensor_memory.h"
+#include "training/requests.h"
 #include "training/saver.h"
 #include "training/stepper.h"
 #include "training/torch_guard.h"
@@ -25,33 +26,7 @@ namespace {
 
 enum class Phase : std::uint8_t { idle, running, pausing, paused, failed, stopping, stopped };
 
-struct Adoption {
-  Replica replica;
-  OnDone on_adopted;
-};
-struct Saving {
-  CheckpointRequest request;
-  OnSaved on_saved;
-};
-struct Evaluating {
-  SharedReplica replica;  // null: the trainer's own when the request is served
-  MakeSource make_source;
-  OnEvaluated on_evaluated;
-};
-using Request = std::variant<Adoption, Saving, Evaluating>;
-
 Error cancelled(Doing doing) { return {Errc::cancelled, doing, "the trainer stops"}; }
-
-// Tells whoever asked that nothing came of it.
-void refuse(Request& request, const Error& error) {
-  if (auto* adoption = std::get_if<Adoption>(&request)) {
-    if (adoption->on_adopted) adoption->on_adopted(fail(error));
-  } else if (auto* saving = std::get_if<Saving>(&request)) {
-    if (saving->on_saved) saving->on_saved(fail(error));
-  } else if (auto* evaluating = std::get_if<Evaluating>(&request)) {
-    if (evaluating->on_evaluated) evaluating->on_evaluated(fail(error));
-  }
-}
 
 }  // namespace
 
@@ -66,7 +41,7 @@ struct Trainer::Impl {
           {
             const MutexLock lock(mutex);
           }  // whoever saw it busy waits by now
-          changed.notify_all();
+          wake();
         }) {}
 
   // On the train thread.
@@ -84,12 +59,15 @@ struct Trainer::Impl {
   void serve(Adoption request);
   void serve(Saving request);
   void serve(Evaluating request);
-  void advance_evaluation();
+  // False where it was woken before a batch was there.
+  bool advance_evaluation();
   void evaluate_between_steps(double step_s);
   void settle_pause();
   void finish();
 
   void ask(Request request);
+  // The train thread has something to do that does not wait for data.
+  void wake();
   void publish();
   [[nodiscard]] Phase phase_now();
 
@@ -114,6 +92,7 @@ struct Trainer::Impl {
   std::deque<Request> requests STARLING_GUARDED_BY(mutex);
   std::vector<OnDone> pausers STARLING_GUARDED_BY(mutex);
   TrainingState published STARLING_GUARDED_BY(mutex);
+  BatchSource* evaluated STARLING_GUARDED_BY(mutex) = nullptr;  // by the evaluation that is running
 
   // Of the train thread alone.
   struct Running {
@@ -122,6 +101,7 @@ struct Trainer::Impl {
     OnEvaluated on_evaluated;
   };
   std::optional<Running> running;
+  [[nodiscard]] Running take_running();
   double evaluation_credit_s = 0;  // time that the evaluation may still take before the next step
   double evaluation_spent_s = 0;   // since the last report
   Saver saver;
@@ -151,7 +131,14 @@ void Trainer::Impl::ask(Request request) {
     }
   }
   if (refusal) return refuse(request, *refusal);
+  wake();
+}
+
+void Trainer::Impl::wake() {
   changed.notify_all();
+  source->wake();
+  const MutexLock lock(mutex);
+  if (evaluated != nullptr) evaluated->wake();
 }
 
 void Trainer::Impl::run() {
@@ -170,7 +157,10 @@ void Trainer::Impl::work_once() {
       return;
     case Phase::paused:
     case Phase::failed: {
-      if (running) return advance_evaluation();
+      if (running) {
+        advance_evaluation();
+        return;
+      }
       const MutexLock lock(mutex);
       const bool idle = (phase == Phase::paused || phase == Phase::failed) && pausers.empty() &&
                         find_servable() == requests.end();
@@ -203,8 +193,8 @@ void Trainer::Impl::train_step() {
   Result<std::optional<Batch>> batch = ahead ? std::exchange(ahead, std::nullopt) : source->next();
   const TimePoint loaded = clock.now();
   if (!batch || !*batch) {
-    // stop() ends the source to wake us: that is no failure.
-    if (phase_now() == Phase::stopping) return;
+    // Stopped, or woken for something else: that is no failure.
+    if (!batch && batch.error().code == Errc::cancelled) return;
     return fail_training(
         batch ? Error{Errc::data_failed, Doing::training, "the stream of training batches ended"}
               : std::move(batch).error());
@@ -306,11 +296,14 @@ void Trainer::Impl::serve(Saving request) {
 }
 
 void Trainer::Impl::serve(Evaluating request) {
+  BatchSource* batches = nullptr;
   auto evaluation = guarded(Doing::evaluating, [&]() -> Result<Evaluation> {
     const SharedReplica replica =
         request.replica ? std::move(request.replica)
                         : std::make_shared<const Replica>(stepper->engine().snapshot());
-    return Evaluation::create(model, *replica, options.device, request.make_source());
+    auto made = request.make_source();
+    batches = made.get();
+    return Evaluation::create(model, *replica, options.device, std::move(made));
   });
   if (!evaluation) {
     if (request.on_evaluated) request.on_evaluated(fail(std::move(evaluation).error()));
@@ -318,18 +311,33 @@ void Trainer::Impl::serve(Evaluating request) {
   }
   running.emplace(*std::move(evaluation), stepper->state().step, std::move(request.on_evaluated));
   evaluation_credit_s = 0;
+  const MutexLock lock(mutex);
+  evaluated = batches;
 }
 
-void Trainer::Impl::advance_evaluation() {
+bool Trainer::Impl::advance_evaluation() {
   auto progress = running->evaluation.advance();
-  if (progress && *progress == Evaluation::Progress::more) return;
+  if (progress && *progress == Evaluation::Progress::more) return true;
+  if (!progress && progress.error().code == Errc::cancelled) return false;
   // Moved out first: what the callback asks for next finds the place free.
-  Running done = *std::exchange(running, std::nullopt);
-  if (!done.on_evaluated) return;
-  if (!progress) return done.on_evaluated(fail(std::move(progress).error()));
+  Running done = take_running();
+  if (!done.on_evaluated) return true;
+  if (!progress) {
+    done.on_evaluated(fail(std::move(progress).error()));
+    return true;
+  }
   EvaluationReport report = done.evaluation.report();
   report.step = done.step;
   done.on_evaluated(report);
+  return true;
+}
+
+Trainer::Impl::Running Trainer::Impl::take_running() {
+  {
+    const MutexLock lock(mutex);
+    evaluated = nullptr;
+  }
+  return *std::exchange(running, std::nullopt);
 }
 
 void Trainer::Impl::evaluate_between_steps(double step_s) {
@@ -339,10 +347,11 @@ void Trainer::Impl::evaluate_between_steps(double step_s) {
   evaluation_credit_s += step_s * share / (1 - share);
   while (running && evaluation_credit_s > 0 && !drop) {
     const TimePoint begin = clock.now();
-    advance_evaluation();
+    const bool went_on = advance_evaluation();
     const double spent = seconds(clock.now() - begin);
     evaluation_credit_s -= spent;
     evaluation_spent_s += spent;
+    if (!went_on) return;
   }
 }
 
@@ -360,7 +369,7 @@ void Trainer::Impl::finish() {
     if (on_paused) on_paused(fail(cancelled(Doing::stopping)));
   }
   if (running) {
-    Running done = *std::exchange(running, std::nullopt);
+    Running done = take_running();
     if (done.on_evaluated) done.on_evaluated(fail(cancelled(Doing::evaluating)));
   }
   saver.join();
@@ -403,7 +412,7 @@ void Trainer::stop() {
     impl_->drop = true;
     if (never_started) impl_->phase = Phase::stopped;
   }
-  impl_->changed.notify_all();
+  impl_->wake();
   impl_->source->stop();
   if (impl_->thread.joinable()) {
     impl_->thread.join();
@@ -426,7 +435,7 @@ void Trainer::pause(const OnDone& on_paused) {
     }
   }
   if (stopped && on_paused) on_paused(fail(cancelled(Doing::stopping)));
-  impl_->changed.notify_all();
+  impl_->wake();
 }
 
 void Trainer::resume() {

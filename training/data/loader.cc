@@ -165,8 +165,16 @@ Result<std::optional<Batch>> Loader::next() {
       if (bad_.size() == dataset_.size()) return nothing_readable();
       return std::optional<Batch>();
     }
+    if (std::exchange(woken_, false))
+      return fail(Errc::cancelled, Doing::loading_data, "no batch is there yet");
     ready_.wait(mutex_);
   }
+}
+
+void Loader::wake() {
+  const MutexLock lock(mutex_);
+  woken_ = true;
+  ready_.notify_all();
 }
 
 std::unexpected<Error> Loader::nothing_readable() const {

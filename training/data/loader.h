@@ -125,7 +125,7 @@ class Loader {
   //
   // Errors:  data_failed when more than max_bad samples are bad, naming the last, and at the end of
   //          an evaluation pass where all were; no_memory also where not one thread could start;
-  //          cancelled after stop(). An error is final.
+  //          cancelled after stop(), and once after wake(), which alone is not final.
   [[nodiscard]] Result<std::optional<Batch>> next();
 
   // The next batch if it is finished, and nothing otherwise: waits for nobody. Errors are left to
@@ -145,6 +145,10 @@ class Loader {
   void set_side(std::uint32_t side);
   // Images in batches that are begun from now on, up to options.batch. Any thread.
   void set_batch(std::size_t images);
+
+  // Makes a next() that waits, or else the first that would have to, fail with cancelled. Any
+  // thread.
+  void wake();
 
   // Ends all threads; next() fails from now on. Any thread may call it, any number of times.
   void stop();
@@ -228,6 +232,7 @@ class Loader {
   std::optional<Error> failed_ STARLING_GUARDED_BY(mutex_);
   bool exhausted_ STARLING_GUARDED_BY(mutex_) = false;  // an evaluation has drawn its last sample
   bool stopping_ STARLING_GUARDED_BY(mutex_) = false;
+  bool woken_ STARLING_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

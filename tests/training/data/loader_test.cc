@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <latch>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,12 @@ class NumberedImages final : public Dataset {
   std::string sample_name(std::uint32_t index) const override {
     return "number " + std::to_string(index);
   }
+  // On a disk that hangs nothing is read before this.
+  std::latch reads{1};
+  void hang() { hangs_ = true; }
+
   Result<void> read(std::uint32_t index, Sample& out) const override {
+    if (hangs_) reads.wait();
     out.label = index;
     out.raw.reset();
     out.bytes = to_bytes(as_bytes("no image"));
@@ -45,6 +51,7 @@ class NumberedImages final : public Dataset {
   std::uint32_t size_;
   std::vector<std::uint32_t> bad_;
   std::vector<std::string> classes_;
+  bool hangs_ = false;
 };
 
 LoaderOptions options_for(Pass pass, std::size_t batch, std::size_t threads) {
@@ -353,6 +360,23 @@ TEST_SUITE("training/data/loader") {
       samples += batch.size;
 
     CHECK(samples < 50);
+  }
+
+  TEST_CASE("whoever waits for a batch is woken for other work, and gets it later") {
+    NumberedImages data(100, {});
+    data.hang();
+    NullLog log;
+    Loader loader(data, options_for(Pass::evaluation, 10, 2), log);
+    for (int round = 0; round < 3; ++round) {
+      loader.wake();
+      const auto nothing = loader.next();
+      REQUIRE(!nothing);
+      CHECK(nothing.error().code == Errc::cancelled);
+    }
+
+    data.reads.count_down();
+
+    CHECK(all_labels(loader).size() == 100);
   }
 
   TEST_CASE("members that come and go deal out what is left of the epoch, which goes on") {
