@@ -38,7 +38,6 @@ GossipEffects Gossip::on_session_up(TimePoint now, const NodeId& peer, Instance 
   sessions_[peer] = instance;
   take(now, membership_.on_session_up(now, peer, host), out);
   if (consensus_) take(now, consensus_->on_session_up(now, peer), out);
-  if (merge_) take_merge(now, merge_->on_session_up(now, peer), out);
   return out;
 }
 
@@ -215,8 +214,9 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   take(now, membership_.set_state(now, RecordState::alive), out);
   for (const auto& [peer, instance] : sessions_) {
     take(now, consensus_->on_session_up(now, peer), out);
+    if (!same_settings_.contains(peer)) continue;
     take_merge(now, merge_->on_session_up(now, peer), out);
-    if (same_settings_.contains(peer)) take(now, mixer_->on_session_up(now, peer, instance), out);
+    take(now, mixer_->on_session_up(now, peer, instance), out);
   }
   update_neighbours(now, out);
   update_progress(now, out);
@@ -241,6 +241,7 @@ GossipEffects Gossip::end_averaging(TimePoint now) {
   merge_.reset();
   same_settings_.clear();
   phase_ = Phase::joining;
+  training_paused_ = ended_ = false;
   take(now, membership_.set_state(now, RecordState::joining), out);
   return out;
 }
@@ -254,6 +255,7 @@ GossipEffects Gossip::on_same_settings(TimePoint now, const NodeId& peer) {
 
 void Gossip::connect(TimePoint now, const NodeId& peer, GossipEffects& out) {
   if (!mixer_) return;
+  take_merge(now, merge_->on_session_up(now, peer), out);
   take(now, mixer_->on_session_up(now, peer, sessions_.at(peer)), out);
   update_neighbours(now, out);
 }
@@ -309,8 +311,7 @@ GossipEffects Gossip::set_data_set(TimePoint now, const Hash& data_set) {
 
 std::uint64_t Gossip::swarm_samples(TimePoint now) { return membership_.progress().total(now); }
 
-double Gossip::progress_share(TimePoint now) {
-  const Budget& budget = model_.budget;
+double Gossip::share_of(TimePoint now, const Budget& budget) {
   if (budget.samples > 0)
     return std::min(1.0,
                     static_cast<double>(swarm_samples(now)) / static_cast<double>(budget.samples));

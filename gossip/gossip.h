@@ -11,7 +11,9 @@
 //   averaging  end_averaging (other settings)         joining      edges void
 //   averaging  consensus asks for the freeze          freezing     drain, pause_training
 //   freezing   training paused, exchanges drained     frozen       take_contribution
-//   any        begin_leave                            leaving      leave push, then record left
+//   averaging  the end of others is its own           frozen       pause_training, finished
+//   the two    begin_leave                            the same     (until the end or the deadline)
+//   any other  begin_leave                            leaving      leave push, then record left
 #pragma once
 
 #include "gossip/consensus/final_consensus.h"
@@ -221,7 +223,9 @@ class Gossip {
   [[nodiscard]] const ModelFacts& model() const { return model_; }
   // P, and its share of the budget in [0, 1].
   [[nodiscard]] std::uint64_t swarm_samples(TimePoint now);
-  [[nodiscard]] double progress_share(TimePoint now);
+  [[nodiscard]] double progress_share(TimePoint now) { return share_of(now, model_.budget); }
+  // The same of another budget: before begin_averaging() there is none.
+  [[nodiscard]] double share_of(TimePoint now, const Budget& budget);
 
  private:
   enum class Phase : std::uint8_t { joining, averaging, freezing, frozen, leaving, left };
@@ -242,6 +246,8 @@ class Gossip {
   void update_progress(TimePoint now, GossipEffects& out);
   void update_standing(TimePoint now, GossipEffects& out);
   void advance(TimePoint now, GossipEffects& out);
+  [[nodiscard]] bool waits_for_end(TimePoint now) const;
+  void start_leaving(TimePoint now, GossipEffects& out);
   [[nodiscard]] consensus::ConsensusOptions consensus_options(Contributes contributes) const;
   [[nodiscard]] bool may_be_here(const NodeId& id) const;
   [[nodiscard]] bool comes_untrained(TimePoint now, const Beginning& beginning);
@@ -267,6 +273,8 @@ class Gossip {
   TrainingFigures training_;
   TimePoint next_progress_{};
   TimePoint leave_deadline_ = kNever;
+  bool leave_wanted_ = false;
+  bool ended_ = false;       // the final consensus asks nothing of this process any more
   Incarnation record_told_;  // of the own record that the mixer has
   bool training_paused_ = false;
   bool far_behind_told_ = false;

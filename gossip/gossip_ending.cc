@@ -98,15 +98,27 @@ Result<GossipEffects> Gossip::serve(TimePoint now, const ModelFacts& model,
 GossipEffects Gossip::begin_leave(TimePoint now, TimePoint deadline) {
   GossipEffects out;
   if (phase_ == Phase::leaving || phase_ == Phase::left) return out;
+  leave_wanted_ = true;
+  leave_deadline_ = deadline;
+  if (merge_) take_merge(now, merge_->abort(now, "this node leaves"), out);
+  advance(now, out);
+  return out;
+}
+
+// Who is told to leave while all agree has its part in the end, if that comes before the deadline
+// (rulings 35).
+bool Gossip::waits_for_end(TimePoint now) const {
+  const bool agrees = phase_ == Phase::freezing || phase_ == Phase::frozen;
+  return agrees && !ended_ && now < leave_deadline_;
+}
+
+void Gossip::start_leaving(TimePoint now, GossipEffects& out) {
   phase_ = Phase::leaving;
   // After the end there is nothing to hand over.
   const bool ended = consensus_ && consensus_->certificate_message();
-  leave_deadline_ = ended ? now : deadline;
-  if (merge_) take_merge(now, merge_->abort(now, "this node leaves"), out);
+  if (ended) leave_deadline_ = now;
   if (consensus_) take(now, consensus_->stop(now, "this node leaves"), out);
-  if (mixer_ && !ended) take(now, mixer_->begin_leave(now, deadline), out);
-  advance(now, out);
-  return out;
+  if (mixer_ && !ended) take(now, mixer_->begin_leave(now, leave_deadline_), out);
 }
 
 void Gossip::take_common(TimePoint now, ConsensusEffects& effects, GossipEffects& out) {
@@ -133,6 +145,11 @@ void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
     advance(now, out);
   }
   if (effects.not_taken) out.emplace_back(std::move(*effects.not_taken));
+  if (effects.finished && phase_ == Phase::averaging) {
+    phase_ = Phase::frozen;  // the end that others made: what is trained from now on is for nobody
+    take(now, mixer_->begin_drain(now, now + options_.drain), out);
+    out.emplace_back(PauseTraining{});
+  }
   if (effects.finished) {
     const auto participants = effects.finished->certificate.participants;
     out.emplace_back(std::move(*effects.finished));
@@ -140,6 +157,10 @@ void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
     for (const auto& id : participants)
       if (id != self_ && !may_be_here(id))
         take(now, consensus_->on_member(now, id, consensus::Presence::gone), out);
+  }
+  if (effects.failed || effects.may_exit) {
+    if (leave_wanted_ && waits_for_end(now)) leave_deadline_ = now;
+    ended_ = true;
   }
   if (effects.failed)
     out.emplace_back(ConsensusFailed{consensus::RunKind::finish, std::move(*effects.failed)});
@@ -152,6 +173,10 @@ bool Gossip::may_be_here(const NodeId& id) const {
 }
 
 void Gossip::take_merge(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
+  // What a node of other settings signs for its own merges is wrong here, and rightly so.
+  std::erase_if(effects.misbehaved, [&](const consensus::Misbehaviour& bad) {
+    return !same_settings_.contains(bad.peer);
+  });
   take_common(now, effects, out);
   if (effects.freeze) out.emplace_back(TakeContribution{consensus::RunKind::merge});
   if (effects.merged) out.emplace_back(std::move(*effects.merged));
@@ -164,6 +189,8 @@ void Gossip::advance(TimePoint now, GossipEffects& out) {
     phase_ = Phase::frozen;
     out.emplace_back(TakeContribution{consensus::RunKind::finish});
   }
+  const bool goes = phase_ == Phase::leaving || phase_ == Phase::left;
+  if (leave_wanted_ && !goes && !waits_for_end(now)) start_leaving(now, out);
   if (phase_ == Phase::leaving && (!mixer_ || mixer_->drained() || now >= leave_deadline_)) {
     phase_ = Phase::left;
     leave_deadline_ = kNever;

@@ -234,6 +234,7 @@ class Node final : private transport::SessionEvents,
   void note_end(const gossip::consensus::Finished& finished) ON_IO_THREAD;
   [[nodiscard]] Result<void> begin_serving(ServedModel served) ON_IO_THREAD;
   transport::Task<> write_final_files();
+  void say_final() ON_IO_THREAD;
   void evaluate_final(training::SharedReplica result) ON_IO_THREAD;
   void on_consensus_failed(const Error& error) ON_IO_THREAD;
   void end_if_finished() ON_IO_THREAD;
@@ -321,6 +322,7 @@ class Node final : private transport::SessionEvents,
   bool may_exit_ = false;
   bool left_told_ = false;
   std::string how_it_leaves_ = "left the swarm";
+  std::optional<Error> why_it_leaves_;  // training failed
   bool leave_saved_ = false;
   std::string end_phase_;           // of the final consensus, as it was told last
   std::optional<Error> not_saved_;  // why the steps since the last checkpoint are lost

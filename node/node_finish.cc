@@ -11,6 +11,12 @@ namespace starling::node {
 
 namespace consensus = gossip::consensus;
 
+namespace {
+
+constexpr const char* kLeftAfterEnd = "left after the final consensus";
+
+}  // namespace
+
 void Node::pause_training() {
   set_phase(Phase::finishing);
   if (!bridge_) return;
@@ -152,19 +158,38 @@ transport::Task<> Node::write_final_files() {
     co_return;
   }
   final_written_ = true;
+  const bool leaves = figures_.phase == Phase::leaving;
+  if (leaves) {  // nothing that it trained is lost any more
+    leave_saved_ = true;
+    not_saved_.reset();
+    how_it_leaves_ = kLeftAfterEnd;
+  }
   gossip_driver_.carry_out(gossip_.on_result_stored(clock_.now()));
   const consensus::Certificate& certificate = finished_->certificate;
   parts_.events.append("final", {{"hash", figures_.final_hash},
                                  {"epoch", certificate.epoch.value},
                                  {"participants", figures_.final_participants},
                                  {"samples", certificate.samples}});
-  set_phase(Phase::finished);
+  if (!leaves) set_phase(Phase::finished);
   keep_settings();
   for (auto& reply : std::exchange(waiting_for_finish_, {}))
     reply.done({{"hash", figures_.final_hash},
                 {"epoch", certificate.epoch.value},
                 {"participants", figures_.final_participants}});
+  if (leaves) {  // its time is short
+    figures_.eval.reset();
+    say_final();
+    co_return;
+  }
   evaluate_final(std::move(result));
+}
+
+void Node::say_final() {
+  const bool adopted = finished_->role == consensus::Role::follower;
+  parts_.terminal.out << final_line(finished_->certificate) << (adopted ? "  (adopted)" : "");
+  if (figures_.eval)
+    parts_.terminal.out << "  top-1 " << 100 * figures_.eval->accuracy_ratio << " %";
+  parts_.terminal.out << '\n' << std::flush;
 }
 
 void Node::evaluate_final(training::SharedReplica result) {
@@ -174,11 +199,7 @@ void Node::evaluate_final(training::SharedReplica result) {
     if (report || report.error().code != Errc::not_found)
       note_evaluation(report, {.of = Evaluated::consensus});
     final_evaluated_ = true;
-    const bool adopted = finished_->role == consensus::Role::follower;
-    parts_.terminal.out << final_line(finished_->certificate) << (adopted ? "  (adopted)" : "");
-    if (figures_.eval)
-      parts_.terminal.out << "  top-1 " << 100 * figures_.eval->accuracy_ratio << " %";
-    parts_.terminal.out << '\n' << std::flush;
+    say_final();
     publish_status();
     end_if_finished();
   };
@@ -219,7 +240,7 @@ void Node::leave_finished(std::string how) {
 
 void Node::begin_leave(Duration timeout) {
   if (exit_ || figures_.phase == Phase::leaving) return;
-  if (final_written_) return leave_finished("left after the final consensus");
+  if (final_written_) return leave_finished(kLeftAfterEnd);
   set_phase(Phase::leaving);
   const TimePoint now = clock_.now();
   // The last second is for goodbyes: the deadline is a promise to schedulers.
@@ -277,6 +298,7 @@ void Node::finish_leave(const std::string& how) {
   }
   for (auto& reply : std::exchange(waiting_for_leave_, {}))
     reply.done({{"left", true}, {"samples", gossip_.membership().progress().own_samples()}});
+  if (why_it_leaves_) return end(exit_code_of(why_it_leaves_->code), to_string(*why_it_leaves_));
   end(ExitCode::good, how);
 }
 

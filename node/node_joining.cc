@@ -195,11 +195,16 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
   }
   log_.info("join.adopted", {{"from", short_form(adopt.from)}, {"difference", adopt.diff}});
   if (gossip_.mixer() != nullptr) gossip_driver_.carry_out(gossip_.end_averaging(clock_.now()));
+  const Error over{Errc::cancelled, Doing::agreeing,
+                   "this node has just taken other settings from the swarm: ask again"};
+  for (auto* waiting : {&waiting_for_merge_, &waiting_for_finish_})
+    for (auto& reply : std::exchange(*waiting, {})) reply.fail(over);
   set_phase(Phase::joining);
   auto training_ends = drop_bridge();
   co_await std::move(training_ends);
   if (settings.model != settings_.model || settings.extension == 0) parts_.base.reset();
   settings_ = settings;
+  parts_.checkpoint.reset();  // of another run: a model and its momenta
   parts_.model = std::move(model);
   consensus_memory_.reset();
   merge_memory_.reset();
@@ -225,6 +230,7 @@ void Node::install_state(const bootstrap::InstallState& install) {
   training::TrainingState state;
   state.steps_since_adoption = 0;
   state.samples = gossip_.membership().progress().own_samples();
+  state.progress_share = gossip_.share_of(now, settings_.budget);
   beginning.start = training::Trainer::Start{
       .replica = std::move(*replica), .momenta = {}, .state = std::move(state)};
   // Owners: this handler and the task that it spawns; std::function needs a copy.

@@ -143,7 +143,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   next_checkpoint_ = next_due(now, config_.checkpoint.every);
   next_evaluation_ = next_due(now, config_.eval.every);
   tell_run(1);
-  bridge_->set_progress(gossip_.progress_share(now));
+  bridge_->set_progress(gossip_.share_of(now, settings_.budget));
   bridge_->start();
   set_phase(Phase::training);
   keep_settings();
@@ -331,7 +331,9 @@ void Node::on_steps(const StepFigures& figures) {
 void Node::on_training_failed(const Error& error) {
   log_.error("train.failed", {{"why", to_string(error)}});
   parts_.terminal.err << "starling run: " << to_string(error) << '\n';
-  end(exit_code_of(error.code), to_string(error));
+  // The replica is as good as before the step that failed: saved, handed over, and then the end.
+  why_it_leaves_ = error;
+  begin_leave(config_.leave.timeout);
 }
 
 }  // namespace starling::node

@@ -141,4 +141,26 @@ TEST_SUITE("e2e/faults") {
     CHECK(eventually(10s, [&] { return swarm.node(0).state_of(by_signal) == "left"; }));
     CHECK(eventually(10s, [&] { return swarm.node(0).state_of(by_verb) == "left"; }));
   }
+
+  TEST_CASE("a node that is told to leave while the swarm ends has its part in the end") {
+    std::vector<std::string> arguments = endless_run();
+    arguments.insert(arguments.end(), {"--set", "leave.timeout=300s"});
+    Swarm swarm(arguments);
+    swarm.start(3);
+    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2}, 3); }));
+    // The others wait for it until they hold it for dead.
+    swarm.node(2).process().signal(SIGSTOP);
+    Process finish({starling_binary(), "finish", "--dir", swarm.node(0).dir().string()},
+                   swarm.path());
+    REQUIRE(
+        eventually(60s, [&] { return swarm.node(1).status().value("phase", "") == "finishing"; }));
+
+    swarm.node(1).process().signal(SIGTERM);
+
+    INFO(swarm.logs());
+    CHECK(swarm.wait_all({0, 1}, 240s) == std::vector<int>{0, 0});
+    CHECK(hashes_of(swarm, {0, 1}).size() == 1);
+    CHECK(swarm.node(0).certificate().at("participants").size() == 2);
+    CHECK(contains(swarm.node(1).process().standard_output(), "final consensus: 2/2 replicas"));
+  }
 }

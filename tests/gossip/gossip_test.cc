@@ -198,6 +198,66 @@ TEST_SUITE("gossip/gossip") {
             MemberState::left);
   }
 
+  TEST_CASE("who is told to leave while all agree has its part in the end, and goes then") {
+    for (std::uint64_t seed = 33; seed <= 36; ++seed) {
+      CAPTURE(seed);
+      VirtualSwarm swarm({.seed = seed, .budget_samples = 0});
+      swarm.connect_all();
+      swarm.run_for(3s);
+      swarm.finish(0);
+      REQUIRE(swarm.run_until(30s, [&] { return !swarm.node(3).training; }));
+      CHECK_FALSE(swarm.node(3).finished);
+
+      swarm.leave(3);
+      const auto told = swarm.now();
+
+      REQUIRE(swarm.run_until(30s, [&] { return swarm.node(3).left; }));
+      CHECK(seconds(swarm.now() - told) < 6);
+      swarm.kill(3);
+      REQUIRE(swarm.run_until(60s, [&] { return all_finished(swarm, {0, 1, 2, 3}); }));
+      CHECK(results(swarm, {0, 1, 2, 3}).size() == 1);
+      CHECK(swarm.node(0).finished->certificate.participants.size() == 4);
+      CHECK(swarm.node(0).finished->certificate.epoch.value == 1);
+      CHECK(swarm.run_until(60s, [&] { return swarm.node(0).may_exit; }));
+    }
+  }
+
+  TEST_CASE("who is told to leave while all agree waits for the end no longer than it may") {
+    VirtualSwarm swarm({.seed = 37, .budget_samples = 0});
+    swarm.connect_all();
+    swarm.run_for(3s);
+    swarm.finish(0);
+    REQUIRE(swarm.run_until(30s, [&] { return !swarm.node(3).training; }));
+    for (const std::size_t other : {0U, 1U, 2U}) swarm.freeze(other);
+
+    swarm.leave(3);
+    const auto told = swarm.now();
+
+    REQUIRE(swarm.run_until(30s, [&] { return swarm.node(3).left; }));
+    CHECK(seconds(swarm.now() - told) > 5.9);
+    CHECK(seconds(swarm.now() - told) < 6.1);
+    CHECK(swarm.node(3).failed.has_value());
+  }
+
+  TEST_CASE("who takes the end that others made trains no further") {
+    VirtualSwarm swarm({.seed = 65, .budget_samples = 0});
+    for (const std::size_t peer : {1UL, 2UL}) swarm.connect(0, peer);
+    swarm.run_for(3s);
+    swarm.finish(0);
+    REQUIRE(swarm.run_until(60s, [&] { return all_finished(swarm, {0, 1, 2}); }));
+    REQUIRE(swarm.node(3).training);
+
+    swarm.connect(2, 3);
+
+    REQUIRE(swarm.run_until(60s, [&] { return swarm.node(3).finished.has_value(); }));
+    const auto steps = swarm.node(3).steps;
+    swarm.run_for(10s);
+    CHECK_FALSE(swarm.node(3).training);
+    CHECK(swarm.node(3).steps == steps);
+    CHECK(swarm.node(3).finished->role == consensus::Role::follower);
+    CHECK(results(swarm, {0, 1, 2, 3}).size() == 1);
+  }
+
   TEST_CASE("one that was cut off and ended alone ends nobody else's run, and they say so") {
     for (std::uint64_t seed = 61; seed <= 64; ++seed) {
       CAPTURE(seed);
@@ -226,6 +286,22 @@ TEST_SUITE("gossip/gossip") {
       CHECK(results(swarm, {0, 1, 2}).size() == 1);
       CHECK(swarm.node(1).finished->certificate.participants.size() == 3);
     }
+  }
+
+  TEST_CASE("a merge ends no session with a node of other settings") {
+    VirtualSwarm swarm({.seed = 44, .nodes = 3, .budget_samples = 0, .strangers = {2}});
+    swarm.connect_all();
+    swarm.run_for(3s);
+    std::size_t requests = 0;
+    swarm.on_send = [&](std::size_t, const Outgoing& outgoing) {
+      requests += outgoing.message.room() == transport::Room::consensus ? 1 : 0;
+    };
+
+    swarm.merge(0);
+    swarm.run_for(5s);
+
+    CHECK(requests > 0);
+    CHECK(swarm.closed() == 0);
   }
 
   TEST_CASE("any member can order the end") {

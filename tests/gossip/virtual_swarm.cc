@@ -105,8 +105,9 @@ void VirtualSwarm::begin(std::size_t index, const Beginning& beginning) {
   node.steps = beginning.steps;
   node.training = true;
   node.next_step = now_ + options_.step_time;
-  carry_out(index,
-            node.gossip->begin_averaging(now_, facts_of(model_.layout, options_), beginning));
+  ModelFacts facts = facts_of(model_.layout, options_);
+  if (options_.strangers.contains(index)) facts.fingerprint = hash_of(as_bytes("other settings"));
+  carry_out(index, node.gossip->begin_averaging(now_, facts, beginning));
 }
 
 void VirtualSwarm::at(TimePoint time, std::size_t node, std::function<void(SimNode&)> happens) {
@@ -119,9 +120,11 @@ void VirtualSwarm::connect(std::size_t a, std::size_t b) {
   sessions_[key] = {++session_numbers_, now_, now_};
   for (const auto& [self, other] : {std::pair{a, b}, std::pair{b, a}}) {
     at(now_, self,
-       [this, self, peer = nodes_[other]->id(), instance = nodes_[other]->instance](SimNode& node) {
+       [this, self, a, b, peer = nodes_[other]->id(),
+        instance = nodes_[other]->instance](SimNode& node) {
          carry_out(self, node.gossip->on_session_up(now_, peer, instance));
-         carry_out(self, node.gossip->on_same_settings(now_, peer));
+         if (options_.strangers.contains(a) == options_.strangers.contains(b))
+           carry_out(self, node.gossip->on_same_settings(now_, peer));
        });
   }
 }
@@ -179,6 +182,14 @@ void VirtualSwarm::follow(std::size_t node) {
 
 void VirtualSwarm::finish(std::size_t node) {
   at(now_, node, [this, node](SimNode& self) { carry_out(node, self.gossip->finish(now_)); });
+}
+
+void VirtualSwarm::merge(std::size_t node) {
+  at(now_, node, [this, node](SimNode& self) {
+    auto effects = self.gossip->merge(now_);
+    STARLING_CHECK(effects.has_value());
+    carry_out(node, std::move(*effects));
+  });
 }
 
 void VirtualSwarm::leave(std::size_t node) {
@@ -289,6 +300,7 @@ void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
   } else if (const auto* wanted = std::get_if<WantedSession>(&effect)) {
     dial(index, *wanted);
   } else if (const auto* close = std::get_if<CloseSession>(&effect)) {
+    ++closed_;
     disconnect(index, index_of(close->peer), SessionEnd::local);
   } else if (const auto* persist = std::get_if<PersistIncarnation>(&effect)) {
     at(later, index, [this, index, ceiling = persist->ceiling](SimNode& self) {
@@ -298,12 +310,12 @@ void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
     node.training = false;
     at(later, index,
        [this, index](SimNode& self) { carry_out(index, self.gossip->on_training_paused(now_)); });
-  } else if (std::holds_alternative<TakeContribution>(effect)) {
+  } else if (const auto* take = std::get_if<TakeContribution>(&effect)) {
     node.contribution = node.master.parameters;
     node.contribution_mean = node.master.mean;
     node.contribution_variance = node.master.variance;
-    at(later, index, [this, index](SimNode& self) {
-      carry_out(index, self.gossip->on_contribution(now_, consensus::RunKind::finish));
+    at(later, index, [this, index, kind = take->kind](SimNode& self) {
+      carry_out(index, self.gossip->on_contribution(now_, kind));
     });
   } else if (const auto* finished = std::get_if<consensus::Finished>(&effect)) {
     node.finished = *finished;

@@ -35,6 +35,7 @@ struct SwarmOptions {
   Duration budget_time{0};  // with a budget of 0 samples: the age at which the run ends
   std::uint64_t batch = 8;
   std::uint32_t degree = 0;
+  std::set<std::size_t> strangers = {};  // nodes that train by settings of their own
   Aggregator aggregator = Aggregator::mean;
   std::optional<Level> level = std::nullopt;  // nothing: the controller's
   Duration step_time = std::chrono::milliseconds(20);
@@ -114,6 +115,7 @@ class VirtualSwarm {
   void serve(std::size_t node, const consensus::CertificateMessage& held);
   void follow(std::size_t node);
   void finish(std::size_t node);
+  void merge(std::size_t node);
   void leave(std::size_t node);
 
   // Called with every message that leaves a node, which it may change.
@@ -140,6 +142,8 @@ class VirtualSwarm {
   // Mean over coordinates of the variance between the running replicas.
   [[nodiscard]] double disagreement() const;
   [[nodiscard]] double distance_to_optimum(std::size_t node) const;
+  // Sessions that nodes ended for what their peers sent.
+  [[nodiscard]] std::size_t closed() const { return closed_; }
   [[nodiscard]] const Layout& layout() const { return model_.layout; }
   [[nodiscard]] std::size_t index_of(const NodeId& id) const { return index_.at(id); }
 
@@ -176,6 +180,7 @@ class VirtualSwarm {
   std::map<std::pair<std::size_t, std::size_t>, Session> sessions_;
   std::vector<std::vector<std::function<void(SimNode&)>>> held_;  // for a frozen node
   std::uint64_t session_numbers_ = 0;
+  std::size_t closed_ = 0;
   std::uint64_t lives_ = 0;
 };
 
