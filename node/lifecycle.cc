@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <system_error>
 #include <utility>
 
 namespace starling::node {
@@ -59,7 +60,7 @@ Watchdog::~Watchdog() {
 
 void Watchdog::arm(Duration limit, std::function<std::string()> still_running) {
   if (thread_.joinable()) return;
-  thread_ = std::thread([this, limit, still_running = std::move(still_running)] {
+  auto watch = [this, limit, still_running = std::move(still_running)] {
     name_this_thread("watchdog");
     constexpr std::chrono::milliseconds kLook(50);
     for (Duration waited{0}; waited < limit; waited += kLook) {
@@ -70,7 +71,13 @@ void Watchdog::arm(Duration limit, std::function<std::string()> still_running) {
     log_.error("node.stop_hangs", {{"still_running", still_running()},
                                    {"did", "ended the process; the newest checkpoint is whole"}});
     ::_exit(number_of(ExitCode::internal));
-  });
+  };
+  try {
+    thread_ = std::thread(std::move(watch));
+  } catch (const std::system_error& refused) {
+    log_.warn("node.no_watchdog", {{"why", refused.what()},
+                                   {"did", "stops all the same; nothing ends it if that hangs"}});
+  }
 }
 
 }  // namespace starling::node
