@@ -72,12 +72,8 @@ Result<void> write_whole_file(const std::filesystem::path& path, std::string_vie
 
 Result<void> flush_folder(const std::filesystem::path& path) {
   if (fault::maybe("folder.flush")) return os_error(Doing::writing_file, path, EIO);
-  const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.number() < 0) return os_error(Doing::writing_file, path, errno);
-  // Some file systems cannot flush a folder and say EINVAL; they have nothing to lose there.
-  if (::fsync(folder.number()) != 0 && errno != EINVAL) {
-    return os_error(Doing::writing_file, path, errno);
-  }
+  const int failed = starling::flush_folder(path);
+  if (failed != 0) return os_error(Doing::writing_file, path, failed);
   return {};
 }
 
