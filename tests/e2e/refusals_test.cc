@@ -296,6 +296,36 @@ TEST_SUITE("e2e/refusals") {
     CHECK(contains(finished.err, "/nonexistent"));
   }
 
+  TEST_CASE("a node whose images are gone keeps what it trained, is seen as left and says why") {
+    const TempDir images;
+    const auto data = class_folders(images.path() / "all", {"ant", "bee"});
+    Swarm swarm({"--model", "small", "--batch", "8", "--until", "samples=1000000000", "--img", "32",
+                 "--set", "data.max_bad=0", "--data", data.string()});
+    swarm.start(1);
+    // The other one reads the same images from a folder that stays.
+    std::filesystem::copy(data, images.path() / "kept", std::filesystem::copy_options::recursive);
+    NodeProcess& node = swarm.node(0);
+    NodeProcess other(images.path() / "other",
+                      {"--model", "small", "--batch", "8", "--until", "samples=1000000000", "--img",
+                       "32", "--data", (images.path() / "kept").string(), "--peer", node.address(),
+                       "--secret-file", swarm.secret_file()});
+    REQUIRE(eventually(60s, [&] { return alive_members(other) == 2 && node.step() > 5; }));
+    const auto id = node.id();
+
+    std::filesystem::remove_all(data);
+
+    const auto ended = node.process().wait(60s);
+    INFO(node.process().standard_error());
+    REQUIRE(ended.has_value());
+    CHECK(ended->status == 7);
+    CHECK(contains(node.process().standard_error(), "more than 0 bad images"));
+    const auto kept = nlohmann::json::parse(
+        read_text(node.dir() / "checkpoints" / "latest" / "state.json"), nullptr, false);
+    REQUIRE(kept.is_object());
+    CHECK(kept.at("step") > 5);
+    CHECK(eventually(10s, [&] { return other.state_of(id) == "left"; }));
+  }
+
   TEST_CASE("hundreds of strangers that say a byte a second are hung up on, and a member joins") {
     Swarm swarm(endless_run());
     swarm.start(1);
