@@ -429,4 +429,16 @@ double VirtualSwarm::distance_to_optimum(std::size_t index) const {
   return std::sqrt(squares / static_cast<double>(model_.layout.size()));
 }
 
+bool all_finished(VirtualSwarm& swarm, const std::vector<std::size_t>& nodes) {
+  for (const auto index : nodes)
+    if (!swarm.node(index).finished) return false;
+  return true;
+}
+
+std::set<std::vector<float>> results(VirtualSwarm& swarm, const std::vector<std::size_t>& nodes) {
+  std::set<std::vector<float>> different;
+  for (const auto index : nodes) different.insert(swarm.node(index).result);
+  return different;
+}
+
 }  // namespace starling::gossip::testing

@@ -184,4 +184,9 @@ class VirtualSwarm {
   std::uint64_t lives_ = 0;
 };
 
+[[nodiscard]] bool all_finished(VirtualSwarm& swarm, const std::vector<std::size_t>& nodes);
+// The final models of these nodes, without repetition.
+[[nodiscard]] std::set<std::vector<float>> results(VirtualSwarm& swarm,
+                                                   const std::vector<std::size_t>& nodes);
+
 }  // namespace starling::gossip::testing
