@@ -7,12 +7,17 @@
 #include "training/file_io.h"
 #include "training/model_file.h"
 
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <stdio.h>  // renameat2()
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 namespace starling::node {
 
@@ -21,6 +26,7 @@ namespace {
 namespace consensus = gossip::consensus;
 using Json = nlohmann::json;
 
+constexpr const char* kCertificateName = "certificate.json";
 // 4,096 participants and 65,536 chunks are about 7 MiB of text.
 constexpr std::size_t kMaxCertificateFile = std::size_t{16} << 20;
 
@@ -59,6 +65,13 @@ Json hex_list(const Ids& ids) {
   return list;
 }
 
+std::error_code rename_to(const std::filesystem::path& from, const std::filesystem::path& to,
+                          unsigned flags) {
+  if (fault::maybe("final.before_rename")) return std::make_error_code(std::errc::io_error);
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0) return {};
+  return {errno, std::generic_category()};
+}
+
 // The model under its name, whole. What could not be finished goes: it would hold the room that a
 // full disk needs for the next try.
 Result<void> write_model_file(const std::filesystem::path& folder, const training::Model& model,
@@ -70,14 +83,42 @@ Result<void> write_model_file(const std::filesystem::path& folder, const trainin
                                         {"samples", std::to_string(held.certificate.samples)}});
   std::error_code error;
   if (written) {
-    if (fault::maybe("final.before_rename")) error = std::make_error_code(std::errc::io_error);
-    if (!error) std::filesystem::rename(partial, folder / "model.safetensors", error);
+    error = rename_to(partial, folder / "model.safetensors", 0);
     if (!error) return {};
     written = fail(errc_of_errno(error.value()), Doing::writing_file,
                    partial.string() + ": " + error.message());
   }
   std::filesystem::remove(partial, error);
   return written;
+}
+
+// What people put beside an earlier pair stays beside the new one.
+void keep_others(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::vector<std::filesystem::path> names;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator it(from, ignored), end; !ignored && it != end;
+       it.increment(ignored))
+    names.push_back(it->path().filename());
+  for (const auto& name : names)
+    if (!std::filesystem::exists(to / name, ignored))
+      std::filesystem::rename(from / name, to / name, ignored);
+}
+
+// Both files into a folder that holds no certificate.
+Result<void> write_pair(const std::filesystem::path& folder, const training::Model& model,
+                        const training::Replica& result,
+                        const consensus::CertificateMessage& held) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    return fail(errc_of_errno(error.value()), Doing::writing_file,
+                folder.string() + ": " + error.message());
+  TRY_VOID(write_model_file(folder, model, result, held));
+  // The model's name reaches the disk before the certificate's, and the folder's own before both.
+  TRY_VOID(training::flush_folder(folder));
+  TRY_VOID(training::flush_folder(folder.parent_path()));
+  fault::pass("final.before_certificate");
+  return write_whole(folder / kCertificateName, format_certificate(held));
 }
 
 }  // namespace
@@ -149,16 +190,24 @@ Result<void> write_final(const std::filesystem::path& folder, const training::Mo
                          const training::Replica& result,
                          const consensus::CertificateMessage& held) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    return fail(errc_of_errno(error.value()), Doing::writing_file,
-                folder.string() + ": " + error.message());
-  TRY_VOID(write_model_file(folder, model, result, held));
-  // The model's name reaches the disk before the certificate's, and the folder's own before both.
-  TRY_VOID(training::flush_folder(folder));
-  TRY_VOID(training::flush_folder(folder.parent_path()));
-  fault::pass("final.before_certificate");
-  return write_whole(folder / "certificate.json", format_certificate(held));
+  if (!std::filesystem::exists(folder / kCertificateName, error))
+    return write_pair(folder, model, result, held);
+  // An earlier run's pair stays whole until this one's is: a run that extends it begins with it.
+  const std::filesystem::path next = folder.string() + ".partial";
+  std::filesystem::remove_all(next, error);
+  const auto written = write_pair(next, model, result, held);
+  const bool exchanged = written && !rename_to(next, folder, RENAME_EXCHANGE);
+  if (exchanged) keep_others(next, folder);
+  std::filesystem::remove_all(next, error);
+  if (!written) return written;
+  if (exchanged) return training::flush_folder(folder.parent_path());
+  // The file system cannot do that, or the folder is a mount. One file after the other, then: no
+  // certificate may lie beside a model that it does not name.
+  if (const int number = remove_durably(folder / kCertificateName); number != 0)
+    return fail(errc_of_errno(number), Doing::writing_file,
+                (folder / kCertificateName).string() + " cannot be removed, so that the model " +
+                    "before stays: " + std::generic_category().message(number));
+  return write_pair(folder, model, result, held);
 }
 
 std::string format_certificate(const consensus::CertificateMessage& held) {
@@ -209,7 +258,7 @@ Result<consensus::CertificateMessage> parse_certificate(std::string_view text) {
 }
 
 Result<consensus::CertificateMessage> read_certificate(const std::filesystem::path& folder) {
-  TRY(const std::string text, read_whole(folder / "certificate.json", kMaxCertificateFile));
+  TRY(const std::string text, read_whole(folder / kCertificateName, kMaxCertificateFile));
   return parse_certificate(text);
 }
 
@@ -217,7 +266,12 @@ Result<std::unique_ptr<ConsensusMemory>> restore_final(const std::filesystem::pa
                                                        const training::Model& model,
                                                        const consensus::CertificateMessage& held) {
   const auto file = folder / "model.safetensors";
-  TRY(training::Replica replica, training::read_model(file, model));
+  auto read = training::read_model(file, model);
+  if (!read)
+    return fail(read.error().code, Doing::reading_file,
+                read.error().detail + "; certificate.json beside it names a model: put it back, " +
+                    "or remove the folder " + folder.string() + " to fetch or train it again");
+  training::Replica replica = *std::move(read);
   auto memory = std::make_unique<ConsensusMemory>(model, 0);
   memory->restore(std::move(replica));
   const consensus::ChunkPlan plan(shape_of(model));

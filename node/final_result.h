@@ -78,7 +78,9 @@ void add_difference(gossip::MasterPort& master, const training::Replica& result,
                     const training::Replica& contribution);
 
 // Writes DIR/final/model.safetensors and then certificate.json, which names its hash: where there
-// is a certificate, there is the model, after a power cut too.
+// is a certificate, there is the model, after a power cut too. The pair of an earlier run is
+// replaced in one step, by a folder "final.partial" that changes names with it; on a file system
+// without that step, the old certificate goes first.
 //
 // Errors:  those of a file operation (node/base/posix_file.h).
 [[nodiscard]] Result<void> write_final(const std::filesystem::path& folder,

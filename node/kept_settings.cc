@@ -1,6 +1,8 @@
 #include "node/kept_settings.h"
 
-#include "node/state_dir.h"
+#include "node/config/values.h"
+#include "node/final_result.h"
+#include "training/checkpoint.h"
 #include "training/genesis.h"
 
 #include <fmt/format.h>
@@ -40,30 +42,106 @@ std::string value_of(const bootstrap::Settings& settings, const std::string& key
   return found == settings.values().end() ? std::string() : found->second;
 }
 
+// In DIR/settings.chosen beside the keys of the settings: the text that the budget came from.
+constexpr const char* kUntil = "until";
+
+// Empty where there is none: every start before this version left none.
+SettingsText read_chosen(const std::filesystem::path& file, Log& log) {
+  const auto text = read_whole(file, bootstrap::Settings::kMaxText);
+  if (!text && text.error().code == Errc::not_found) return {};
+  const auto chosen = text ? bootstrap::Settings::parse(*text) : fail(text.error());
+  if (chosen) return chosen->values();
+  log.warn("settings.not_kept", {{"file", file.string()},
+                                 {"why", to_string(chosen.error())},
+                                 {"did", "takes no key for one that was set by hand before"}});
+  return {};
+}
+
+// Keys that a person set, with what they came to.
+SettingsText by_hand(const Config& config, const bootstrap::Settings& own) {
+  SettingsText values;
+  for (const auto& key : settings_by_hand(config)) values.emplace(key, value_of(own, key));
+  return values;
+}
+
+// Whether the budget that is kept came from this very text, and would come out otherwise today.
+bool is_resolved(const Until& until, const SettingsText& last) {
+  const auto found = last.find(kUntil);
+  return is_local(until) && found != last.end() && found->second == show_until(until);
+}
+
+// Whether a person went back to the run of the configuration (choose_settings()).
+bool took_back(const SettingsText& last, const SettingsText& now, const OwnSettings& own,
+               const OwnSettings& kept, const KeptFiles& files) {
+  const bool fewer = std::ranges::any_of(last, [&](const auto& set) {
+    const auto& [key, value] = set;
+    return key != kUntil && !now.contains(key) && value == value_of(kept.text, key) &&
+           value != value_of(own.text, key);
+  });
+  const Hash fingerprint = own.text.fingerprint();
+  if (!fewer || !training::find_checkpoints(files.checkpoints, to_hex(fingerprint.view())))
+    return false;
+  const auto finished = read_certificate(files.final_dir);
+  return !finished || (finished->certificate.fingerprint != fingerprint &&
+                       finished->certificate.fingerprint != kept.text.fingerprint());
+}
+
 }  // namespace
 
+KeptFiles kept_files(const StateDir& dir) {
+  return {.settings = dir.settings(),
+          .chosen = dir.path() / "settings.chosen",
+          .checkpoints = dir.checkpoints(),
+          .final_dir = dir.final_dir()};
+}
+
 Result<OwnSettings> choose_settings(const Config& config, const training::Dataset& train,
-                                    const std::filesystem::path& file, Log& log) {
+                                    const KeptFiles& files, Log& log) {
   TRY(TrainingSettings chosen, settings_of(config, train));
+  auto kept = read_kept(files.settings, train);
+  const SettingsText last = read_chosen(files.chosen, log);
+  if (kept && is_resolved(config.train.until, last)) chosen.budget = kept->training.budget;
   TRY(OwnSettings own, complete(std::move(chosen)));
-  auto kept = read_kept(file, train);
   if (!kept) {
     if (kept.error().code != Errc::not_found)
-      log.warn("settings.not_kept", {{"file", file.string()},
+      log.warn("settings.not_kept", {{"file", files.settings.string()},
                                      {"why", to_string(kept.error())},
                                      {"did", "begins with those of the configuration"}});
     return own;
   }
   if (kept->text == own.text) return own;
-  const auto forced = forced_settings(config);
-  const bool changed = std::ranges::any_of(forced, [&](const std::string& key) {
-    return value_of(kept->text, key) != value_of(own.text, key);
-  });
-  log.info(changed ? "settings.changed" : "settings.kept",
-           {{"file", file.string()},
-            {"difference", bootstrap::diff(own.text, kept->text)},
-            {"did", changed ? "begins another run, as set by hand" : "goes on with those kept"}});
-  return changed ? std::move(own) : std::move(*kept);
+  const SettingsText now = by_hand(config, own.text);
+  const bool changed = std::ranges::any_of(
+      now, [&](const auto& set) { return value_of(kept->text, set.first) != set.second; });
+  const bool back = !changed && took_back(last, now, own, *kept, files);
+  log.info(
+      changed || back ? "settings.changed" : "settings.kept",
+      {{"file", files.settings.string()},
+       {"difference", bootstrap::diff(own.text, kept->text)},
+       {"did",
+        changed ? "begins another run, as set by hand"
+        : back ? "goes back to the run that has checkpoints here: what was set by hand no longer is"
+               : "goes on with those kept"}});
+  return changed || back ? std::move(own) : std::move(*kept);
+}
+
+Result<void> keep_choice(const Config& config, const OwnSettings& own, const KeptFiles& files) {
+  const auto bring = [](const std::filesystem::path& file, const std::string& text) {
+    const auto before = read_whole(file, bootstrap::Settings::kMaxText);
+    return before && *before == text ? Result<void>() : write_whole(file, text);
+  };
+  std::error_code ignored;
+  if (std::filesystem::exists(files.settings, ignored))
+    TRY_VOID(bring(files.settings, own.text.text()));
+  NullLog log;
+  const SettingsText last = read_chosen(files.chosen, log);
+  SettingsText now = by_hand(config, own.text);
+  if (now.contains("budget_samples"))
+    now.emplace(kUntil, show_until(config.train.until));
+  else if (const auto found = last.find(kUntil); found != last.end())
+    now.insert(*found);  // where the budget that is kept came from
+  TRY(const bootstrap::Settings text, bootstrap::Settings::from(std::move(now)));
+  return bring(files.chosen, text.text());
 }
 
 }  // namespace starling::node

@@ -177,6 +177,20 @@ struct Outset {
   std::optional<training::Replica> base;
 };
 
+// Checkpoints that this run does not need hold room on the disk until somebody removes them.
+void tell_set_aside(const StateDir& dir, const fs::path& own, LogBackend& log) {
+  const std::string prefix = dir.checkpoints().filename().string() + "-";
+  std::error_code ignored;
+  for (fs::directory_iterator it(dir.path(), ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    if (!it->path().filename().string().starts_with(prefix) || it->path() == own) continue;
+    log.info("checkpoint.set_aside",
+             {{"folder", it->path().string()},
+              {"why", "they are of another run"},
+              {"remedy", "start with that run's options to go on with it, or remove the folder"}});
+  }
+}
+
 // The checkpoint of an earlier process of this very run.
 //
 // Errors:  permission, io_failed, version_mismatch: it is there, and a node that began anew would
@@ -184,7 +198,22 @@ struct Outset {
 Result<std::optional<training::Checkpoint>> own_checkpoint(const StateDir& dir,
                                                            const OwnSettings& settings,
                                                            LogBackend& log) {
-  auto checkpoint = training::load_checkpoint({.folder = dir.checkpoints()}, settings.model, log);
+  const std::string run = to_hex(settings.text.fingerprint().view());
+  const auto found = training::find_checkpoints(dir.checkpoints(), run);
+  tell_set_aside(dir, found.value_or(fs::path()), log);
+  const std::string other = training::run_of_checkpoints(dir.checkpoints());
+  if (!other.empty() && other != run)
+    log.warn("checkpoint.of_another_run",
+             {{"folder", dir.checkpoints().string()},
+              {"did", fmt::format("{}; the first save renames the folder to {}",
+                                  found ? "goes on from " + found->string() : "starts without it",
+                                  training::set_aside_folder(dir.checkpoints(), other).string())},
+              {"remedy",
+               "to go on with the other run, start with its own options again: its model "
+               "and every other setting as it was"}});
+  if (!found && !other.empty()) return std::nullopt;
+  auto checkpoint =
+      training::load_checkpoint({.folder = found.value_or(dir.checkpoints())}, settings.model, log);
   if (!checkpoint) {
     const Error& why = checkpoint.error();
     if (why.code == Errc::permission || why.code == Errc::io_failed ||
@@ -197,9 +226,10 @@ Result<std::optional<training::Checkpoint>> own_checkpoint(const StateDir& dir,
       log.warn("checkpoint.unusable", {{"why", to_string(why)}, {"did", "starts without it"}});
     return std::nullopt;
   }
-  if (checkpoint->state.settings_fingerprint != to_hex(settings.text.fingerprint().view())) {
-    log.warn("checkpoint.of_another_run", {{"folder", dir.checkpoints().string()},
-                                           {"did", "starts without it; the next one replaces it"}});
+  // What was left before the damaged ones may still be of another run.
+  if (checkpoint->state.settings_fingerprint != run) {
+    log.warn("checkpoint.unusable",
+             {{"why", "the only whole one is of another run"}, {"did", "starts without it"}});
     return std::nullopt;
   }
   return std::optional(std::move(*checkpoint));
@@ -215,7 +245,7 @@ Result<training::Replica> read_base(const StateDir& dir, const training::Model& 
 //          model of this kind.
 Result<Outset> choose_outset(const Config& config, const StateDir& dir,
                              const training::Dataset& train, LogBackend& log) {
-  TRY(OwnSettings settings, choose_settings(config, train, dir.settings(), log));
+  TRY(OwnSettings settings, choose_settings(config, train, kept_files(dir), log));
   TRY(auto checkpoint, own_checkpoint(dir, settings, log));
   if (checkpoint || settings.training.extension == 0)
     return Outset{std::move(settings), std::move(checkpoint), std::nullopt};
@@ -301,14 +331,15 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   const SwarmId swarm = access.key.swarm();
   if (access.made_secret && !dry) warn_of_new_secret(config, dir, log);
   const auto held = finished_before(dir, settings.text.fingerprint());
+  std::optional<ServedModel> served;
+  if (held) {
+    // A certificate says nothing about a model that is gone, or another one.
+    TRY(auto memory, restore_final(dir.final_dir(), settings.model, *held));
+    served = ServedModel{*held, std::move(memory)};
+  }
   if (held && config.finish.then == AfterFinish::exit) {
     terminal.out << final_line(held->certificate) << "  (finished before)\n";
     return ExitCode::good;
-  }
-  std::optional<ServedModel> served;
-  if (held) {
-    TRY(auto memory, restore_final(dir.final_dir(), settings.model, *held));
-    served = ServedModel{*held, std::move(memory)};
   }
   TRY(const Incarnation first, dir.read_incarnation());
   TRY(auto token, read_http_token(config));
@@ -316,6 +347,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
     print_plan(config, dir, settings, *data.train, terminal.out);
     return ExitCode::good;
   }
+  TRY_VOID(keep_choice(config, settings, kept_files(dir)));
   const Incarnation begin{std::max<std::uint64_t>(first.value, 1)};
   TRY_VOID(dir.write_incarnation_ceiling({begin.value + kIncarnationStride}));
   TRY(EventLog events, EventLog::open(dir.events(), log));

@@ -169,6 +169,12 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
   made.budget = budget_of(config.train.until, train.size(), batch);
   made.extension = config.run.extend;
   made.rule = rule_of(config.finish.aggregator);
+  // Settings say it in seconds: a part of one would be a run of another length, or without an end.
+  if (made.budget.time % std::chrono::seconds(1) != Duration::zero())
+    return fail(Errc::bad_config, Doing::reading_config,
+                "train.until = " + show_until(config.train.until) +
+                    " is not a number of whole seconds; a budget of time is at least one second, "
+                    "such as time=1s, and has no part of another");
   if (made.budget.samples == 0 && made.budget.time <= Duration::zero())
     return fail(Errc::bad_config, Doing::reading_config,
                 "train.until = " + show_until(config.train.until) +
@@ -229,6 +235,8 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
   made.degree = reader.count_or_auto("degree", gossip::kMaxDegree);
   made.budget.samples = reader.count("budget_samples", 0, kMaxBudget);
   made.budget.time = std::chrono::seconds(reader.count("budget_seconds", 0, kMaxBudgetSeconds));
+  if (made.budget.samples == 0 && made.budget.time == Duration::zero())
+    reader.note("budget_samples", "is 0, and so is budget_seconds: that run would have no end");
   made.extension = static_cast<std::uint32_t>(reader.count("extend", 0, kMaxExtensions));
   reader.same("block", std::to_string(gossip::kBlock));
   reader.same("codec", std::to_string(gossip::kCodecVersion));
@@ -265,7 +273,11 @@ Result<void> check_classes(const training::ModelSpec& model, const training::Dat
   return {};
 }
 
-std::set<std::string> forced_settings(const Config& config) {
+bool is_local(const Until& until) {
+  return until.kind == Until::Kind::epochs || until.kind == Until::Kind::steps;
+}
+
+std::set<std::string> settings_by_hand(const Config& config) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kKeys{{
       {"swarm.degree", "degree"},
       {"train.model", "model"},
@@ -287,6 +299,15 @@ std::set<std::string> forced_settings(const Config& config) {
     if (config.swarm.adopt == Adopt::never || config.forced(key))
       forced.insert(std::string(setting));
   if (forced.contains("budget_samples")) forced.insert("budget_seconds");
+  return forced;
+}
+
+std::set<std::string> forced_settings(const Config& config) {
+  std::set<std::string> forced = settings_by_hand(config);
+  if (is_local(config.train.until) && config.swarm.adopt != Adopt::never) {
+    forced.erase("budget_samples");
+    forced.erase("budget_seconds");
+  }
   return forced;
 }
 

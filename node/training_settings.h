@@ -44,8 +44,8 @@ using SettingsText = std::map<std::string, std::string>;
 // this
 //          node's data, steps x its batch. Without train.lr the peak is 0.1 for a batch of 64 or
 //          more and in proportion below.
-// Errors:  bad_config naming the key where a budget comes out as nothing, or images become smaller
-//          than the model takes, or larger than train.img.
+// Errors:  bad_config naming the key where a budget comes out as nothing or as parts of a second,
+//          or images become smaller than the model takes, or larger than train.img.
 [[nodiscard]] Result<TrainingSettings> settings_of(const Config& config,
                                                    const training::Dataset& train);
 
@@ -64,7 +64,15 @@ using SettingsText = std::map<std::string, std::string>;
 [[nodiscard]] Result<void> check_classes(const training::ModelSpec& model,
                                          const training::Dataset& data, Doing doing);
 
-// Keys of the settings that a person chose at this node: they are never adopted (rulings 23).
+// Whether a budget is resolved with the data or the batch of one node: in epochs or steps.
+[[nodiscard]] bool is_local(const Until& until);
+
+// Keys of the settings that a person chose at this node.
+[[nodiscard]] std::set<std::string> settings_by_hand(const Config& config);
+
+// Those of them that are never given up for a peer's (rulings 23). A budget in epochs or steps is
+// not among them: the node that made the swarm resolved it, with its own data and batch (rulings
+// 24).
 [[nodiscard]] std::set<std::string> forced_settings(const Config& config);
 
 }  // namespace starling::node

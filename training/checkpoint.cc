@@ -31,6 +31,7 @@ constexpr std::string_view kStateName = "state.json";
 constexpr std::string_view kLatestName = "latest";
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kTemporaryPrefix = "tmp-";
+constexpr std::size_t kRunDigits = 16;  // of a fingerprint, in the name of what was set aside
 constexpr std::size_t kStepDigits = 9;  // leading zeros sort names as numbers for a billion steps
 constexpr int kSchema = 1;
 // The progress map names every node of the swarm: 16,384 x 100 bytes.
@@ -99,8 +100,8 @@ void remove_leftovers(const fs::path& folder) {
 }
 
 // All but the newest `keep` up to the one that was just written. Those beyond it are of a replica
-// that this one did not come from: of another run, or from before a rollback. Counted among the
-// newest they would push out every checkpoint of this one, and be loaded in its place.
+// that this one did not come from: it begins anew. Counted among the newest they would push out
+// every checkpoint of this one, and be loaded in its place.
 void remove_others(const fs::path& folder, std::int64_t written, std::size_t keep) {
   std::size_t kept = 0;
   std::error_code ignored;  // what cannot be removed now is tried again after the next checkpoint
@@ -110,6 +111,28 @@ void remove_others(const fs::path& folder, std::int64_t written, std::size_t kee
     else
       fs::remove_all(path, ignored);
   }
+}
+
+// Makes `folder` the one of this run: what another run saved there goes beside it, what this one
+// had to put beside comes back. A rename replaces no folder that holds anything.
+Result<void> take_folder(const fs::path& folder, const std::string& fingerprint) {
+  const auto rename_folder = [](const fs::path& from, const fs::path& to) -> Result<void> {
+    std::error_code code;
+    fs::rename(from, to, code);
+    if (!code) return flush_folder(from.parent_path());
+    return fail(errc_of_errno(code.value()), Doing::saving_checkpoint,
+                from.string() + " is to be renamed to " + to.string() +
+                    ", because a folder holds the checkpoints of one run: " + code.message() +
+                    "; move one of them away");
+  };
+  const std::string held = run_of_checkpoints(folder);
+  if (!held.empty() && held != fingerprint)
+    TRY_VOID(rename_folder(folder, set_aside_folder(folder, held)));
+  const fs::path aside = set_aside_folder(folder, fingerprint);
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored) && fs::exists(aside, ignored))
+    TRY_VOID(rename_folder(aside, folder));
+  return {};
 }
 
 Result<void> write_files(const fs::path& folder, const Model& model, const Checkpoint& checkpoint) {
@@ -275,11 +298,38 @@ Result<StateFile> parse_state(std::string_view text) {
   return file;
 }
 
+fs::path set_aside_folder(const fs::path& folder, std::string_view fingerprint) {
+  std::string digits(fingerprint);
+  // It comes from a file: no name of another place.
+  std::erase_if(digits, [](char c) { return !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')); });
+  fs::path aside = folder;
+  return aside += "-" + digits.substr(0, kRunDigits);
+}
+
+std::string run_of_checkpoints(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& [step, path] : list(folder, ignored)) {
+    const auto text = read_whole_file(path / kStateName, kMaxState);
+    if (!text) continue;
+    auto file = parse_state(as_text(*text));
+    if (file) return std::move(file->state.settings_fingerprint);
+  }
+  return {};
+}
+
+std::optional<fs::path> find_checkpoints(const fs::path& folder, std::string_view fingerprint) {
+  for (const fs::path& one : {folder, set_aside_folder(folder, fingerprint)})
+    if (run_of_checkpoints(one) == fingerprint) return one;
+  return std::nullopt;
+}
+
 Result<fs::path> save_checkpoint(const CheckpointOptions& options, const Model& model,
                                  const Checkpoint& checkpoint) {
   std::error_code code;
   if (fault::maybe("checkpoint.before_folder"))
     return saving_error(options.folder, std::make_error_code(std::errc::read_only_file_system));
+  if (auto ours = take_folder(options.folder, checkpoint.state.settings_fingerprint); !ours)
+    return fail(as_saving(std::move(ours).error()));
   fs::create_directories(options.folder, code);
   if (code) return saving_error(options.folder, code);
   remove_leftovers(options.folder);

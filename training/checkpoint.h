@@ -7,6 +7,11 @@
 //
 // Written to a temporary folder, flushed, renamed: a name that exists is complete. On load all
 // three are checked against their hashes; a damaged checkpoint is passed over for the one before.
+//
+// A folder holds the checkpoints of one run. Those of another (by its settings fingerprint) are set
+// aside by the first save of this one, and come back by the first save of that one:
+//
+//   DIR/checkpoints-0123456789abcdef   the first digits of the other run's fingerprint
 #pragma once
 
 #include "node/base/ids.h"
@@ -19,7 +24,9 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace starling::training {
@@ -54,8 +61,8 @@ struct CheckpointOptions {
   std::size_t keep = 3;
 };
 
-// Writes a checkpoint, and removes the oldest beyond `keep`, all of later steps (they are of
-// another run, or from before a rollback) and what earlier crashes left.
+// Writes a checkpoint, and removes the oldest beyond `keep`, all of later steps (they are from
+// before a rollback) and what earlier crashes left. Checkpoints of another run are set aside first.
 //
 // Returns: the folder it is in.
 // Errors:  those of a file operation (node/base/posix_file.h); the checkpoints that were there are
@@ -66,6 +73,19 @@ struct CheckpointOptions {
 [[nodiscard]] Result<std::filesystem::path> save_checkpoint(const CheckpointOptions& options,
                                                             const Model& model,
                                                             const Checkpoint& checkpoint);
+
+// Where the checkpoints of another run than the folder's are: a folder beside it.
+[[nodiscard]] std::filesystem::path set_aside_folder(const std::filesystem::path& folder,
+                                                     std::string_view fingerprint);
+
+// The settings fingerprint of the run that a folder's checkpoints are of; empty where no state.json
+// in it can be read. Cost: reads the newest one.
+[[nodiscard]] std::string run_of_checkpoints(const std::filesystem::path& folder);
+
+// The folder with the checkpoints of this run, `folder` itself or the one set aside; nothing where
+// neither holds any.
+[[nodiscard]] std::optional<std::filesystem::path> find_checkpoints(
+    const std::filesystem::path& folder, std::string_view fingerprint);
 
 // The newest checkpoint that is undamaged; each damaged one is named in the log.
 //

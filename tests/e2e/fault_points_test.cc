@@ -133,6 +133,35 @@ TEST_SUITE("e2e/fault_points") {
     }
   }
 
+  TEST_CASE("a node that dies at the end of an extended run has what it goes on from") {
+    if (!has_fault_points()) return;
+    Swarm swarm(small_run("6400"));
+    swarm.start(1);
+    REQUIRE(swarm.wait_all({0}, 120s) == std::vector<int>{0});
+    const auto model = models_of(swarm, {0});
+    const std::vector<std::string> more{"--set", "run.extend=1", "--until", "samples=640"};
+    {
+      const Fault fault("final.before_certificate@1:kill");
+      swarm.restart(0, more);
+      REQUIRE(swarm.wait_all({0}, 120s) == std::vector<int>{kKilled});
+    }
+    CHECK(models_of(swarm, {0}) == model);
+    const auto dir = swarm.node(0).dir();
+    std::filesystem::remove_all(dir / "checkpoints");
+
+    swarm.restart(0, more);
+    INFO(swarm.logs());
+    CHECK(swarm.wait_all({0}, 120s) == std::vector<int>{0});
+    CHECK(models_of(swarm, {0}) != model);
+    CHECK_FALSE(std::filesystem::exists(dir / "final.partial"));
+
+    // Nobody is told of a model that is gone.
+    std::filesystem::remove(dir / "final" / "model.safetensors");
+    NodeProcess& without = swarm.restart(0, more);
+    CHECK(swarm.wait_all({0}, 60s) != std::vector<int>{0});
+    CHECK(contains(without.process().standard_error(), "remove the folder"));
+  }
+
   TEST_CASE("a checkpoint that cannot be written is told, and training goes on") {
     if (!has_fault_points()) return;
     for (const char* moment :

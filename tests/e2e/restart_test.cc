@@ -5,7 +5,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -204,6 +206,57 @@ TEST_SUITE("e2e/restart") {
     CHECK(replicas.back().at("age_steps").get<double>() > 0);
     CHECK(events_of(swarm.node(1), "replica").size() == 1);
     CHECK(events_of(swarm.node(2), "replica").size() == 1);
+  }
+
+  TEST_CASE("a start with a slip in its options costs the run before nothing") {
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(), {"--set", "checkpoint.every=1s"});
+    Swarm swarm(arguments);
+    swarm.start(1);
+    const auto dir = swarm.node(0).dir();
+    const auto latest = [&] { return read_text(dir / "checkpoints" / "latest" / "state.json"); };
+    const auto leave = [&] {
+      swarm.node(0).process().signal(SIGTERM);
+      REQUIRE(swarm.wait_all({0}, 60s) == std::vector<int>{0});
+    };
+    REQUIRE(eventually(60s, [&] { return swarm.node(0).step() > 100; }));
+    leave();
+    const auto saved = nlohmann::json::parse(latest(), nullptr, false);
+    REQUIRE(saved.is_object());
+    const auto step = saved.at("step").get<std::int64_t>();
+
+    for (int slips = 0; slips < 2; ++slips) {
+      NodeProcess& slip = swarm.restart(0, {"--lr", "0.2"});
+      INFO(swarm.logs());
+      REQUIRE(eventually(60s, [&] { return slip.step() > 0; }));
+      leave();
+      CHECK(contains(slip.process().standard_error(),
+                     slips == 0 ? "checkpoint.of_another_run" : "checkpoint.set_aside"));
+      CHECK_FALSE(contains(latest(), saved.at("settings_fingerprint").get<std::string>()));
+    }
+    auto other = std::vector<std::string>{starling_binary(), "run", "--dir", dir.string()};
+    other.insert(other.end(), arguments.begin(), arguments.end());
+    other.insert(other.end(), {"--model", "resnet18", "--img", "32", "--dry-run"});
+    const auto planned = run_to_end(other);
+    INFO(planned.err);
+    CHECK(contains(planned.err, "checkpoint.of_another_run"));
+    CHECK_FALSE(contains(planned.err, "checkpoint.damaged"));
+
+    NodeProcess& right = swarm.restart(0);
+    std::int64_t first = 0;
+    REQUIRE(eventually(60s, [&] {
+      first = right.step();
+      return first > 0;
+    }));
+    INFO(swarm.logs());
+    CHECK(contains(right.process().standard_error(), "checkpoint.loaded"));
+    CHECK(first >= step);
+    leave();
+    CHECK(contains(latest(), saved.at("settings_fingerprint").get<std::string>()));
+    std::size_t aside = 0;  // the slip's, under one name
+    for (const auto& entry : std::filesystem::directory_iterator(dir))
+      aside += entry.path().filename().string().starts_with("checkpoints-") ? 1 : 0;
+    CHECK(aside == 1);
   }
 
   TEST_CASE("a node that begins a swarm says at every start how the next one comes in") {

@@ -3,11 +3,14 @@
 #include "gossip/consensus/certificate.h"
 #include "node/base/fault.h"
 #include "node/base/tree_hash.h"
+#include "node/state_dir.h"
 #include "tests/support/temp_folder.h"
 #include "training/genesis.h"
 #include "training/models/plan.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <span>
@@ -87,7 +90,77 @@ TEST_SUITE("node/final_result") {
     CHECK_FALSE(std::filesystem::exists(folder / "model.safetensors.partial"));
   }
 
+  TEST_CASE("the pair of another run takes the place of the one before") {
+    const Finished node;
+    const auto& [dir, folder, model, replica, held] = node;
+    const auto other = training::make_genesis(model, 8).replica;
+    REQUIRE(write_final(folder, model, other, certificate_of(model, other)));
+    REQUIRE(write_whole(folder / "notes.txt", "of a person"));
+
+    REQUIRE(write_final(folder, model, replica, held));
+
+    CHECK(std::filesystem::exists(folder / "notes.txt"));
+    CHECK(read_certificate(folder)->chunks == held.chunks);
+    CHECK(restore_final(folder, model, held).has_value());
+    CHECK_FALSE(std::filesystem::exists(folder.string() + ".partial"));
+  }
+
 #ifdef STARLING_FAULTS
+  // That it dies at a moment is not an error that anybody sees: so as a process of its own.
+  TEST_CASE("whenever a process dies writing its files, model and certificate belong together") {
+    const Finished node;
+    const auto& [dir, folder, model, replica, held] = node;
+    const auto other = training::make_genesis(model, 8).replica;
+    const auto before = certificate_of(model, other);
+    for (const std::string point :
+         {"file.write", "file.flush", "final.before_rename", "final.before_certificate"}) {
+      bool died = true;
+      for (std::uint64_t passing = 0; died; ++passing) {
+        CAPTURE(point);
+        CAPTURE(passing);
+        std::filesystem::remove_all(folder);
+        REQUIRE(write_final(folder, model, other, before));
+        const pid_t child = ::fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+          const fault::Armed armed(*fault::find_point(point),
+                                   {.after = passing, .effect = fault::Effect::kill});
+          ::_exit(write_final(folder, model, replica, held) ? 0 : 1);
+        }
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        died = WIFSIGNALED(status);
+
+        // An extended run goes on from what is here.
+        const auto read = read_certificate(folder);
+        REQUIRE(read.has_value());
+        CHECK(restore_final(folder, model, *read).has_value());
+        CHECK(read->chunks == (died ? before : held).chunks);
+      }
+    }
+  }
+
+  TEST_CASE(
+      "where names cannot be exchanged, the old certificate goes before the new model comes") {
+    const Finished node;
+    const auto& [dir, folder, model, replica, held] = node;
+    const auto other = training::make_genesis(model, 8).replica;
+    const auto& rename = *fault::find_point("final.before_rename");
+    REQUIRE(write_final(folder, model, other, certificate_of(model, other)));
+    {
+      // The exchange, and then the model of the pair that is written in place.
+      const fault::Armed armed(rename, {.after = 1, .times = 2});
+      CHECK_FALSE(write_final(folder, model, replica, held).has_value());
+    }
+    CHECK(read_certificate(folder).error().code == Errc::not_found);
+    CHECK_FALSE(std::filesystem::exists(folder.string() + ".partial"));
+
+    REQUIRE(write_final(folder, model, other, certificate_of(model, other)));
+    const fault::Armed armed(rename, {.after = 1, .times = 1});
+    REQUIRE(write_final(folder, model, replica, held));
+    CHECK(restore_final(folder, model, *read_certificate(folder)).has_value());
+  }
+
   TEST_CASE("a model that could not be written whole holds no room on the disk that was full") {
     const Finished node;
     for (const std::string point : {"file.write", "final.before_rename"}) {
@@ -135,7 +208,9 @@ TEST_SUITE("node/final_result") {
       CHECK(restore_final(folder, model, longer).error().code == Errc::corrupt);
     }
     SUBCASE("no model") {
-      CHECK(restore_final(folder, model, held).error().code == Errc::not_found);
+      const auto memory = restore_final(folder, model, held);
+      CHECK(memory.error().code == Errc::not_found);
+      CHECK(memory.error().detail.find("remove the folder") != std::string::npos);
     }
   }
 }

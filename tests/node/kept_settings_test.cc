@@ -1,9 +1,13 @@
 #include "node/kept_settings.h"
 
+#include "node/config/values.h"
+#include "node/final_result.h"
 #include "node/log_backend.h"
 #include "node/state_dir.h"
 #include "tests/support/temp_folder.h"
+#include "training/checkpoint.h"
 #include "training/data/spec.h"
+#include "training/genesis.h"
 
 #include <doctest/doctest.h>
 
@@ -20,9 +24,12 @@ struct Fixture {
   std::ostringstream lines;
   LogBackend log{{}, clock, lines};
   TempFolder dir;
-  std::filesystem::path file = dir.path() / "settings";
-  training::DataSets data = *training::open_data(
-      *training::parse_data_spec("synthetic:size=16,channels=1,train=64,val=16"), nullptr, log);
+  KeptFiles files{.settings = dir.path() / "settings",
+                  .chosen = dir.path() / "settings.chosen",
+                  .checkpoints = dir.path() / "checkpoints",
+                  .final_dir = dir.path() / "final"};
+  std::filesystem::path file = files.settings;
+  training::DataSets data = images(64);
   Config config;
 
   Fixture() {
@@ -30,7 +37,32 @@ struct Fixture {
     config.train.until = {.kind = Until::Kind::samples, .amount = 1'000, .time = {}};
   }
   void force(const std::string& key) { config.origins[key] = {}; }
-  Result<OwnSettings> choose() { return choose_settings(config, *data.train, file, log); }
+  training::DataSets images(int count) {
+    return *training::open_data(*training::parse_data_spec("synthetic:size=16,channels=1,train=" +
+                                                           std::to_string(count) + ",val=16"),
+                                nullptr, log);
+  }
+  void until(const std::string& text) {
+    config.train.until = *parse_until(text);
+    force("train.until");
+  }
+  Result<OwnSettings> choose() { return choose_settings(config, *data.train, files, log); }
+  // A start that comes to train, and writes its settings.
+  OwnSettings start() {
+    auto own = choose();
+    REQUIRE(own.has_value());
+    REQUIRE(keep_choice(config, *own, files));
+    REQUIRE(write_whole(files.settings, own->text.text()));
+    return *std::move(own);
+  }
+  void save(const OwnSettings& own, std::int64_t step) {
+    training::Checkpoint checkpoint;
+    checkpoint.replica = training::make_genesis(own.model, 1).replica;
+    checkpoint.momenta = checkpoint.replica.parameters;
+    checkpoint.state.step = step;
+    checkpoint.state.settings_fingerprint = to_hex(own.text.fingerprint().view());
+    REQUIRE(training::save_checkpoint({files.checkpoints, 3}, own.model, checkpoint));
+  }
   bool logged(std::string_view part) const { return lines.str().find(part) != std::string::npos; }
 };
 
@@ -87,6 +119,99 @@ TEST_SUITE("node/kept_settings") {
 
     REQUIRE(own.has_value());
     CHECK(own->training.schedule.peak == 0.5);
+  }
+
+  TEST_CASE("a budget is resolved once, whatever batch and data a restart has") {
+    for (const std::string text : {"steps=100", "epochs=3"}) {
+      CAPTURE(text);
+      Fixture node;
+      node.until(text);
+      node.config.train.batch = 16;
+      const OwnSettings before = node.start();
+
+      node.config.train.batch = 8;
+      node.data = node.images(65);
+      for (int starts = 0; starts < 2; ++starts) CHECK(node.start().text == before.text);
+      CHECK_FALSE(node.logged("settings.changed"));
+
+      node.until("epochs=5");
+      CHECK(node.start().text.values().at("budget_samples") == "325");
+      CHECK(node.logged("settings.changed"));
+    }
+  }
+
+  TEST_CASE("a budget that was adopted stays where the node's own text is the same") {
+    Fixture node;
+    node.until("epochs=3");
+    auto values = node.start().text.values();
+    values["budget_samples"] = "150";
+    const auto adopted = bootstrap::Settings::from(values);
+    REQUIRE(write_whole(node.file, adopted->text()));
+
+    for (int starts = 0; starts < 2; ++starts) CHECK(node.choose()->text == *adopted);
+    // Samples are the same wherever they are counted: they are what was asked for.
+    node.until("samples=1000");
+    node.start();
+    REQUIRE(write_whole(node.file, adopted->text()));
+    CHECK(node.choose()->text.values().at("budget_samples") == "1000");
+  }
+
+  TEST_CASE("a crash between a new budget and its first save does not bring the old one back") {
+    Fixture node;
+    node.until("epochs=3");
+    node.start();
+    node.until("epochs=5");
+
+    const auto own = node.choose();
+    REQUIRE(own.has_value());
+    REQUIRE(keep_choice(node.config, *own, node.files));  // and then it dies
+
+    CHECK(node.choose()->text.values().at("budget_samples") == "320");
+  }
+
+  TEST_CASE("a slip that is taken back goes on with the run before, and only a slip is") {
+    Fixture node;
+    node.until("epochs=3");
+    const OwnSettings right = node.start();
+    node.save(right, 7);
+    node.config.train.lr = 0.2;
+    node.force("train.lr");
+    const OwnSettings slip = node.start();
+    CHECK(slip.training.schedule.peak == 0.2);
+    bool saved = false;
+    SUBCASE("before the slip saved anything") {}
+    SUBCASE("after it did") { saved = true; }
+    if (saved) node.save(slip, 1);
+
+    node.config.train.lr.reset();
+    node.config.origins.erase("train.lr");
+    CHECK(node.choose()->text == right.text);
+    CHECK(node.logged("goes back"));
+
+    // Nobody misses what was never saved.
+    std::filesystem::remove_all(node.files.checkpoints);
+    for (const auto& entry : std::filesystem::directory_iterator(node.dir.path()))
+      if (entry.is_directory()) std::filesystem::remove_all(entry.path());
+    CHECK(node.choose()->text == slip.text);
+  }
+
+  TEST_CASE("a finished run is kept without the options that began it") {
+    Fixture node;
+    node.until("epochs=3");
+    node.save(node.start(), 7);
+    node.config.train.lr = 0.2;
+    node.force("train.lr");
+    const OwnSettings finished = node.start();
+    node.save(finished, 1);
+    gossip::consensus::CertificateMessage held;
+    held.certificate.fingerprint = finished.text.fingerprint();
+    std::filesystem::create_directory(node.files.final_dir);
+    REQUIRE(write_whole(node.files.final_dir / "certificate.json", format_certificate(held)));
+
+    node.config.train.lr.reset();
+    node.config.origins.erase("train.lr");
+
+    CHECK(node.choose()->text == finished.text);
   }
 
   TEST_CASE("kept settings that make no sense here are named and left alone") {

@@ -1,10 +1,15 @@
 #include "node/observe/status.h"
 
+#include "node/observe/fields.h"
 #include "node/printable.h"
 #include "tests/node/snapshots.h"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
+
+#include <string>
+#include <tuple>
+#include <vector>
 
 using namespace starling::node;
 
@@ -43,6 +48,36 @@ TEST_SUITE("node/status") {
       CHECK(json.at("consensus").contains(field));
     }
     CHECK(json.at("consensus").at("participants").is_array());
+    CHECK(json.at("consensus").at("missing").empty());
+    auto ending = busy_snapshot();
+    ending.consensus.participants = {std::string(64, 'a'), std::string(64, 'c'),
+                                     std::string(64, 'd')};
+    const auto missing = to_json(ending).at("consensus").at("missing");
+    REQUIRE(missing.size() == 1);
+    CHECK(missing[0].at("id") == std::string(64, 'd'));
+    CHECK(missing[0].at("state") == "suspect");
+  }
+
+  TEST_CASE(
+      "a figure has its first digits, those before its point, and an exponent when it is small") {
+    for (const auto& [value, four, three] :
+         std::vector<std::tuple<double, std::string, std::string>>{
+             {0, "0", "0"},
+             {0.6, "0.6", "0.6"},
+             {2.41749, "2.417", "2.42"},
+             {3.7e-3, "0.0037", "0.0037"},
+             {1.23456e-4, "0.0001235", "0.000123"},
+             {9.99996e-5, "0.0001", "0.0001"},
+             {3.7e-5, "3.7e-5", "3.7e-5"},
+             {-1.0e-9, "-1e-9", "-1e-9"},
+             {1234.5678, "1235", "1235"},
+             {24'300.4, "24300", "24300"},
+             {999.96, "1000", "1000"},
+             {99.996, "100", "100"},
+             {1e15, "1e15", "1e15"}}) {
+      CHECK(fields::show_figure(value, 4) == four);
+      CHECK(fields::show_figure(value, 3) == three);
+    }
   }
 
   TEST_CASE("a field keeps its place when its value is not known yet") {

@@ -1,5 +1,6 @@
 #include "node/training_settings.h"
 
+#include "node/config/values.h"
 #include "node/log_backend.h"
 #include "training/data/spec.h"
 
@@ -192,6 +193,42 @@ TEST_SUITE("node/training_settings") {
       REQUIRE_FALSE(parsed.has_value());
       CHECK(parsed.error().detail.find("degree") != std::string::npos);
     }
+  }
+
+  TEST_CASE("a budget of time is whole seconds, and every run has an end") {
+    Fixture node;
+    using std::chrono::milliseconds;
+    for (const auto& [time, whole] :
+         {std::pair{milliseconds(900), false}, std::pair{milliseconds(1'500), false},
+          std::pair{milliseconds(1'000), true}, std::pair{milliseconds(61'000), true}}) {
+      CAPTURE(time.count());
+      node.config.train.until = {.kind = Until::Kind::time, .amount = 0, .time = time};
+      const auto made = settings_of(node.config, *node.data.train);
+      REQUIRE(made.has_value() == whole);
+      if (whole) CHECK(parse_settings(to_text(*made, Hash{}))->budget.time == time);
+      if (!whole) CHECK(made.error().detail.find("whole seconds") != std::string::npos);
+    }
+    auto text = node.text();
+    text["budget_seconds"] = "0";
+    const auto endless = parse_settings(text);
+    REQUIRE_FALSE(endless.has_value());
+    CHECK(endless.error().detail.find("budget_samples") != std::string::npos);
+  }
+
+  TEST_CASE("a budget that hangs on this node's data or batch is given up for a peer's") {
+    Fixture node;
+    node.config.origins["train.until"] = {};
+    for (const auto& [text, forced] : {std::pair{"samples=1000", true}, std::pair{"time=5s", true},
+                                       std::pair{"epochs=3", false}, std::pair{"steps=3", false}}) {
+      CAPTURE(text);
+      node.config.train.until = *parse_until(text);
+      for (const std::string key : {"budget_samples", "budget_seconds"}) {
+        CHECK(settings_by_hand(node.config).contains(key));
+        CHECK(forced_settings(node.config).contains(key) == forced);
+      }
+    }
+    node.config.swarm.adopt = Adopt::never;
+    CHECK(forced_settings(node.config).contains("budget_samples"));
   }
 
   TEST_CASE("a degree that a person chose is never given up") {

@@ -31,6 +31,12 @@ Checkpoint checkpoint_at(const Model& model, std::int64_t step) {
   return checkpoint;
 }
 
+Checkpoint checkpoint_of(const Model& model, std::int64_t step, const std::string& fingerprint) {
+  Checkpoint checkpoint = checkpoint_at(model, step);
+  checkpoint.state.settings_fingerprint = fingerprint;
+  return checkpoint;
+}
+
 void truncate_to_half(const fs::path& path) { fs::resize_file(path, fs::file_size(path) / 2); }
 
 void flip_last_byte(const fs::path& path) {
@@ -96,6 +102,79 @@ TEST_SUITE("training/checkpoint") {
     }
     CHECK(fs::exists(folder.path() / "step-000000300"));
     CHECK_FALSE(fs::exists(folder.path() / "step-000001600"));
+  }
+
+  TEST_CASE("the first save of another run sets the checkpoints of the one before aside") {
+    const TempFolder folder;
+    const Model model = small_model();
+    const CheckpointOptions options{folder.path() / "checkpoints", 3};
+    const std::string first(64, 'a');
+    const std::string second(64, 'b');
+    const fs::path aside = folder.path() / "checkpoints-aaaaaaaaaaaaaaaa";
+    const fs::path other = folder.path() / "checkpoints-bbbbbbbbbbbbbbbb";
+    NullLog log;
+    const auto save = [&](std::int64_t step, const std::string& run) {
+      const auto saved = save_checkpoint(options, model, checkpoint_of(model, step, run));
+      REQUIRE(saved.has_value());
+      CHECK(*saved == options.folder / ("step-00000000" + std::to_string(step)));
+    };
+    const auto newest = [&](const std::string& run) {
+      const auto found = find_checkpoints(options.folder, run);
+      REQUIRE(found.has_value());
+      const auto loaded = load_checkpoint({*found, 3}, model, log);
+      REQUIRE(loaded.has_value());
+      CHECK(loaded->state.settings_fingerprint == run);
+      return loaded->state.step;
+    };
+    for (const std::int64_t step : {5, 6, 7}) save(step, first);
+    CHECK_FALSE(find_checkpoints(options.folder, second).has_value());
+
+    // A step of the same name, too.
+    for (const std::int64_t step : {2, 5}) save(step, second);
+
+    CHECK(newest(second) == 5);
+    CHECK(newest(first) == 7);
+    CHECK(fs::exists(aside / "step-000000005"));
+    CHECK(fs::read_symlink(aside / "latest") == "step-000000007");
+    CHECK(fs::read_symlink(options.folder / "latest") == "step-000000005");
+
+    SUBCASE("whoever saves next has the name, and nobody loses anything") {
+      for (int slips = 0; slips < 2; ++slips) {
+        save(8, first);
+        CHECK_FALSE(fs::exists(aside));
+        CHECK(newest(second) == 5);
+        save(5, second);
+        CHECK_FALSE(fs::exists(other));
+        CHECK(newest(first) == 8);
+      }
+      CHECK(fs::exists(aside / "step-000000006"));
+    }
+    SUBCASE("a process that dies between the two names leaves both") {
+      fs::rename(options.folder, other);
+      CHECK(newest(first) == 7);
+      CHECK(newest(second) == 5);
+      save(8, first);
+      CHECK(fs::exists(options.folder / "step-000000007"));
+    }
+    SUBCASE("what lies where they would be set aside is not overwritten") {
+      fs::create_directories(other / "step-000000001");
+      const auto saved = save_checkpoint(options, model, checkpoint_of(model, 8, first));
+      REQUIRE_FALSE(saved.has_value());
+      CHECK(saved.error().detail.find(other.string()) != std::string::npos);
+      CHECK(newest(second) == 5);
+      CHECK(newest(first) == 7);
+    }
+  }
+
+  TEST_CASE("a fingerprint that is none names no other folder than one beside") {
+    const TempFolder folder;
+    const Model model = small_model();
+    const CheckpointOptions options{folder.path() / "checkpoints", 3};
+    REQUIRE(save_checkpoint(options, model, checkpoint_of(model, 1, "../../a")).has_value());
+
+    REQUIRE(save_checkpoint(options, model, checkpoint_of(model, 1, "b")).has_value());
+
+    CHECK(fs::exists(folder.path() / "checkpoints-a" / "step-000000001"));
   }
 
   TEST_CASE("any damaged file makes loading fall back to the checkpoint before") {
