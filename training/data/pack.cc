@@ -115,24 +115,31 @@ struct Converted {
   std::optional<Error> error;
 };
 
-void convert_chunk(const Dataset& set, std::uint32_t begin, std::span<Converted> chunk,
-                   std::vector<SampleConverter>& converters) {
+// Converts the samples from `begin` on, until the chunk is full or has that many bytes; how many.
+std::size_t convert_chunk(const Dataset& set, std::uint32_t begin, std::span<Converted> chunk,
+                          std::uint64_t most_bytes, std::vector<SampleConverter>& converters) {
   std::atomic<std::size_t> next = 0;
+  std::atomic<std::uint64_t> bytes = 0;
   run_beside(converters.size(), [&](std::size_t number) {
-    for (std::size_t at = next++; at < chunk.size(); at = next++) {
+    while (bytes < most_bytes) {
+      const std::size_t at = next++;
+      if (at >= chunk.size()) break;
       Converted& one = chunk[at];
-      one.error.reset();
       auto done = set.read(begin + static_cast<std::uint32_t>(at), one.sample);
       if (done) done = converters[number].convert(one.sample);
       if (!done) one.error = std::move(done).error();
+      bytes += one.sample.bytes.size();
     }
   });
+  return std::min<std::size_t>(next, chunk.size());
 }
 
 class Packer {
  public:
   Packer(const PackOptions& options, const fs::path& file)
-      : max_bad_(options.max_bad), file_(file) {
+      : max_bad_(options.max_bad),
+        waiting_bytes_(std::max<std::uint64_t>(1, options.waiting_bytes)),
+        file_(file) {
     for (unsigned t = 0; t < std::max(1U, options.threads); ++t) converters_.emplace_back(options);
   }
 
@@ -175,9 +182,10 @@ class Packer {
   [[nodiscard]] Result<std::uint32_t> add(
       const Dataset& set, const std::function<void(const PackProgress&)>& on_progress) {
     std::uint32_t stored = 0;
-    for (std::uint32_t begin = 0; begin < set.size(); begin += kPackChunk) {
+    for (std::uint32_t begin = 0; begin < set.size();) {
+      chunk_.clear();  // a sample kept for its memory would hold it beside the next ones'
       chunk_.resize(std::min(kPackChunk, set.size() - begin));
-      convert_chunk(set, begin, chunk_, converters_);
+      chunk_.resize(convert_chunk(set, begin, chunk_, waiting_bytes_, converters_));
       for (std::size_t i = 0; i < chunk_.size(); ++i) {
         const Converted& one = chunk_[i];
         if (!one.error && one.sample.raw && one.sample.raw->channels != index_.header.channels)
@@ -196,6 +204,7 @@ class Packer {
               "more than " + std::to_string(max_bad_) +
                   " unreadable images (data.max_bad); the last: " + report_.left_out.back());
       }
+      begin += static_cast<std::uint32_t>(chunk_.size());
       progress_.done += chunk_.size();
       progress_.bytes = file_.end();
       on_progress(progress_);
@@ -217,6 +226,7 @@ class Packer {
   }
 
   std::uint32_t max_bad_;
+  std::uint64_t waiting_bytes_;
   PackFile file_;
   std::vector<SampleConverter> converters_;
   std::vector<Converted> chunk_;

@@ -30,6 +30,9 @@ struct PackOptions {
   unsigned threads = 1;
   std::uint32_t max_bad = 1'000;  // unreadable samples that are left out before it gives up
   DecodeLimits limits = {};
+  // Converted samples that may wait in memory for their turn to be written; one sample of each
+  // thread may be beyond it.
+  std::uint64_t waiting_bytes = std::uint64_t{256} << 20;
 };
 
 // How far packing has come.
@@ -56,7 +59,7 @@ struct PackReport {
 //          more than `max_bad` are left out, or one part is gray and the other is not; disk_full,
 //          permission, io_failed.
 // Cost:    decodes, resizes and encodes every image, on `threads` threads and the caller's, which
-//          writes; a few thousand samples are in memory at once.
+//          writes; at most 1,024 samples, of `waiting_bytes`, are in memory at once.
 // Source:  the bilinear filter of augment.h.
 [[nodiscard]] Result<PackReport> pack(const DataSets& sets, const std::string& origin,
                                       const PackOptions& options, const std::filesystem::path& file,

@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -110,6 +112,37 @@ TEST_SUITE("training/data/packed") {
         const Image image = decoded(*sets->train, i);
         CHECK(image.size == ImageSize{64, 96});
         CHECK(std::abs(mean_of(image) - mean_of(decoded(*source->train, i))) < 2);
+      }
+    }
+  }
+
+  TEST_CASE("no more bytes wait to be written than may, however many samples there are") {
+    const TempFolder folder;
+    const auto sets = open_sets("synthetic:size=16,channels=3,train=100,val=10");
+    REQUIRE(sets);
+    const auto file = folder.path() / "set.packed";
+    constexpr std::uint64_t kSample = 16 * 16 * 3;
+    for (const unsigned threads : {1U, 3U}) {
+      for (const std::uint64_t waiting : {std::uint64_t{0}, 4 * kSample, 1'000 * kSample}) {
+        CAPTURE(threads);
+        CAPTURE(waiting);
+        std::uint64_t most = 0;
+        PackProgress last;
+        const auto report =
+            pack(*sets, "synthetic",
+                 {.form = PackedForm::raw, .threads = threads, .waiting_bytes = waiting}, file,
+                 [&](const PackProgress& now) {
+                   most = std::max(most, now.done - last.done);
+                   last = now;
+                 });
+        REQUIRE(report);
+        CHECK(report->train == 100);
+        CHECK(last.done == 110);
+        CHECK(most <= std::max<std::uint64_t>(1, waiting / kSample) + threads - 1);
+        const auto again = open_sets(packed_spec(folder));
+        REQUIRE(again);
+        for (const std::uint32_t i : {0U, 57U, 99U})
+          CHECK(decoded(*again->train, i).pixels == decoded(*sets->train, i).pixels);
       }
     }
   }
