@@ -197,7 +197,7 @@ void Dialler::on_down(TimePoint now, const NodeId& peer, Duration lived) {
     // Whoever takes sessions only to close them would be dialled without a pause.
     address.report.peer.reset();
     address.report.last_end = DialEnd::other;
-    address.report.detail = "its sessions end as soon as they are open";
+    address.report.detail = "the last session with it was short";
     address.not_before = now + backoff(++address.brief);
   }
 }

@@ -71,6 +71,7 @@ GossipEffects Gossip::on_result_stored(TimePoint now) {
 GossipEffects Gossip::begin_following(TimePoint now, const ModelFacts& model) {
   GossipEffects out;
   model_ = model;
+  ended_ = false;
   consensus_ =
       std::make_unique<FinalConsensus>(consensus_options(Contributes::no), signer_, verifier_);
   take(now, consensus_->on_standing(now, consensus::Role::follower), out);

@@ -100,7 +100,7 @@ void keep_others(const std::filesystem::path& from, const std::filesystem::path&
        it.increment(ignored))
     names.push_back(it->path().filename());
   for (const auto& name : names)
-    if (!std::filesystem::exists(to / name, ignored))
+    if (name.extension() != ".partial" && !std::filesystem::exists(to / name, ignored))
       std::filesystem::rename(from / name, to / name, ignored);
 }
 
@@ -194,6 +194,7 @@ Result<void> write_final(const std::filesystem::path& folder, const training::Mo
     return write_pair(folder, model, result, held);
   // An earlier run's pair stays whole until this one's is: a run that extends it begins with it.
   const std::filesystem::path next = folder.string() + ".partial";
+  keep_others(next, folder);  // of a process that died after it had exchanged them
   std::filesystem::remove_all(next, error);
   const auto written = write_pair(next, model, result, held);
   const bool exchanged = written && !rename_to(next, folder, RENAME_EXCHANGE);

@@ -100,7 +100,9 @@ Result<OwnSettings> choose_settings(const Config& config, const training::Datase
   TRY(TrainingSettings chosen, settings_of(config, train));
   auto kept = read_kept(files.settings, train);
   const SettingsText last = read_chosen(files.chosen, log);
-  if (kept && is_resolved(config.train.until, last)) chosen.budget = kept->training.budget;
+  const bool resolved = kept && is_resolved(config.train.until, last);
+  const gossip::Budget fresh =
+      std::exchange(chosen.budget, resolved ? kept->training.budget : chosen.budget);
   TRY(OwnSettings own, complete(std::move(chosen)));
   if (!kept) {
     if (kept.error().code != Errc::not_found)
@@ -114,6 +116,11 @@ Result<OwnSettings> choose_settings(const Config& config, const training::Datase
   const bool changed = std::ranges::any_of(
       now, [&](const auto& set) { return value_of(kept->text, set.first) != set.second; });
   const bool back = !changed && took_back(last, now, own, *kept, files);
+  const std::string run = to_hex(own.text.fingerprint().view());
+  if (changed && resolved && !training::find_checkpoints(files.checkpoints, run)) {
+    own.training.budget = fresh;  // of a run that begins here and now
+    TRY(own, complete(std::move(own.training)));
+  }
   log.info(
       changed || back ? "settings.changed" : "settings.kept",
       {{"file", files.settings.string()},
@@ -130,15 +137,19 @@ Result<void> keep_choice(const Config& config, const OwnSettings& own, const Kep
     const auto before = read_whole(file, bootstrap::Settings::kMaxText);
     return before && *before == text ? Result<void>() : write_whole(file, text);
   };
-  std::error_code ignored;
-  if (std::filesystem::exists(files.settings, ignored))
-    TRY_VOID(bring(files.settings, own.text.text()));
+  const auto kept = read_whole(files.settings, bootstrap::Settings::kMaxText);
+  const auto before = kept ? bootstrap::Settings::parse(*kept) : fail(kept.error());
+  if (kept) TRY_VOID(bring(files.settings, own.text.text()));
+  const auto is_kept = [&](const std::string& key) {
+    return before && value_of(*before, key) == value_of(own.text, key);
+  };
   NullLog log;
   const SettingsText last = read_chosen(files.chosen, log);
   SettingsText now = by_hand(config, own.text);
   if (now.contains("budget_samples"))
     now.emplace(kUntil, show_until(config.train.until));
-  else if (const auto found = last.find(kUntil); found != last.end())
+  else if (const auto found = last.find(kUntil);
+           found != last.end() && is_kept("budget_samples") && is_kept("budget_seconds"))
     now.insert(*found);  // where the budget that is kept came from
   TRY(const bootstrap::Settings text, bootstrap::Settings::from(std::move(now)));
   return bring(files.chosen, text.text());

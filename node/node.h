@@ -319,6 +319,7 @@ class Node final : private transport::SessionEvents,
   std::optional<gossip::consensus::Finished> finished_;
   bool final_written_ = false;
   bool final_evaluated_ = false;
+  bool final_said_ = false;
   bool may_exit_ = false;
   bool left_told_ = false;
   std::string how_it_leaves_ = "left the swarm";

@@ -133,7 +133,7 @@ Result<void> Node::begin_serving(ServedModel served) {
   const consensus::Certificate& certificate = served.held.certificate;
   const bool own = std::ranges::binary_search(certificate.participants, parts_.identity.id());
   note_end({certificate, own ? consensus::Role::participant : consensus::Role::follower});
-  final_written_ = final_evaluated_ = may_exit_ = true;
+  final_written_ = final_evaluated_ = final_said_ = may_exit_ = true;
   set_phase(Phase::finished);
   gossip_driver_.carry_out(std::move(effects));
   parts_.terminal.out << final_line(certificate) << "  (finished before; serves the model)\n"
@@ -154,6 +154,7 @@ transport::Task<> Node::write_final_files() {
   assert_io_thread();
   if (!written) {
     log_.error("final.not_written", {{"why", to_string(written.error())}});
+    if (figures_.phase == Phase::leaving) co_return;  // at the deadline, with its checkpoint
     end(exit_code_of(written.error().code), to_string(written.error()));
     co_return;
   }
@@ -177,14 +178,16 @@ transport::Task<> Node::write_final_files() {
                 {"epoch", certificate.epoch.value},
                 {"participants", figures_.final_participants}});
   if (leaves) {  // its time is short
-    figures_.eval.reset();
     say_final();
+    end_if_left();
     co_return;
   }
   evaluate_final(std::move(result));
 }
 
 void Node::say_final() {
+  if (std::exchange(final_said_, true)) return;
+  if (!final_evaluated_) figures_.eval.reset();  // an earlier one is of another model
   const bool adopted = finished_->role == consensus::Role::follower;
   parts_.terminal.out << final_line(finished_->certificate) << (adopted ? "  (adopted)" : "");
   if (figures_.eval)
@@ -240,7 +243,10 @@ void Node::leave_finished(std::string how) {
 
 void Node::begin_leave(Duration timeout) {
   if (exit_ || figures_.phase == Phase::leaving) return;
-  if (final_written_) return leave_finished(kLeftAfterEnd);
+  if (final_written_) {
+    if (finished_) say_final();
+    return leave_finished(kLeftAfterEnd);
+  }
   set_phase(Phase::leaving);
   const TimePoint now = clock_.now();
   // The last second is for goodbyes: the deadline is a promise to schedulers.
@@ -267,7 +273,7 @@ void Node::save_last_checkpoint() {
   save_checkpoint([this](const Result<void>& saved) {
     assert_io_thread();
     leave_saved_ = true;
-    if (!saved) not_saved_ = saved.error();
+    if (!saved && !final_written_) not_saved_ = saved.error();
     end_if_left();
   });
 }
@@ -294,7 +300,8 @@ void Node::finish_leave(const std::string& how) {
         "left, but what it trained since the checkpoint before is lost: " + not_saved_->detail};
     parts_.terminal.err << "starling run: " << to_string(lost) << '\n';
     for (auto& reply : std::exchange(waiting_for_leave_, {})) reply.fail(lost);
-    return end(exit_code_of(lost.code), to_string(lost));
+    const Error& why = why_it_leaves_ ? *why_it_leaves_ : lost;
+    return end(exit_code_of(why.code), to_string(why));
   }
   for (auto& reply : std::exchange(waiting_for_leave_, {}))
     reply.done({{"left", true}, {"samples", gossip_.membership().progress().own_samples()}});

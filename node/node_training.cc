@@ -331,8 +331,10 @@ void Node::on_steps(const StepFigures& figures) {
 void Node::on_training_failed(const Error& error) {
   log_.error("train.failed", {{"why", to_string(error)}});
   parts_.terminal.err << "starling run: " << to_string(error) << '\n';
+  // What diverged is nothing to go on with, neither here nor for a neighbour.
+  if (error.code == Errc::diverged) return end(exit_code_of(error.code), to_string(error));
   // The replica is as good as before the step that failed: saved, handed over, and then the end.
-  why_it_leaves_ = error;
+  if (!why_it_leaves_) why_it_leaves_ = error;
   begin_leave(config_.leave.timeout);
 }
 

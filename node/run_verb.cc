@@ -184,6 +184,7 @@ void tell_set_aside(const StateDir& dir, const fs::path& own, LogBackend& log) {
   for (fs::directory_iterator it(dir.path(), ignored), end; !ignored && it != end;
        it.increment(ignored)) {
     if (!it->path().filename().string().starts_with(prefix) || it->path() == own) continue;
+    if (training::run_of_checkpoints(it->path()).empty()) continue;  // somebody else's
     log.info("checkpoint.set_aside",
              {{"folder", it->path().string()},
               {"why", "they are of another run"},

@@ -130,6 +130,11 @@ Result<void> take_folder(const fs::path& folder, const std::string& fingerprint)
     TRY_VOID(rename_folder(folder, set_aside_folder(folder, held)));
   const fs::path aside = set_aside_folder(folder, fingerprint);
   std::error_code ignored;
+  // Whoever set ours aside died before it had one of its own: only an empty folder is removed.
+  if (held.empty() && fs::exists(aside, ignored)) {
+    remove_leftovers(folder);
+    fs::remove(folder, ignored);
+  }
   if (!fs::exists(folder, ignored) && fs::exists(aside, ignored))
     TRY_VOID(rename_folder(aside, folder));
   return {};

@@ -60,7 +60,8 @@ void Edge::session_up(Turn& turn, Instance instance) {
 
 void Edge::session_down(Turn& turn) {
   session_ = false;
-  inbox_.clear();  // as if it had not been delivered: what counts is sent again after Resume
+  inbox_.clear();  // as if it had not been delivered: what counts comes again, or afresh, after
+                   // Resume
   early_offer_.reset();
   resend_answer_at_ = kNever;
   switch (state_) {

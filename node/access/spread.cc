@@ -133,7 +133,10 @@ SpreadEffects Spread::on_files(TimePoint now, transport::Revocations list,
   if (is_new) begin_secret(now, secrets);
   if (is_new || promoted) complete_since_.reset();
   // Anything else that was read says nothing about the secret's folder.
-  if (is_new || promoted || dropped) pause_ = {};
+  if (is_new || promoted || dropped) {
+    pause_ = {};
+    paused_until_ = {};
+  }
   if (facts() != before) tell_facts(out);
   offer_all(now, out);
   if (is_new && secret_)

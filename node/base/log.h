@@ -2,6 +2,7 @@
 // node/.
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
@@ -11,6 +12,8 @@
 namespace starling {
 
 enum class LogLevel : std::uint8_t { trace, debug, info, warn, error };
+inline constexpr std::array<std::string_view, 5> kLogLevels{"trace", "debug", "info", "warn",
+                                                            "error"};
 
 // One key=value of a line; numbers and booleans are printed, texts are kept as they are and escaped
 // by the backend.

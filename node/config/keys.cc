@@ -249,7 +249,8 @@ constexpr std::array kKeys{
     row<Choice<&C::swarm, &SwarmConfig::adopt, kAdoptWords>>(
         "swarm.adopt", "", "auto|always|never",
         "Whether a node takes over the swarm's settings where they differ from its own. auto: all "
-        "but those that were set here by hand. always: those too. never: none."),
+        "but those that were set here by hand; a budget in epochs or steps is taken over. always: "
+        "those too. never: none."),
 
     setting<Text<&C::train, &TrainConfig::model, a_model>>(
         "train.model", "--model", "NAME",

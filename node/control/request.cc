@@ -19,8 +19,6 @@ using Json = nlohmann::json;
 constexpr int kMaxDepth = 4;
 constexpr std::size_t kMaxAddress = 512;
 
-constexpr std::array<std::string_view, 5> kLevels{"trace", "debug", "info", "warn", "error"};
-
 // The verbs in the order of ControlRequest's alternatives.
 constexpr std::array<std::string_view, 10> kRequestNames{
     "status", "members", "neighbours", "join",      "leave",
@@ -87,11 +85,11 @@ Result<ControlRequest> parse_log_level(const Json& args) {
   if (args.size() != 1 || found == args.end() || !found->is_string())
     return bad_request("log-level needs a level: a text");
   const auto& given = found->get_ref<const std::string&>();
-  const auto level = std::ranges::find(kLevels, given);
-  if (level == kLevels.end())
+  const auto level = std::ranges::find(kLogLevels, given);
+  if (level == kLogLevels.end())
     return bad_request(
-        fmt::format("{} is no level: one of {}", shown_value(given), fmt::join(kLevels, ", ")));
-  return LogLevelRequest{static_cast<LogLevel>(level - kLevels.begin())};
+        fmt::format("{} is no level: one of {}", shown_value(given), fmt::join(kLogLevels, ", ")));
+  return LogLevelRequest{static_cast<LogLevel>(level - kLogLevels.begin())};
 }
 
 Result<ControlRequest> parse_invite(const Json& args) {
@@ -127,7 +125,7 @@ Json arguments_of(const ControlRequest& request) {
   if (const auto* invite = std::get_if<InviteRequest>(&request))
     args["ttl"] = show_duration(invite->ttl);
   if (const auto* level = std::get_if<LogLevelRequest>(&request))
-    args["level"] = kLevels[static_cast<std::size_t>(level->level)];
+    args["level"] = kLogLevels[static_cast<std::size_t>(level->level)];
   return args;
 }
 

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <deque>
@@ -214,12 +213,11 @@ std::vector<RecentEvent> RecentEvents::after(std::uint64_t seq) const {
 }
 
 nlohmann::json to_json(const std::vector<RecentEvent>& events) {
-  constexpr std::array<std::string_view, 5> kLevels{"trace", "debug", "info", "warn", "error"};
   auto list = nlohmann::json::array();
   for (const auto& one : events)
     list.push_back({{"seq", one.seq},
                     {"time", one.time},
-                    {"level", kLevels[static_cast<std::size_t>(one.level)]},
+                    {"level", kLogLevels[static_cast<std::size_t>(one.level)]},
                     {"event", one.event},
                     {"text", one.text}});
   return {{"schema", 1}, {"events", std::move(list)}};

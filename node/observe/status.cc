@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -181,6 +182,21 @@ std::string_view name_of(Layer layer) {
   return kNames[static_cast<std::size_t>(layer)];
 }
 
+// What the swarm's settings say of a key; nothing where they do not.
+std::optional<std::string> value_in(const std::map<std::string, std::string>& settings,
+                                    const KeySpec& key) {
+  if (key.scope != Scope::settings) return std::nullopt;
+  const auto find = [&](std::string_view name) -> std::optional<std::string> {
+    const auto found = settings.find(std::string(name));
+    return found == settings.end() ? std::nullopt : std::optional(found->second);
+  };
+  if (key.name != "train.until") return find(key.name.substr(key.name.find('.') + 1));
+  const auto samples = find("budget_samples");
+  const auto time = find("budget_seconds");
+  if (!samples || !time) return std::nullopt;
+  return *samples != "0" ? "samples=" + *samples : "time=" + *time + "s";
+}
+
 Json key_json(const KeySpec& key, const Config& config,
               const std::map<std::string, std::string>& settings) {
   Json one{{"key", key.name},
@@ -192,12 +208,9 @@ Json key_json(const KeySpec& key, const Config& config,
     one["layer"] = name_of(found->second.layer);
     one["where"] = found->second.where;
     one["shadows"] = found->second.shadows;
-  } else if (key.scope == Scope::settings) {
-    const auto adopted = settings.find(std::string(key.name.substr(key.name.find('.') + 1)));
-    if (adopted != settings.end()) {
-      one["value"] = adopted->second;
-      one["layer"] = one["where"] = "swarm";
-    }
+  } else if (const auto adopted = value_in(settings, key)) {
+    one["value"] = *adopted;
+    one["layer"] = one["where"] = "swarm";
   }
   return one;
 }

@@ -146,19 +146,19 @@ TEST_SUITE("e2e/faults") {
     std::vector<std::string> arguments = endless_run();
     arguments.insert(arguments.end(), {"--set", "leave.timeout=300s"});
     Swarm swarm(arguments);
-    swarm.start(3);
-    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2}, 3); }));
-    // The others wait for it until they hold it for dead.
-    swarm.node(2).process().signal(SIGSTOP);
+    swarm.start(2);
+    REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1}, 2); }));
     Process finish({starling_binary(), "finish", "--dir", swarm.node(0).dir().string()},
                    swarm.path());
-    REQUIRE(
-        eventually(60s, [&] { return swarm.node(1).status().value("phase", "") == "finishing"; }));
+    // A moment of tenths of a second: wherever in it, or just behind it, the signal comes.
+    REQUIRE(eventually(60s, [&] {
+      return contains(read_text(swarm.node(1).dir() / "events.jsonl"), "\"finishing\"");
+    }));
 
     swarm.node(1).process().signal(SIGTERM);
 
-    INFO(swarm.logs());
     CHECK(swarm.wait_all({0, 1}, 240s) == std::vector<int>{0, 0});
+    INFO(swarm.logs());
     CHECK(hashes_of(swarm, {0, 1}).size() == 1);
     CHECK(swarm.node(0).certificate().at("participants").size() == 2);
     CHECK(contains(swarm.node(1).process().standard_output(), "final consensus: 2/2 replicas"));

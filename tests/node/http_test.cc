@@ -158,7 +158,8 @@ TEST_SUITE("node/http") {
     rig.config.origins["train.momentum"] = {Layer::environment, "env STARLING_TRAIN__MOMENTUM", {}};
     rig.config.swarm.invite = "starling1:abcdefgh";
     auto status = busy_snapshot();
-    status.swarm.settings = {{"lr", "1.7"}, {"momentum", "0.9"}, {"budget_samples", "6000000"}};
+    status.swarm.settings = {
+        {"lr", "1.7"}, {"momentum", "0.9"}, {"budget_samples", "6000000"}, {"budget_seconds", "0"}};
     rig.snapshots.put(status);
 
     const auto reply = rig.get("/api/v1/config");
@@ -183,6 +184,7 @@ TEST_SUITE("node/http") {
     // What nobody chose here is the swarm's; what somebody chose is not.
     CHECK(key("train.lr").at("value") == "1.7");
     CHECK(key("train.lr").at("layer") == "swarm");
+    CHECK(key("train.until").at("value") == "samples=6000000");
     CHECK(key("train.momentum").at("value") == "0.5");
     CHECK(key("train.momentum").at("layer") == "environment");
 

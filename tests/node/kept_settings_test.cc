@@ -140,6 +140,34 @@ TEST_SUITE("node/kept_settings") {
     }
   }
 
+  TEST_CASE("another run has a budget of its own, though the text is the same") {
+    Fixture node;
+    node.until("steps=100");
+    node.config.train.batch = 16;
+    CHECK(node.start().text.values().at("budget_samples") == "1600");
+
+    node.config.train.lr = 0.2;
+    node.force("train.lr");
+    node.config.train.batch = 64;
+    CHECK(node.start().text.values().at("budget_samples") == "6400");
+    node.config.train.batch = 8;
+    CHECK(node.start().text.values().at("budget_samples") == "6400");
+  }
+
+  TEST_CASE("a text that did not lead to the budget that is kept is resolved again") {
+    Fixture node;
+    node.until("epochs=3");
+    CHECK(node.start().text.values().at("budget_samples") == "192");
+    node.config.train.until = {.kind = Until::Kind::samples, .amount = 1'000, .time = {}};
+    node.config.origins.erase("train.until");
+    node.config.train.lr = 0.2;
+    node.force("train.lr");
+    CHECK(node.start().text.values().at("budget_samples") == "1000");
+
+    node.until("epochs=3");
+    CHECK(node.start().text.values().at("budget_samples") == "192");
+  }
+
   TEST_CASE("a budget that was adopted stays where the node's own text is the same") {
     Fixture node;
     node.until("epochs=3");

@@ -156,6 +156,14 @@ TEST_SUITE("training/checkpoint") {
       save(8, first);
       CHECK(fs::exists(options.folder / "step-000000007"));
     }
+    SUBCASE("a process that dies before its first checkpoint is whole leaves the name free") {
+      fs::remove_all(options.folder);
+      fs::create_directories(options.folder / "tmp-step-000000006");
+      save(8, first);
+      CHECK(newest(first) == 8);
+      CHECK(find_checkpoints(options.folder, first) == options.folder);
+      CHECK(fs::exists(options.folder / "step-000000007"));
+    }
     SUBCASE("what lies where they would be set aside is not overwritten") {
       fs::create_directories(other / "step-000000001");
       const auto saved = save_checkpoint(options, model, checkpoint_of(model, 8, first));
