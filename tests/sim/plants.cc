@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto kPlants = std::to_array<Plant>({
     {"dialler.one_try", "an address that failed is never tried again", 2},
-    {"membership.announced_not_asked_for", "what is announced is never asked for", 112},
+    {"membership.announced_not_asked_for", "what is announced is never asked for", 277},
     {"membership.digests_ignored", "views are not compared", 12},
     {"membership.equal_incarnation_accepted", "a record replaces one of the same incarnation", 222},
     {"membership.no_refutation", "an accused node does not refute", 75},
