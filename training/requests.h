@@ -22,15 +22,18 @@ struct Evaluating {
 };
 using Request = std::variant<Adoption, Saving, Evaluating>;
 
-// Tells whoever asked that nothing came of it.
-inline void refuse(Request& request, const Error& error) {
-  if (auto* adoption = std::get_if<Adoption>(&request)) {
-    if (adoption->on_adopted) adoption->on_adopted(fail(error));
-  } else if (auto* saving = std::get_if<Saving>(&request)) {
-    if (saving->on_saved) saving->on_saved(fail(error));
-  } else if (auto* evaluating = std::get_if<Evaluating>(&request)) {
-    if (evaluating->on_evaluated) evaluating->on_evaluated(fail(error));
-  }
+// Each tells whoever asked that nothing came of it.
+inline void refuse(const Adoption& asked, const Error& error) {
+  if (asked.on_adopted) asked.on_adopted(fail(error));
+}
+inline void refuse(const Saving& asked, const Error& error) {
+  if (asked.on_saved) asked.on_saved(fail(error));
+}
+inline void refuse(const Evaluating& asked, const Error& error) {
+  if (asked.on_evaluated) asked.on_evaluated(fail(error));
+}
+inline void refuse(const Request& asked, const Error& error) {
+  std::visit([&](const auto& one) { refuse(one, error); }, asked);
 }
 
 }  // namespace starling::training

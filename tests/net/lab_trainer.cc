@@ -10,6 +10,7 @@
 #include "node/base/random.h"
 #include "tests/net/lab.h"
 #include "training/lease.h"
+#include "training/requests.h"
 #include "training/trainer.h"
 
 #include <algorithm>
@@ -31,35 +32,19 @@ constexpr float kNear = 0.1F;  // "accuracy": the share of parameters this near 
 
 enum class Phase : std::uint8_t { idle, running, paused, stopping, stopped };
 
-struct Adoption {
-  Replica replica;
-  OnDone on_adopted;
-};
-struct Saving {
-  CheckpointRequest request;
-  OnSaved on_saved;
-};
-struct Evaluating {
-  SharedReplica replica;  // null: the trainer's own
-  OnEvaluated on_evaluated;
-};
 struct Pausing {
   OnDone on_paused;
 };
-using Request = std::variant<Adoption, Saving, Evaluating, Pausing>;
+using LabRequest = std::variant<Adoption, Saving, Evaluating, Pausing>;
 
 Error cancelled() { return {Errc::cancelled, Doing::stopping, "the trainer stops"}; }
 
-void refuse(Request& request) {
-  if (auto* adoption = std::get_if<Adoption>(&request)) {
-    if (adoption->on_adopted) adoption->on_adopted(fail(cancelled()));
-  } else if (auto* saving = std::get_if<Saving>(&request)) {
-    if (saving->on_saved) saving->on_saved(fail(cancelled()));
-  } else if (auto* evaluating = std::get_if<Evaluating>(&request)) {
-    if (evaluating->on_evaluated) evaluating->on_evaluated(fail(cancelled()));
-  } else if (auto* pausing = std::get_if<Pausing>(&request)) {
-    if (pausing->on_paused) pausing->on_paused(fail(cancelled()));
-  }
+void refuse(const Pausing& asked, const Error& error) {
+  if (asked.on_paused) asked.on_paused(fail(error));
+}
+
+void refuse(const LabRequest& request) {
+  std::visit([](const auto& one) { refuse(one, cancelled()); }, request);
 }
 
 std::vector<float> uniform_values(std::size_t count, std::uint64_t seed, double half_width) {
@@ -98,11 +83,11 @@ struct Trainer::Impl {
   void serve(Saving request);
   void serve(Evaluating request);
   void serve(const Pausing& request);
-  [[nodiscard]] std::optional<Request> take_request();
+  [[nodiscard]] std::optional<LabRequest> take_request();
   void wait_for_work();
   void finish();
 
-  void ask(Request request);
+  void ask(LabRequest request);
   [[nodiscard]] Replica copy();
   [[nodiscard]] EvaluationReport evaluate(const Replica& of) const;
   void publish();
@@ -128,7 +113,7 @@ struct Trainer::Impl {
   mutable Mutex mutex;
   CondVar changed;
   Phase phase STARLING_GUARDED_BY(mutex) = Phase::idle;
-  std::deque<Request> requests STARLING_GUARDED_BY(mutex);
+  std::deque<LabRequest> requests STARLING_GUARDED_BY(mutex);
   bool saving STARLING_GUARDED_BY(mutex) = false;
   TrainingState published STARLING_GUARDED_BY(mutex);
   double progress_share STARLING_GUARDED_BY(mutex) = 0;
@@ -139,7 +124,7 @@ void Trainer::Impl::publish() {
   published = counters;
 }
 
-void Trainer::Impl::ask(Request request) {
+void Trainer::Impl::ask(LabRequest request) {
   {
     const MutexLock lock(mutex);
     if (phase != Phase::stopping && phase != Phase::stopped) {
@@ -182,14 +167,14 @@ void Trainer::Impl::wait_for_work() {
   if (left > Duration::zero()) (void)changed.wait_for(mutex, left);
 }
 
-std::optional<Request> Trainer::Impl::take_request() {
+std::optional<LabRequest> Trainer::Impl::take_request() {
   const MutexLock lock(mutex);
   if (phase == Phase::stopping) return std::nullopt;
-  const auto found = std::ranges::find_if(requests, [busy = saving](const Request& request) {
+  const auto found = std::ranges::find_if(requests, [busy = saving](const LabRequest& request) {
     return !busy || !std::holds_alternative<Saving>(request);
   });
   if (found == requests.end()) return std::nullopt;
-  Request request = std::move(*found);
+  LabRequest request = std::move(*found);
   requests.erase(found);
   return request;
 }
@@ -336,13 +321,13 @@ void Trainer::Impl::serve(const Pausing& request) {
 }
 
 void Trainer::Impl::finish() {
-  std::deque<Request> open;
+  std::deque<LabRequest> open;
   {
     const MutexLock lock(mutex);
     phase = Phase::stopped;
     open = std::exchange(requests, {});
   }
-  for (Request& request : open) refuse(request);
+  for (LabRequest& request : open) refuse(request);
   if (saver.joinable()) saver.join();
 }
 
@@ -382,16 +367,18 @@ void Trainer::stop() {
 void Trainer::pause(const OnDone& on_paused) { impl_->ask(Pausing{on_paused}); }
 
 void Trainer::resume() {
-  std::deque<Request> overtaken;
+  std::deque<LabRequest> overtaken;
   {
     const MutexLock lock(impl_->mutex);
-    const auto is_pause = [](const Request& one) { return std::holds_alternative<Pausing>(one); };
+    const auto is_pause = [](const LabRequest& one) {
+      return std::holds_alternative<Pausing>(one);
+    };
     std::ranges::copy_if(impl_->requests, std::back_inserter(overtaken), is_pause);
     std::erase_if(impl_->requests, is_pause);
     if (impl_->phase == Phase::paused) impl_->phase = Phase::running;
   }
   impl_->changed.notify_all();
-  for (Request& request : overtaken) refuse(request);
+  for (LabRequest& request : overtaken) refuse(request);
 }
 
 void Trainer::set_progress(double share) {
@@ -401,11 +388,11 @@ void Trainer::set_progress(double share) {
 
 // NOLINTBEGIN(performance-unnecessary-value-param): the signatures are training/trainer.h's.
 void Trainer::request_evaluation(MakeSource, OnEvaluated on_evaluated) {
-  impl_->ask(Evaluating{nullptr, std::move(on_evaluated)});
+  impl_->ask(Evaluating{nullptr, {}, std::move(on_evaluated)});
 }
 
 void Trainer::request_evaluation_of(SharedReplica replica, MakeSource, OnEvaluated on_evaluated) {
-  impl_->ask(Evaluating{std::move(replica), std::move(on_evaluated)});
+  impl_->ask(Evaluating{std::move(replica), {}, std::move(on_evaluated)});
 }
 
 // NOLINTEND(performance-unnecessary-value-param)
