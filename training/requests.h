@@ -33,7 +33,10 @@ inline void refuse(const Evaluating& asked, const Error& error) {
   if (asked.on_evaluated) asked.on_evaluated(fail(error));
 }
 inline void refuse(const Request& asked, const Error& error) {
-  std::visit([&](const auto& one) { refuse(one, error); }, asked);
+  // Not std::visit, which may throw: a trainer's destructor comes here.
+  if (const auto* adoption = std::get_if<Adoption>(&asked)) refuse(*adoption, error);
+  if (const auto* saving = std::get_if<Saving>(&asked)) refuse(*saving, error);
+  if (const auto* evaluating = std::get_if<Evaluating>(&asked)) refuse(*evaluating, error);
 }
 
 }  // namespace starling::training

@@ -66,6 +66,8 @@ struct Trainer::Impl {
   void finish();
 
   void ask(Request request);
+  // Moved from where there is no refusal.
+  [[nodiscard]] std::optional<Error> take(Request& request);
   // The train thread has something to do that does not wait for data.
   void wake();
   void publish();
@@ -118,20 +120,19 @@ void Trainer::Impl::publish() {
 }
 
 void Trainer::Impl::ask(Request request) {
-  std::optional<Error> refusal;
-  {
-    const MutexLock lock(mutex);
-    if (phase == Phase::stopping || phase == Phase::stopped) {
-      refusal = cancelled(Doing::stopping);
-    } else if (requests.size() >= kMaxRequests) {
-      refusal = Error{Errc::too_many, Doing::training,
-                      std::to_string(kMaxRequests) + " requests wait for the trainer already"};
-    } else {
-      requests.push_back(std::move(request));
-    }
-  }
-  if (refusal) return refuse(request, *refusal);
+  if (const std::optional<Error> refusal = take(request)) return refuse(request, *refusal);
   wake();
+}
+
+std::optional<Error> Trainer::Impl::take(Request& request) {
+  const MutexLock lock(mutex);
+  if (phase == Phase::stopping || phase == Phase::stopped) return cancelled(Doing::stopping);
+  if (requests.size() >= kMaxRequests) {
+    return Error{Errc::too_many, Doing::training,
+                 std::to_string(kMaxRequests) + " requests wait for the trainer already"};
+  }
+  requests.push_back(std::move(request));
+  return std::nullopt;
 }
 
 void Trainer::Impl::wake() {
