@@ -4,6 +4,7 @@
 #include "node/base/check.h"
 #include "node/base/cpu_time.h"
 #include "node/base/fault.h"
+#include "node/base/start_threads.h"
 #include "training/schedule.h"
 
 #include <asio/post.hpp>
@@ -54,7 +55,9 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
         training::Trainer::Start{.replica = training::genesis_replica(model, options.genesis_seed),
                                  .momenta = {},
                                  .state = {}};
-  std::unique_ptr<Bridge> bridge(new Bridge(io, std::move(options), events, log));
+  TRY(std::unique_ptr<Bridge> bridge, start_threads(Doing::starting, [&] {
+        return std::unique_ptr<Bridge>(new Bridge(io, std::move(options), events, log));
+      }));
 
   training::LoaderOptions loader = bridge->options_.loader;
   loader.start = begin->state.cursor;
@@ -93,7 +96,7 @@ training::TrainerHooks Bridge::make_hooks() {
               }};
 }
 
-void Bridge::start() { trainer_->start(); }
+Result<void> Bridge::start() { return trainer_->start(); }
 
 transport::Task<> Bridge::stop() {
   if (stopped_) co_return;

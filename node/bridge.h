@@ -83,7 +83,8 @@ class Bridge {
   Bridge(const Bridge&) = delete;
   Bridge& operator=(const Bridge&) = delete;
 
-  void start() ON_IO_THREAD;
+  // Errors:  those of Trainer::start().
+  [[nodiscard]] Result<void> start() ON_IO_THREAD;
   // Ends training and every job, those too that are asked for meanwhile; afterwards nothing is
   // reported any more. Whoever called it ends the bridge in the turn in which it resumes: a job
   // that is asked for after that is lost. Idempotent, one after the other.

@@ -121,11 +121,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   auto created = co_await transport::on_pool(pool_, std::move(create));
   building_ = false;
   build_over_.cancel();
-  if (!created) {
-    parts_.terminal.err << "starling run: " << to_string(created.error()) << '\n';
-    end(exit_code_of(created.error().code), to_string(created.error()));
-    co_return;
-  }
+  if (!created) co_return end_without_training(created.error());
   bridge_ = std::move(*created);
   log_.info("training.device", {{"device", training::name_of(bridge_->device())},
                                 {"precision", training::name_of(bridge_->device().precision)},
@@ -144,7 +140,8 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   next_evaluation_ = next_due(now, config_.eval.every);
   tell_run(1);
   bridge_->set_progress(gossip_.share_of(now, settings_.budget));
-  bridge_->start();
+  if (const auto started = bridge_->start(); !started)
+    co_return end_without_training(started.error());
   set_phase(Phase::training);
   keep_settings();
   const training::TrainingState state = bridge_->state();
@@ -157,6 +154,11 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   if (beginning.origin == gossip::Origin::transferred)
     bootstrap_driver_.carry_out(join_.on_state_installed(now));
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));
+}
+
+void Node::end_without_training(const Error& error) {
+  parts_.terminal.err << "starling run: " << to_string(error) << '\n';
+  end(exit_code_of(error.code), to_string(error));
 }
 
 // A model of size takes seconds to build, and much can arrive meanwhile: other settings, a state.

@@ -1,4 +1,5 @@
 // `starling run`: everything that has to be known before the node begins.
+#include "node/base/start_threads.h"
 #include "node/cli/exit_code.h"
 #include "node/cli/verbs.h"
 #include "node/kept_settings.h"
@@ -378,8 +379,9 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                   .address_book = std::move(book),
                   .http_token = std::move(token),
                   .shows_way_in = way_in};
-  Node node(std::move(parts));
-  return node.run();
+  TRY(const auto node,
+      start_threads(Doing::starting, [&] { return std::make_unique<Node>(std::move(parts)); }));
+  return node->run();
 }
 
 // The live screen of this process, where it is asked for and there is a terminal. What would go to

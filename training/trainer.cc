@@ -2,6 +2,7 @@
 
 #include "node/base/check.h"
 #include "node/base/mutex.h"
+#include "node/base/start_threads.h"
 #include "node/base/thread.h"
 #include "training/cpu/intra_op.h"
 #include "training/cpu/tensor_memory.h"
@@ -396,13 +397,15 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Model model, TrainerOptions opt
   return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
 }
 
-void Trainer::start() {
-  {
-    const MutexLock lock(impl_->mutex);
-    if (impl_->phase != Phase::idle) return;
-    impl_->phase = Phase::running;
-  }
-  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+Result<void> Trainer::start() {
+  // Held meanwhile, so that nobody sees it run before it does.
+  const MutexLock lock(impl_->mutex);
+  if (impl_->phase != Phase::idle) return {};
+  TRY(impl_->thread, start_threads(Doing::starting, [impl = impl_.get()] {
+        return std::thread([impl] { impl->run(); });
+      }));
+  impl_->phase = Phase::running;
+  return {};
 }
 
 void Trainer::stop() {

@@ -140,7 +140,8 @@ class Trainer final : public gossip::MasterPort {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  void start();
+  // Errors:  no_memory where the machine refuses the train thread; the trainer is idle as before.
+  [[nodiscard]] Result<void> start();
   // Answers every open request, waits for a checkpoint that is being written, joins. Again is
   // harmless.
   void stop();

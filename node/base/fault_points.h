@@ -68,6 +68,8 @@ inline constexpr std::array kPoints{
     PointSpec{"checkpoint.thread"},
     // A thread that reads images, where the machine allows no more of them.
     PointSpec{"loader.thread"},
+    // A thread that a node cannot do without.
+    PointSpec{"thread.refused"},
     // An exchange.
     PointSpec{"exchange.offered", Kind::dies},
     PointSpec{"exchange.applied", Kind::dies},

@@ -3,6 +3,7 @@
 #include "node/base/fault.h"
 #include "node/base/mutex.h"
 #include "node/base/posix_file.h"
+#include "node/base/start_threads.h"
 #include "node/base/thread.h"
 #include "node/wall_time.h"
 
@@ -172,7 +173,13 @@ Result<EventLog> EventLog::open(const std::filesystem::path& file, Log& log,
                 fmt::format("{}: {}", file.string(), reason(error)));
   }
   (void)::fcntl(descriptor, F_SETFL, O_APPEND);
-  return EventLog(std::make_unique<Writer>(file, log, options, descriptor));
+  auto writer = start_threads(
+      Doing::starting, [&] { return std::make_unique<Writer>(file, log, options, descriptor); });
+  if (!writer) {
+    ::close(descriptor);
+    return fail(std::move(writer).error());
+  }
+  return EventLog(std::move(*writer));
 }
 
 EventLog::EventLog(std::unique_ptr<Writer> writer) : writer_(std::move(writer)) {}

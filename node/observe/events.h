@@ -35,7 +35,7 @@ struct EventLogOptions {
 // counted, and one log line; it stops nothing. The end waits until all is written.
 class EventLog {
  public:
-  // Errors:  io_failed, permission, disk_full.
+  // Errors:  io_failed, permission, disk_full; no_memory where its thread is refused.
   [[nodiscard]] static Result<EventLog> open(const std::filesystem::path& file, Log& log,
                                              EventLogOptions options = {});
   ~EventLog();

@@ -287,7 +287,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpOptions options, HttpS
       kConnectionMemory, MHD_OPTION_END);
   if (server->daemon_->daemon == nullptr) {
     ::close(listening->descriptor);
-    return cannot_listen(server->options_.listen, "libmicrohttpd could not start");
+    // The socket listens already.
+    return fail(Errc::no_memory, Doing::serving_http,
+                "no thread, memory or descriptor is left to serve HTTP with: raise the limits "
+                "(ulimit -u, -n; pids in a container), or do without (--http off)");
   }
   log.info("http.listening", {{"address", server->address_}});
   return server;

@@ -74,7 +74,8 @@ struct HttpReply {
 // Owned by the node; the destructor joins the thread.
 class HttpServer {
  public:
-  // Errors:  listen_failed with the address and the reason; bad_config for an address that is none.
+  // Errors:  listen_failed with the address and the reason; bad_config for an address that is none;
+  //          no_memory without a thread for it.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> start(HttpOptions options,
                                                                  HttpSources sources, Log& log);
   ~HttpServer();

@@ -208,6 +208,21 @@ TEST_SUITE("e2e/fault_points") {
     CHECK(swarm.node(0).process().running());
   }
 
+  TEST_CASE("a node to which the machine refuses a thread that it needs says so and ends") {
+    if (!has_fault_points()) return;
+    // The one that writes events, the pools, the codec lane, the trainer.
+    for (const int number : {1, 2, 3, 4}) {
+      CAPTURE(number);
+      const TempDir dir;
+      const Fault fault("thread.refused@" + std::to_string(number) + ":once");
+      NodeProcess node(dir.path() / "node", endless_run());
+      const auto ended = node.process().wait(60s);
+      REQUIRE(ended);
+      CHECK(ended->status == 75);
+      CHECK(contains(node.process().standard_error(), "the machine refused a thread"));
+    }
+  }
+
   TEST_CASE("whoever asks a node to leave is told that its last checkpoint was not written") {
     if (!has_fault_points()) return;
     Swarm swarm(endless_run());

@@ -341,13 +341,14 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Model model, TrainerOptions opt
       std::move(model), std::move(options), std::move(start), std::move(around))));
 }
 
-void Trainer::start() {
+Result<void> Trainer::start() {
   {
     const MutexLock lock(impl_->mutex);
-    if (impl_->phase != Phase::idle) return;
+    if (impl_->phase != Phase::idle) return {};
     impl_->phase = Phase::running;
   }
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+  return {};
 }
 
 void Trainer::stop() {

@@ -45,7 +45,7 @@ Trained train_on(const Dataset& dataset, BatchForm form) {
                       {source_of(dataset, Pass::training, log, form), std::move(hooks), log});
   REQUIRE(trainer.has_value());
   told = trainer->get();
-  told->start();
+  REQUIRE(told->start());
   CHECK(paused.wait());
   CHECK(told->state().step == 12);
   return {told->snapshot(), told->state().cursor};
@@ -79,7 +79,7 @@ TEST_SUITE("training/trainer") {
     const MakeSource make_source = [&] { return source_of(*data->val, Pass::evaluation, log); };
 
     (*trainer)->request_evaluation(make_source, [&](auto r) { before.set(std::move(r)); });
-    (*trainer)->start();
+    REQUIRE((*trainer)->start());
     (void)enough.wait();
     (*trainer)->pause({});
     (*trainer)->request_evaluation(make_source, [&](auto r) { after.set(std::move(r)); });

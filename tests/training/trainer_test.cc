@@ -84,7 +84,7 @@ Result<void> pause_and_wait(Trainer& trainer) {
 TEST_SUITE("training/trainer") {
   TEST_CASE("a started trainer reports step after step with times and counts") {
     Fixture fixture({.size = 8});
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
 
     const auto reports = fixture.wait_for_steps(5);
 
@@ -137,7 +137,7 @@ TEST_SUITE("training/trainer") {
     auto trainer = Trainer::create(model, options, start,
                                    {std::make_unique<Sized>(side), std::move(hooks), log});
     REQUIRE(trainer.has_value());
-    (*trainer)->start();
+    REQUIRE((*trainer)->start());
     CHECK(third.wait() == 8);
 
     (*trainer)->set_progress(0.75);
@@ -181,7 +181,7 @@ TEST_SUITE("training/trainer") {
       auto trainer = Trainer::create(model, options, start_of(model),
                                      {std::make_unique<Halved>(), std::move(hooks), log});
       REQUIRE(trainer.has_value());
-      (*trainer)->start();
+      REQUIRE((*trainer)->start());
 
       if (halve) {
         CHECK(trained.wait() == std::vector<std::size_t>{16, 16, 4, 4});
@@ -196,7 +196,7 @@ TEST_SUITE("training/trainer") {
 
   TEST_CASE("while paused no step runs and the replica stands still, and resume goes on") {
     Fixture fixture;
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
     (void)fixture.wait_for_steps(2);
 
     REQUIRE(pause_and_wait(*fixture.trainer).has_value());
@@ -231,7 +231,7 @@ TEST_SUITE("training/trainer") {
                                    {std::make_unique<TellingSource>(pause), std::move(hooks), log});
     REQUIRE(trainer.has_value());
     told = trainer->get();
-    told->start();
+    REQUIRE(told->start());
 
     CHECK(paused.wait());
     CHECK(told->state().step == 2);
@@ -243,7 +243,7 @@ TEST_SUITE("training/trainer") {
 
   TEST_CASE("increments from another thread are all in the replica, and training goes on") {
     Fixture fixture;
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
     (void)fixture.wait_for_steps(1);
     const std::size_t bias = fixture.model.layout.find("fc.bias")->offset;
 
@@ -259,7 +259,7 @@ TEST_SUITE("training/trainer") {
 
   TEST_CASE("an evaluation between steps reports the replica of its step, and steps go on") {
     Fixture fixture;
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
     (void)fixture.wait_for_steps(3);
     Promise<Result<EvaluationReport>> evaluated;
 
@@ -283,7 +283,7 @@ TEST_SUITE("training/trainer") {
     TrainerOptions options = tiny_options();
     options.evaluation_share = share.given;
     Fixture fixture({}, options);
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
     (void)fixture.wait_for_steps(20);  // allocations of the first steps are behind us
     Promise<Result<EvaluationReport>> evaluated;
     const SteadyClock clock;
@@ -320,7 +320,7 @@ TEST_SUITE("training/trainer") {
     trainer->request_evaluation(
         [&] { return std::make_unique<TellingSource>([&](int) { ++asked; }); }, {});
 
-    trainer->start();
+    REQUIRE(trainer->start());
 
     CHECK(evaluated.wait() == 0);
     trainer->stop();
@@ -329,7 +329,7 @@ TEST_SUITE("training/trainer") {
 
   TEST_CASE("evaluations queue, also of other values, and run unsliced while paused") {
     Fixture fixture;
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
     REQUIRE(pause_and_wait(*fixture.trainer).has_value());
     Promise<Result<EvaluationReport>> own;
     Promise<Result<EvaluationReport>> other;
@@ -354,11 +354,11 @@ TEST_SUITE("training/trainer") {
     NullLog log;
     // Twenty batches in one go...
     Fixture whole({.batches = 20});
-    whole.trainer->start();
+    REQUIRE(whole.trainer->start());
     (void)whole.failed.wait();  // "the stream ended": after exactly 20 steps
     // ...and ten, a checkpoint, and ten more.
     Fixture first({.batches = 10});
-    first.trainer->start();
+    REQUIRE(first.trainer->start());
     (void)first.failed.wait();
     Promise<Result<std::filesystem::path>> saved;
     first.trainer->request_checkpoint({where, "map", "fingerprint"},
@@ -388,7 +388,7 @@ TEST_SUITE("training/trainer") {
         first.model, tiny_options(), {checkpoint->replica, checkpoint->momenta, checkpoint->state},
         {std::make_unique<Later>(checkpoint->state.cursor.position), std::move(hooks), log});
     REQUIRE(second.has_value());
-    (*second)->start();
+    REQUIRE((*second)->start());
     (void)ended.wait();
 
     CHECK((*second)->state().step == 20);
@@ -399,7 +399,7 @@ TEST_SUITE("training/trainer") {
     const TempFolder folder;
     std::ofstream(folder.path() / "file") << "not a folder";
     Fixture fixture;
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
     Promise<Result<std::filesystem::path>> saved;
 
     fixture.trainer->request_checkpoint({{folder.path() / "file" / "x", 3}, "", ""},
@@ -412,7 +412,7 @@ TEST_SUITE("training/trainer") {
 
   TEST_CASE("an adopted replica replaces all values at a step boundary") {
     Fixture fixture;
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
     REQUIRE(pause_and_wait(*fixture.trainer).has_value());
     const Replica other = make_genesis(fixture.model, 77).replica;
     Promise<Result<void>> adopted;
@@ -430,7 +430,7 @@ TEST_SUITE("training/trainer") {
 
   TEST_CASE("a poisoned stream ends the run as diverged with the last good replica") {
     Fixture fixture({.poison_from = 3});
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
 
     const Error error = fixture.failed.wait();
 
@@ -441,7 +441,7 @@ TEST_SUITE("training/trainer") {
 
   TEST_CASE("a few poisoned batches cost their steps and nothing else") {
     Fixture fixture({.batches = 12, .poison_from = 3, .poison_to = 6});
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
 
     CHECK(fixture.failed.wait().code == Errc::data_failed);  // the stream ended
 
@@ -453,7 +453,7 @@ TEST_SUITE("training/trainer") {
   TEST_CASE("progress sets the learning rate of the steps that follow") {
     Fixture fixture;
     fixture.trainer->set_progress(1.0);
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
 
     CHECK(fixture.wait_for_steps(1)[0].learning_rate == 0);
     fixture.trainer->set_progress(0.5);
@@ -466,7 +466,7 @@ TEST_SUITE("training/trainer") {
     Promise<Result<EvaluationReport>> before;
     fixture.trainer->request_evaluation([] { return quarters(); },  // endless
                                         [&](auto r) { before.set(std::move(r)); });
-    fixture.trainer->start();
+    REQUIRE(fixture.trainer->start());
     (void)fixture.wait_for_steps(2);
 
     fixture.trainer->stop();

@@ -85,7 +85,7 @@ TEST_SUITE("training/trainer_wait") {
     NullLog log;
     Stall stall;
     const auto trainer = trainer_of(model, std::make_unique<StalledSource>(stall, 3), log);
-    trainer->start();
+    REQUIRE(trainer->start());
     stall.await();
 
     CHECK(save(*trainer, folder).has_value());
@@ -104,7 +104,7 @@ TEST_SUITE("training/trainer_wait") {
     NullLog log;
     Stall stall;
     const auto trainer = trainer_of(model, quarters(), log);
-    trainer->start();
+    REQUIRE(trainer->start());
     Promise<Result<EvaluationReport>> evaluated;
     trainer->request_evaluation([&] { return std::make_unique<StalledSource>(stall, 2); },
                                 [&](auto report) { evaluated.set(std::move(report)); });
