@@ -101,8 +101,8 @@ bool Dialler::is_single(const std::optional<transport::Endpoint>& name) const {
   return at != names_.end() && at->second.kind == SeedKind::address;
 }
 
-template <class Test>
-std::set<transport::Endpoint> Dialler::settled_names(Test test) const {
+template <class AddressTest>
+std::set<transport::Endpoint> Dialler::settled_names(AddressTest test) const {
   std::set<transport::Endpoint> names;
   for (const auto& [endpoint, address] : addresses_)
     if (is_single(address.name) && test(address)) names.insert(*address.name);
@@ -130,6 +130,7 @@ void Dialler::on_resolved(TimePoint now, const transport::Endpoint& name,
   at->second.failures = 0;
   at->second.detail.clear();
   at->second.not_before = now + options_.resolve_interval;
+  at->second.found = found.size();
   // What the name does not mean any more is forgotten, unless somebody answers there still.
   std::erase_if(addresses_, [&](const auto& item) {
     return item.second.name == name && (!item.second.report.peer || item.second.failures > 0) &&
@@ -218,8 +219,7 @@ Duration Dialler::backoff(std::uint32_t failures) {
                     rng_.below(static_cast<std::uint64_t>(base.count()) / 2 + 1)));
 }
 
-DiallerEffects Dialler::on_tick(TimePoint now,
-                                const std::function<bool(const NodeId&)>& is_member) {
+DiallerEffects Dialler::on_tick(TimePoint now, const Test& is_member, const Test& is_refused) {
   DiallerEffects effects;
   std::size_t out = 0;
   std::size_t seeds_out = 0;
@@ -229,7 +229,8 @@ DiallerEffects Dialler::on_tick(TimePoint now,
     seeds_out += address.source == Source::seed ? 1 : 0;
   }
   const auto settled = settled_names([&](const Address& address) {
-    return address.report.peer && is_member(*address.report.peer);
+    const auto& peer = address.report.peer;
+    return peer && is_member(*peer) && !is_refused(*peer);
   });
   std::vector<Address*> due;
   for (auto& [endpoint, address] : addresses_) {
@@ -316,6 +317,23 @@ bool Dialler::all_turned_away(std::uint32_t times) const {
     any = true;
   }
   return any;
+}
+
+bool Dialler::all_answered_by(const Test& test) const {
+  const auto answers = [&](const Address& address) {
+    return address.report.peer && test(*address.report.peer);
+  };
+  const auto settled = settled_names(answers);
+  for (const auto& [endpoint, name] : names_)
+    if (name.found == 0) return false;
+  for (const auto& [endpoint, address] : addresses_) {
+    const AddressReport& report = address.report;
+    if (!report.peer && !report.last_end) return false;  // not tried yet
+    if (address.source == Source::book || report.last_end == DialEnd::ourselves) continue;
+    const bool elsewhere = !report.peer && address.name && settled.contains(*address.name);
+    if (!elsewhere && !answers(address)) return false;
+  }
+  return true;
 }
 
 std::vector<AddressReport> Dialler::report() const {

@@ -99,6 +99,8 @@ struct DiallerEffects {
 // From resting it also goes to waiting, with a backoff, where the session ended almost at once.
 class Dialler {
  public:
+  using Test = std::function<bool(const NodeId&)>;
+
   Dialler(DiallerOptions options, Rng rng) : options_(options), rng_(rng) {}
 
   // Errors:  too_many above kMaxSeeds addresses; what was added before stays.
@@ -123,9 +125,11 @@ class Dialler {
   // Every waiting address is due at once.
   void retry_now(TimePoint now);
   // What to dial and resolve now. `is_member` says whether a node is an alive member with which
-  // nothing need be dialled.
-  [[nodiscard]] DiallerEffects on_tick(TimePoint now,
-                                       const std::function<bool(const NodeId&)>& is_member);
+  // nothing need be dialled, `is_refused` whether it trains what this node refuses: then it rests,
+  // and the other addresses of its name do not.
+  [[nodiscard]] DiallerEffects on_tick(
+      TimePoint now, const Test& is_member,
+      const Test& is_refused = [](const NodeId&) { return false; });
   [[nodiscard]] TimePoint next_deadline() const;
 
   // Seeds were given at all (the address book aside).
@@ -135,6 +139,10 @@ class Dialler {
   // Every seed address closed silently, or refused by name, at least `times` times, and none ever
   // worked.
   [[nodiscard]] bool all_turned_away(std::uint32_t times) const;
+  // At every seed address a node answers for which `test` holds, or this node itself; every name
+  // has an address, and all else, the address book too, was tried. Of the addresses of one node one
+  // answer is enough, once the others were tried.
+  [[nodiscard]] bool all_answered_by(const Test& test) const;
   [[nodiscard]] std::vector<AddressReport> report() const;
 
  private:
@@ -155,6 +163,7 @@ class Dialler {
     std::optional<NodeId> pin;
     std::string origin;
     TimePoint not_before{};
+    std::size_t found = 0;  // addresses that it had when it was last resolved
     std::uint32_t failures = 0;
     std::string detail;
   };
@@ -164,8 +173,8 @@ class Dialler {
                         const std::optional<NodeId>& pin);
   [[nodiscard]] Duration backoff(std::uint32_t failures);
   // Names of single nodes of which some address passes `test`: the other addresses do not matter.
-  template <class Test>
-  [[nodiscard]] std::set<transport::Endpoint> settled_names(Test test) const;
+  template <class AddressTest>
+  [[nodiscard]] std::set<transport::Endpoint> settled_names(AddressTest test) const;
   [[nodiscard]] bool is_single(const std::optional<transport::Endpoint>& name) const;
 
   DiallerOptions options_;

@@ -64,9 +64,10 @@ void Join::add(JoinEffects& out, SponsorEffects effects) {
 
 void Join::dial(TimePoint now, JoinEffects& out) {
   if (!dials()) return;
-  add(out, dialler_.on_tick(now, [&](const NodeId& id) {
+  const auto is_member = [&](const NodeId& id) {
     return peers_.contains(id) || std::ranges::binary_search(facts_.alive, id);
-  }));
+  };
+  add(out, dialler_.on_tick(now, is_member, [&](const NodeId& id) { return is_refused(id); }));
 }
 
 // ---- sessions

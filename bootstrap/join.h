@@ -300,6 +300,7 @@ class Join {
   void choose_sponsor(TimePoint now, JoinEffects& out);
   void take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& out);
   void look_for_donors(TimePoint now, JoinEffects& out);
+  [[nodiscard]] bool hopeless() const;
   void enforce_requirement(TimePoint now, JoinEffects& out);
   void rest_if_finished(TimePoint now);
   bool fetch_if_finished(TimePoint now, JoinEffects& out);
@@ -312,6 +313,7 @@ class Join {
   }
   [[nodiscard]] bool required_peers_met() const { return met_.size() >= options_.require_peers; }
   [[nodiscard]] bool can_sponsor(TimePoint now, const Peer& peer) const;
+  [[nodiscard]] bool is_refused(const NodeId& id) const;
 
   NodeId self_;
   Settings own_;
@@ -326,7 +328,7 @@ class Join {
   SharedSnapshot installing_;
   DialBack dial_back_;
   std::map<NodeId, Peer> peers_;
-  std::set<NodeId> met_;    // compatible peers, ever
+  std::set<NodeId> met_;    // compatible peers; once there are enough, ever
   std::set<Hash> fetched_;  // certificates that FetchFinal was told
   Hash adopting_;           // fingerprint of what AdoptSettings was last told
   // Settings that this build or this node's data cannot follow, with the reason; the last few.

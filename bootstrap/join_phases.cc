@@ -152,10 +152,16 @@ JoinEffects Join::on_settings_adopted(TimePoint now, const Settings& settings) {
   facts_.age = 0;
   facts_.max_state_bytes = 0;
   facts_.phase = RunPhase::starting;
+  // The count is of the old settings. Until update() counts anew, whoever did not have those has
+  // the new ones: otherwise the neighbours that were left look like the larger side.
+  if (facts_.alive_same)
+    facts_.alive_same = facts_.alive.size() - std::min(facts_.alive.size(), *facts_.alive_same);
   receiver_.reset();
   installing_.reset();
   sponsor_.drop();
-  met_.clear();
+  // A requirement that was met stays met: the timeout of the start is long past for a node that
+  // ran.
+  if (!required_peers_met()) met_.clear();
   go(now, JoinPhase::greeting);
   grace_until_ = std::max(grace_until_, now + options_.hello_patience);
   for (auto& [id, peer] : peers_) {
@@ -305,7 +311,8 @@ void Join::choose_sponsor(TimePoint now, JoinEffects& out) {
   }
   choose_at_ = now + kPatientTick;
   if (facts_.max_state_bytes == 0) return;  // the size of the model is not known yet
-  receiver_.emplace(own_.fingerprint(), facts_.max_state_bytes, options_.transfer);
+  receiver_.emplace(own_.fingerprint(), facts_.max_state_bytes, options_.transfer,
+                    running_ ? std::optional(facts_.age) : std::nullopt);
   go(now, JoinPhase::loading);
   take_transfer(now, receiver_->start(now, *best), out);
   greet_all(now, out);
@@ -314,6 +321,14 @@ void Join::choose_sponsor(TimePoint now, JoinEffects& out) {
 void Join::take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& out) {
   for (auto& outgoing : effects.send) out.emplace_back(std::move(outgoing));
   for (auto& offence : effects.offences) out.emplace_back(std::move(offence));
+  if (effects.complete && running_ && effects.complete->manifest.age <= facts_.age) {
+    // The exchanges, which went on while it came, have brought this node further. Others were told
+    // that they can have it here.
+    sponsor_.hold(now, effects.complete);
+    receiver_.reset();
+    go(now, JoinPhase::member);
+    return;
+  }
   if (effects.complete) {
     installing_ = effects.complete;
     InstallState install;
@@ -331,7 +346,7 @@ void Join::take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& ou
   }
   if (effects.failed) {
     if (const auto at = peers_.find(receiver_->sponsor()); at != peers_.end())
-      at->second.no_sponsor = now + kSponsorPause;
+      at->second.no_sponsor = now + (effects.not_ahead ? 10 * kSponsorPause : kSponsorPause);
     receiver_.reset();
     go(now, JoinPhase::choosing);
     choose_at_ = now;
@@ -385,13 +400,24 @@ JoinEffects Join::rejoin(TimePoint now) {
 
 // ---- giving up
 
+bool Join::is_refused(const NodeId& id) const {
+  const auto at = peers_.find(id);
+  return at != peers_.end() && at->second.refused;
+}
+
+// Settings that a person forced do not change by waiting. Whoever has not answered yet may have the
+// right ones: behind the name of a service, say, where one pod still serves an older run.
+bool Join::hopeless() const {
+  return !last_refusal_.empty() && met_.empty() &&
+         std::ranges::all_of(peers_, [](const auto& item) { return item.second.refused; }) &&
+         dialler_.all_answered_by([&](const NodeId& id) { return is_refused(id); });
+}
+
 void Join::enforce_requirement(TimePoint now, JoinEffects& out) {
   if (options_.require_peers == 0 || required_peers_met() || phase_ == JoinPhase::over || running_)
     return;
   const bool time_is_over = begun_ && now >= began_ + options_.join_timeout;
-  // Settings that a person forced do not change by waiting.
-  const bool hopeless = !last_refusal_.empty() && met_.empty();
-  if (!time_is_over && !hopeless) return;
+  if (!time_is_over && !hopeless()) return;
   Error error{Errc::not_enough_peers, Doing::joining, ""};
   const std::string addresses = name_list(dialler_.report());
   if (!last_refusal_.empty() && met_.empty()) {

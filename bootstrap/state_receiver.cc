@@ -47,6 +47,12 @@ ReceiverEffects StateReceiver::on_manifest(TimePoint now, const NodeId& from,
       give_up("the sponsor offered another model", effects);
       return effects;
     }
+    // Cut for joiners that are slow, perhaps.
+    if (own_age_ && manifest.age <= *own_age_) {
+      effects.not_ahead = true;
+      give_up("the sponsor's snapshot is not ahead of this node's replica", effects);
+      return effects;
+    }
     id_ = manifest.id();
     facts_ = message;
     chunks_.assign(manifest.chunks(), nullptr);

@@ -46,9 +46,7 @@ SponsorEffects StateSponsor::on_request(TimePoint now, const NodeId& from,
     waiting_.insert(from);
     return effects;
   }
-  const bool fresh = held_ && now - taken_ <= options_.fresh;
-  // One snapshot for all joiners of the moment: while somebody loads it, it is everybody's.
-  if (fresh || (held_ && !joiners_.empty())) {
+  if (gives_to_newcomers(now)) {
     offer(now, from, stock, effects);
     return effects;
   }
@@ -58,9 +56,17 @@ SponsorEffects StateSponsor::on_request(TimePoint now, const NodeId& from,
   return effects;
 }
 
+// One snapshot for all joiners of the moment: while somebody loads it, it is everybody's, but not
+// for ever, or one that never ends would choose the model of all who come later.
+bool StateSponsor::gives_to_newcomers(TimePoint now) const {
+  if (!held_ || now - taken_ > options_.shared) return false;
+  return now - taken_ <= options_.fresh ||
+         std::ranges::any_of(joiners_, [](const auto& item) { return item.second.loads; });
+}
+
 void StateSponsor::offer(TimePoint now, const NodeId& to, const Stock& stock,
                          SponsorEffects& effects) {
-  joiners_[to] = now;
+  joiners_[to].asked = now;
   last_used_ = now;
   StateManifest manifest;
   manifest.manifest = held_->manifest;
@@ -120,11 +126,12 @@ SponsorEffects StateSponsor::on_chunk_request(TimePoint now, const NodeId& from,
                                                 " of " + std::to_string(held_->chunks.size())}});
     return effects;
   }
-  if (!held || !joiners_.contains(from)) {
+  const auto joiner = joiners_.find(from);
+  if (!held || joiner == joiners_.end()) {
     effects.send.push_back({from, Chunk{request.snapshot, request.index, nullptr}});
     return effects;
   }
-  joiners_[from] = now;
+  joiner->second = {.asked = now, .loads = true};
   last_used_ = now;
   fault::pass("transfer.chunk_sent");
   effects.send.push_back(
@@ -146,7 +153,7 @@ void StateSponsor::on_session_down(const NodeId& peer) {
 }
 
 void StateSponsor::on_tick(TimePoint now) {
-  std::erase_if(joiners_, [&](const auto& item) { return now - item.second > kIdleJoiner; });
+  std::erase_if(joiners_, [&](const auto& item) { return now - item.second.asked > kIdleJoiner; });
   if (held_ && now - last_used_ >= options_.keep) {
     held_.reset();
     joiners_.clear();
@@ -156,7 +163,8 @@ void StateSponsor::on_tick(TimePoint now) {
 
 TimePoint StateSponsor::next_deadline() const {
   TimePoint next = held_ ? last_used_ + options_.keep : kNever;
-  for (const auto& [id, when] : joiners_) next = std::min(next, when + kIdleJoiner + Duration(1));
+  for (const auto& [id, joiner] : joiners_)
+    next = std::min(next, joiner.asked + kIdleJoiner + Duration(1));
   return next;
 }
 

@@ -51,6 +51,11 @@ struct TransferOptions {
   // A snapshot younger than this is given to newcomers; an older one is replaced if nobody loads
   // it.
   Duration fresh = std::chrono::seconds(60);
+  // While somebody loads it, it is given to newcomers up to this age, above which it is replaced
+  // and who still loads it starts over. Raising it lets slower lines finish (ResNet-50 takes 14
+  // min over 1 Mbit/s); lowering it brings newcomers a younger model beside a joiner that never
+  // ends.
+  Duration shared = std::chrono::minutes(30);
   // A snapshot nobody asks for is dropped after this long; it costs one model of memory.
   Duration keep = std::chrono::minutes(10);
 };
@@ -74,6 +79,8 @@ struct ReceiverEffects {
   std::optional<StateManifest> facts;
   // Nobody holds the snapshot any more, or no donor is left: start over with another sponsor.
   bool failed = false;
+  // The sponsor has nothing at present that is ahead of this node's replica.
+  bool not_ahead = false;
   std::string why;
 };
 
@@ -90,9 +97,11 @@ struct ReceiverEffects {
 // | orphaned | -> loading | ignored               | -                         | -> failed       |
 class StateReceiver {
  public:
-  // Takes nothing above `max_bytes`, and no other settings than those of `fingerprint`.
-  StateReceiver(const Hash& fingerprint, std::uint64_t max_bytes, TransferOptions options)
-      : fingerprint_(fingerprint), max_bytes_(max_bytes), options_(options) {}
+  // Takes nothing above `max_bytes`, no other settings than those of `fingerprint`, and, where this
+  // node has a replica already, nothing whose age is not above `own_age`.
+  StateReceiver(const Hash& fingerprint, std::uint64_t max_bytes, TransferOptions options,
+                std::optional<double> own_age = std::nullopt)
+      : fingerprint_(fingerprint), max_bytes_(max_bytes), options_(options), own_age_(own_age) {}
 
   ReceiverEffects start(TimePoint now, const NodeId& sponsor);
   // A peer with the same settings that might hold the snapshot too: it is asked.
@@ -135,6 +144,7 @@ class StateReceiver {
   Hash fingerprint_;
   std::uint64_t max_bytes_;
   TransferOptions options_;
+  std::optional<double> own_age_;
   State state_ = State::idle;
   NodeId sponsor_;
   TimePoint deadline_ = kNever;
@@ -195,7 +205,13 @@ class StateSponsor {
   [[nodiscard]] bool holds_snapshot() const { return held_ != nullptr; }
 
  private:
+  struct Joiner {
+    TimePoint asked{};   // last
+    bool loads = false;  // asked for a chunk; whoever only asked for a manifest may not want it
+  };
+
   void offer(TimePoint now, const NodeId& to, const Stock& stock, SponsorEffects& effects);
+  [[nodiscard]] bool gives_to_newcomers(TimePoint now) const;
 
   TransferOptions options_;
   SharedSnapshot held_;
@@ -203,9 +219,9 @@ class StateSponsor {
   TimePoint taken_{};
   TimePoint last_used_{};
   bool taking_ = false;
-  std::set<NodeId> waiting_;             // for the snapshot that is being made
-  std::map<NodeId, TimePoint> joiners_;  // loading; when they last asked
-  std::vector<NodeId> donors_;           // have it all
+  std::set<NodeId> waiting_;  // for the snapshot that is being made
+  std::map<NodeId, Joiner> joiners_;
+  std::vector<NodeId> donors_;  // have it all
 };
 
 }  // namespace starling::bootstrap

@@ -322,6 +322,36 @@ TEST_SUITE("bootstrap/dialler") {
     CHECK(dialler.on_tick(kStart + 2h, nobody).dial.size() == 2);
   }
 
+  TEST_CASE("where a node answers whose settings are refused, the name's others are dialled") {
+    const transport::Endpoint name{"trainer.example", 7700};
+    const transport::Endpoint there{"10.0.0.2", 7700};
+    Dialler dialler({}, Rng(1));
+    REQUIRE(dialler.add(kStart, seed_of(name)).has_value());
+    CHECK(dialler.on_tick(kStart, nobody).resolve.size() == 1);
+    dialler.on_resolved(kStart, name, {kHere, there});
+    CHECK(dialler.on_tick(kStart, nobody).dial.size() == 2);
+    CHECK(!dialler.all_answered_by(everybody));
+    dialler.on_up(kStart, kHere, kPeer);
+    CHECK(!dialler.all_answered_by(everybody));  // `there` has had no outcome yet
+    dialler.on_failed(kStart, there, refused());
+    CHECK(dialler.all_answered_by(everybody));
+    CHECK(!dialler.all_answered_by(nobody));
+    CHECK(dialler.on_tick(kStart + 20s, everybody).dial.empty());
+
+    std::size_t dials = 0;
+    for (TimePoint now = kStart + 21s; now < kStart + 5min; now += 1s) {
+      const auto effects = dialler.on_tick(now, everybody, everybody);
+      for (const auto& target : effects.dial) {
+        CHECK(target.endpoint == there);  // the one that answered rests
+        dialler.on_failed(now, there, refused());
+        ++dials;
+      }
+      CHECK(dialler.next_deadline() > now);
+    }
+    CHECK(dials >= 5);
+    CHECK(dials < 20);
+  }
+
   TEST_CASE("after every tick the next deadline lies ahead, whatever is out or full") {
     Dialler dialler({}, Rng(5));
     Rng rng(6);

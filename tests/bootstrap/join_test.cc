@@ -293,6 +293,29 @@ TEST_SUITE("bootstrap/join") {
     CHECK(swarm.at(0).settings().values().at("lr") == "0.5");
   }
 
+  TEST_CASE("a node that lies between two islands takes the larger one's settings once") {
+    for (const std::uint32_t required : {0U, 2U}) {
+      CAPTURE(required);
+      JoinSwarm swarm(19);
+      auto plan = with_lr("0.1");
+      plan.options.require_peers = required;
+      for (int i = 0; i < 3; ++i) swarm.start(plan, {0, 1, 2});
+      swarm.start(with_lr("0.9"), {});
+      for (int i = 0; i < 4; ++i) swarm.start(with_lr("0.9"), {3});
+      swarm.run(10min);  // past the join timeout
+      swarm.add_seed(0, 3);
+      for (std::size_t other = 4; other < 8; ++other) swarm.show(0, other);
+      swarm.run(1min);
+
+      CHECK(swarm.told<AdoptSettings>(0).size() == 1);
+      CHECK(swarm.told<GiveUp>(0).empty());
+      CHECK(swarm.at(0).settings().values().at("lr") == "0.9");
+      CHECK(swarm.trains(0));
+      CHECK(swarm.same(0, 3));
+      CHECK(swarm.told<AdoptSettings>(3).empty());
+    }
+  }
+
   TEST_CASE("a Hello that claims more members than anybody sees moves no swarm") {
     JoinSwarm swarm(16);
     swarm.start(with_lr("0.5"), {});
