@@ -10,6 +10,8 @@ namespace {
 // Own P must be this share of the budget for another node's Finish by budget to be joined.
 constexpr double kNearBudget = 0.98;
 
+constexpr const char* kGivenUp = "another member gave the epoch up";
+
 }  // namespace
 
 Duration FinalConsensus::agree_deadline() const {
@@ -26,6 +28,69 @@ TimePoint FinalConsensus::collecting_deadline() const {
   const TimePoint usual = entered_ + agree_deadline();
   if (!started_over_ || is_closed(Missing::members)) return usual;
   return std::max(usual, *started_over_ + following_limit() + options_.stall_limit);
+}
+
+void FinalConsensus::handle(const Finish& message) {
+  if (!is_of_this_run(message.fingerprint) || phase_ == Phase::failed) return;
+  // One that waited longer would find the end of the others made without its work.
+  if (is_deserted() && trains_on() && begins_anew(message)) start_over();
+  if (certificate_) {
+    // Followers that fetch are known by their statement; the others do not know of the end yet.
+    if (is_stranded()) return;
+    const bool unseen = refused_.erase(from_) > 0;
+    if (shown_.insert(from_).second || unseen) show_certificate(from_);
+    return;
+  }
+  if (over()) return;
+  if (message.round.epoch > epoch_ && !follow_into_epoch(message)) return;
+  const bool first = !ledger_.finishes().contains(message.signer);
+  if (!admit(message)) return;
+  // What its signer said later was here first: now it is known for one that takes part.
+  if (ledger_.latest() > epoch_ && now_ >= patience()) enter_epoch(ledger_.latest(), kGivenUp);
+  if (message.round.epoch != epoch_ || over()) return;
+  // Whoever gives a dead run up later than this node heard nothing of what was said before.
+  if (first && started_over_ && phase_ == Phase::collecting && message.signer == from_)
+    tell_everything(from_);
+  lost_.erase(message.signer);
+  last_heard_ = now_;
+  considered_ = false;
+  // This node said so itself, in an earlier life: its frozen contribution is lost, it follows.
+  if (message.signer == self_) {
+    revision_ = std::max(revision_, message.revision);
+    withdrawn_ = true;
+    follow("this node was restarted during the final consensus");
+    state_finish();
+  } else if (message.role == Role::follower && is_member(message.signer)) {
+    enter_epoch(epoch_.next(), short_form(message.signer) + " withdrew");
+  }
+}
+
+// Goes where a Finish of a later epoch leads, if its signer's word counts. Otherwise it is kept,
+// because it is not said again: it counts when this node is so far, or knows more of its signer.
+bool FinalConsensus::follow_into_epoch(const Finish& message) {
+  const auto& signer = message.signer;
+  if (ledger_.is_excluded(signer)) return false;
+  // Followers, and who says for the first time in a later epoch that it takes part and so is one
+  // (rulings 35), invite those who know of nothing yet, but end nobody's epoch.
+  const bool counts =
+      phase_ == Phase::idle || signer == self_ ||
+      (message.role == Role::participant && ledger_.may_take_part(signer, message.round.epoch));
+  // Only who may sign the hash of this epoch can tell that nobody will have all signatures.
+  if (!counts || (now_ < patience() && !is_member(signer))) {
+    if (signer != self_) (void)admit(message);
+    return false;
+  }
+  if (check(message, signer, verifier_, options_.fingerprint) != Verdict::valid) {
+    out_.misbehaved.push_back({from_, "forwarded a statement with a wrong signature"});
+    return false;
+  }
+  if (phase_ == Phase::idle && !may_order(message)) return false;
+  if (phase_ == Phase::idle && may_join(message))
+    join(Epoch{1}, message.reason, standing_);
+  else if (phase_ == Phase::idle)
+    join(message.round.epoch, message.reason, Role::follower);
+  if (message.round.epoch > epoch_) enter_epoch(message.round.epoch, kGivenUp);
+  return !over();
 }
 
 void FinalConsensus::tell_everything(const NodeId& peer) {
@@ -307,6 +372,8 @@ void FinalConsensus::advance_confirming() {
   if (all_here && all_equal) {
     phase_ = Phase::freezing;
     last_progress_ = now_;
+    if (agreed_->rule == Rule::median)
+      for (const auto& member : agreed_->members) took_median_.insert(member.id);
     if (!freeze_asked_) out_.freeze = options_.run.kind;
     freeze_asked_ = true;
     return;

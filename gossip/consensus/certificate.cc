@@ -63,6 +63,12 @@ Result<void> verify(const Certificate& certificate, const Hash& fingerprint,
   return {};
 }
 
+bool outranks(const Certificate& one, const Certificate& other) {
+  if (one.participants.size() != other.participants.size())
+    return one.participants.size() > other.participants.size();
+  return one.hash < other.hash;
+}
+
 Result<void> verify(const CertificateMessage& message, const Hash& fingerprint,
                     const Verifier& verifier) {
   if (model_hash(message.manifest, message.chunks) != message.certificate.hash)

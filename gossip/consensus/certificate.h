@@ -26,6 +26,10 @@ namespace starling::gossip::consensus {
 [[nodiscard]] Result<void> verify(const Certificate& certificate, const Hash& fingerprint,
                                   const Verifier& verifier);
 
+// Whether `one` counts where somebody may choose: more participants, of as many the lower hash. So
+// all who see both end with the same one, whichever came first.
+[[nodiscard]] bool outranks(const Certificate& one, const Certificate& other);
+
 // verify(), and whether the chunk hashes are the ones behind the certificate's hash.
 //
 // Errors:  those of verify(); bad_message where the hashes do not belong to it.

@@ -125,16 +125,35 @@ void FinalConsensus::refuse(RefusalReason reason, std::uint32_t chunk, const Nod
 void FinalConsensus::apply(const Refusal& refusal) {
   const bool of_this_set = refusal.round.epoch == epoch_ && is_member(refusal.signer);
   if (refusal.reason == RefusalReason::sanity && refusal.rule != Rule::median) {
-    if (ledger_.finishes().contains(refusal.signer)) rule_ = Rule::median;
+    const auto at = ledger_.finishes().find(refusal.signer);
+    if (at != ledger_.finishes().end() && at->second.role == Role::participant)
+      rule_ = Rule::median;
   } else if (refusal.reason != RefusalReason::bad_bytes) {
     // Not even the median is near its replica, or its replica is broken: the others go on.
     ledger_.exclude(refusal.signer);
     if (refusal.signer == self_) withdrawn_ = true;
+    if (end_where_median_is_refused()) return;
   }
   if (of_this_set)
     enter_epoch(epoch_.next(), refusal.signer == self_
                                    ? why_
                                    : short_form(refusal.signer) + " refused the result");
+}
+
+// Ends the run where half of those who took the median refuse it: which half lies nobody can tell,
+// and a model that few stand for, or one alone, is not what the others are to adopt.
+bool FinalConsensus::end_where_median_is_refused() {
+  const auto refused = std::ranges::count_if(ledger_.refusals(), [&](const auto& entry) {
+    const auto& refusal = entry.second;
+    return refusal.reason == RefusalReason::sanity && refusal.rule == Rule::median &&
+           took_median_.contains(refusal.signer);
+  });
+  if (refused == 0 || 2 * static_cast<std::size_t>(refused) < took_median_.size()) return false;
+  end_failed({Errc::replicas_differ, Doing::certifying,
+              std::to_string(refused) + " of " + std::to_string(took_median_.size()) +
+                  " participants refused even the median, which is too far from their replicas: "
+                  "none is certified, each node keeps its own"});
+  return true;
 }
 
 void FinalConsensus::advance_certifying() {

@@ -232,61 +232,7 @@ bool FinalConsensus::admit(const Message& message) {
   flood(message, from_);
   return true;
 }
-
-void FinalConsensus::handle(const Finish& message) {
-  if (!is_of_this_run(message.fingerprint) || phase_ == Phase::failed) return;
-  // One that waited longer would find the end of the others made without its work.
-  if (is_deserted() && trains_on() && begins_anew(message)) start_over();
-  if (certificate_) {
-    // Followers that fetch are known by their statement; the others do not know of the end yet.
-    if (is_stranded()) return;
-    const bool unseen = refused_.erase(from_) > 0;
-    if (shown_.insert(from_).second || unseen) show_certificate(from_);
-    return;
-  }
-  if (over()) return;
-  if (message.round.epoch > epoch_) {
-    if (ledger_.is_excluded(message.signer)) return;
-    // A follower invites those who know of nothing yet, but ends nobody's epoch; and only who may
-    // sign the hash of this epoch can tell that nobody will have all signatures. Neither says it
-    // again when this node is so far, too: it is kept.
-    if ((phase_ != Phase::idle && message.role != Role::participant) ||
-        (now_ < patience() && !is_member(message.signer))) {
-      if (message.signer != self_) (void)admit(message);
-      return;
-    }
-    if (check(message, message.signer, verifier_, options_.fingerprint) != Verdict::valid) {
-      out_.misbehaved.push_back({from_, "forwarded a statement with a wrong signature"});
-      return;
-    }
-    if (phase_ == Phase::idle && !may_order(message)) return;
-    if (phase_ == Phase::idle && may_join(message))
-      join(Epoch{1}, message.reason, standing_);
-    else if (phase_ == Phase::idle)
-      join(message.round.epoch, message.reason, Role::follower);
-    if (message.round.epoch > epoch_)
-      enter_epoch(message.round.epoch, "another member gave the epoch up");
-    if (over()) return;
-  }
-  const bool first = !ledger_.finishes().contains(message.signer);
-  if (!admit(message)) return;
-  if (message.round.epoch != epoch_) return;
-  // Whoever gives a dead run up later than this node heard nothing of what was said before.
-  if (first && started_over_ && phase_ == Phase::collecting && message.signer == from_)
-    tell_everything(from_);
-  lost_.erase(message.signer);
-  last_heard_ = now_;
-  considered_ = false;
-  // This node said so itself, in an earlier life: its frozen contribution is lost, it follows.
-  if (message.signer == self_) {
-    revision_ = std::max(revision_, message.revision);
-    withdrawn_ = true;
-    follow("this node was restarted during the final consensus");
-    state_finish();
-  } else if (message.role == Role::follower && is_member(message.signer)) {
-    enter_epoch(epoch_.next(), short_form(message.signer) + " withdrew");
-  }
-}
+template bool FinalConsensus::admit(const Finish& message);  // agreeing.cc
 
 void FinalConsensus::handle(const Participants& message) {
   if (certificate_ || over()) return;

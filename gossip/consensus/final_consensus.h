@@ -16,6 +16,8 @@
 //   reducing    every chunk of the result is here      checking    CheckJob
 //   checking    close to the own replica               certifying  HashSignature(E, h)
 //   checking    too far from it                        collecting  Refusal; E+1, the median
+//   any         half of its participants refused the   failed      nobody's model is certified
+//               median
 //   certifying  all signed the same h                  fetching    certificate
 //   confirming  a neighbour's session is gone for the  collecting  E+1; the frozen contribution
 //   .. to ..    grace, a member is gone or excluded,               stays as it is
@@ -119,7 +121,8 @@ struct ConsensusOptions {
   // pause that a renewed session makes; lowering it sends more in vain to a peer without memory,
   // up to 256 KiB of each message before the refusal is here.
   Duration send_again = std::chrono::seconds(1);
-  // Chunks that this node works on at a time; memory is about 2 MiB each and 1 MiB a child.
+  // Chunks that this node works on at a time; memory is about 2 MiB each and 1 MiB a child, for
+  // all children together no more than 64 MiB or what one chunk takes.
   std::uint32_t window = 8;
   // Tries before the run fails, at most kMaxEpoch.
   std::uint64_t max_epoch = kMaxEpoch;
@@ -267,7 +270,6 @@ class FinalConsensus {
 
  private:
   // final_consensus.cc: events in.
-  void handle(const Finish& message);
   void handle(const Participants& message);
   void handle(const Exponents& message);
   void handle(const Sum& message);
@@ -293,6 +295,8 @@ class FinalConsensus {
   [[nodiscard]] bool under_way() const { return phase_ != Phase::idle && !over(); }
 
   // agreeing.cc: collecting and confirming.
+  void handle(const Finish& message);
+  bool follow_into_epoch(const Finish& message);
   void tell_everything(const NodeId& peer);
   [[nodiscard]] bool is_of_this_run(const Hash& fingerprint);
   [[nodiscard]] bool may_order(const Finish& message) const;
@@ -331,6 +335,7 @@ class FinalConsensus {
   void on_checked(const ReplicaChecked& checked);
   void refuse(RefusalReason reason, std::uint32_t chunk, const NodeId& accused);
   void apply(const Refusal& refusal);
+  bool end_where_median_is_refused();
   void advance_certifying();
   void show_certificate(const NodeId& peer);
   void show_refused();
@@ -402,8 +407,9 @@ class FinalConsensus {
   std::map<NodeId, bool> members_;    // known to membership: whether they train
   // Dead or left, says membership; whom it forgot meanwhile as long as this run is under way.
   std::set<NodeId> gone_;
-  std::set<NodeId> lost_;     // of them those of whom it said so in this epoch
-  std::set<NodeId> foreign_;  // sessions whose peer ends a run of other settings
+  std::set<NodeId> lost_;         // of them those of whom it said so in this epoch
+  std::set<NodeId> foreign_;      // sessions whose peer ends a run of other settings
+  std::set<NodeId> took_median_;  // participants of this run's epochs under the median
   Ledger ledger_;
   TimePoint entered_{};     // this epoch
   TimePoint closed_{};      // the set of this epoch

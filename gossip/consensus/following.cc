@@ -28,9 +28,8 @@ void FinalConsensus::handle(const CertificateMessage& message) {
   }
   if (certificate_) {
     const bool own = std::ranges::binary_search(certificate_->participants, self_);
-    const bool larger = theirs.participants.size() > certificate_->participants.size();
-    // Followers take the larger one while they still can; what is finished stays.
-    if (own || phase_ != Phase::fetching || !(larger || is_stranded()))
+    // Followers take the one that counts while they still can; what is finished stays.
+    if (own || phase_ != Phase::fetching || !(outranks(theirs, *certificate_) || is_stranded()))
       return tell_not_taken(theirs, 0);
   } else if (is_outnumbered(theirs)) {
     return hold_back(message);
@@ -79,9 +78,13 @@ bool FinalConsensus::is_held_back(const Hash& hash) const {
 
 void FinalConsensus::hold_back(const CertificateMessage& message) {
   tell_not_taken(message.certificate, count_others(message.certificate));
-  const bool better =
-      !held_back_ || is_held_back(message.certificate.hash) ||
-      count_signers(held_back_->message.certificate) < count_signers(message.certificate);
+  bool better = !held_back_ || is_held_back(message.certificate.hash);
+  if (!better) {
+    const auto& held = held_back_->message.certificate;
+    const auto there = count_signers(held);
+    const auto here = count_signers(message.certificate);
+    better = here > there || (here == there && outranks(message.certificate, held));
+  }
   if (better) held_back_ = HeldBack{message, from_};
 }
 
@@ -179,6 +182,7 @@ void FinalConsensus::start_over() {
   fetch_.begin({});
   shown_.clear();
   rule_ = options_.rule;
+  took_median_.clear();
   role_ = standing_;
   revision_ = 0;
   // What an earlier life of this process had frozen is of that run; the replica trains on.

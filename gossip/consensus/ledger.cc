@@ -41,7 +41,7 @@ void Ledger::start_over() {
 Epoch Ledger::latest() const {
   Epoch latest = epoch_;
   for (const auto& [id, message] : later_)
-    if (message.role == Role::participant && !is_excluded(id))
+    if (message.role == Role::participant && may_take_part(id, message.round.epoch))
       latest = std::max(latest, message.round.epoch);
   return latest;
 }
@@ -149,11 +149,11 @@ void Ledger::add(const Refusal& message) { refusals_.insert_or_assign(message.si
 
 void Ledger::add(const Acknowledge& message) { acknowledged_.try_emplace(message.signer, message); }
 
-bool Ledger::may_take_part(const NodeId& id) const {
+bool Ledger::may_take_part(const NodeId& id, Epoch epoch) const {
   if (is_excluded(id)) return false;
-  if (epoch_.value <= 1) return true;
+  if (epoch.value <= 1) return true;
   const auto at = first_part_.find(id);
-  return at != first_part_.end() && at->second.round.epoch < epoch_;
+  return at != first_part_.end() && at->second.round.epoch < epoch;
 }
 
 std::vector<ConsensusMessage> Ledger::everything() const {

@@ -36,7 +36,8 @@ class Ledger {
   // As before epoch 1, but for who has said that it takes part: whoever has frozen goes on in a
   // later epoch, and does not say again what it said in the first.
   void start_over();
-  // The latest epoch in which somebody takes part, as far as was heard; at least the current one.
+  // The latest epoch in which somebody takes part who may, as far as was heard; at least the
+  // current one.
   [[nodiscard]] Epoch latest() const;
 
   [[nodiscard]] Novelty look_at(const Finish& message) const;
@@ -72,10 +73,11 @@ class Ledger {
   // Followers of this epoch that changed their mind and take part.
   [[nodiscard]] const std::set<NodeId>& converted() const { return converted_; }
 
-  // Whether this id may be a participant of the current epoch: from epoch 2 on it must have stated
-  // that it takes part in an earlier one (rulings 35: late nodes are followers), and it must not be
-  // excluded.
-  [[nodiscard]] bool may_take_part(const NodeId& id) const;
+  // Whether this id may be a participant of the current epoch, or of that one: from epoch 2 on it
+  // must have stated that it takes part in an earlier one (rulings 35: late nodes are followers),
+  // and it must not be excluded.
+  [[nodiscard]] bool may_take_part(const NodeId& id) const { return may_take_part(id, epoch_); }
+  [[nodiscard]] bool may_take_part(const NodeId& id, Epoch epoch) const;
   void exclude(const NodeId& id) { excluded_.insert(id); }
   [[nodiscard]] bool is_excluded(const NodeId& id) const { return excluded_.contains(id); }
 

@@ -12,6 +12,9 @@ namespace {
 // Every contribution to a chunk is at its root at once: fewer chunks at a time (up to 64 MiB each).
 constexpr std::uint32_t kMedianWindow = 2;
 
+// Of children's sums that a node lets come at a time: a hub begins fewer chunks, one at least.
+constexpr std::size_t kMostSumBytes = std::size_t{64} << 20;
+
 // Byte by byte maximum.
 SharedBytes larger_of(const SharedBytes& a, const SharedBytes& b) {
   Bytes out(a->size());
@@ -102,11 +105,24 @@ void Reduction::begin_chunks() {
     if (hashes_[chunk].is_zero()) advance(chunk);
 }
 
+// The first chunk that is not done goes on at every node, so all of them come to their end, and
+// none is further ahead of this node than the window.
+bool Reduction::may_begin(std::uint32_t chunk) {
+  if (!started_ || chunk - base_ >= window_) return false;
+  std::size_t bytes = 0;
+  for (std::uint32_t earlier = base_; earlier <= chunk; ++earlier) {
+    if (!hashes_[earlier].is_zero()) continue;
+    for (const auto& child : work(earlier).children)
+      bytes += packed_bytes(plan_.values(earlier), sum_bits(plan_.kind(earlier), child.weight));
+  }
+  return chunk == base_ || bytes <= kMostSumBytes;
+}
+
 // Takes a chunk as far as it can go without another message or outcome.
 void Reduction::advance(std::uint32_t chunk) {
   auto& w = work(chunk);
   if (w.stage == Stage::waiting) {
-    if (!started_ || chunk - base_ >= window_) return;
+    if (!may_begin(chunk)) return;
     // Second moments are taken about the common mean, the chunk before.
     if (plan_.kind(chunk) == ChunkKind::variance && hashes_[chunk - 1].is_zero()) return;
     w.stage = Stage::measuring;
@@ -177,6 +193,7 @@ void Reduction::add_up_median(std::uint32_t chunk, Work& w) {
 ReductionEffects Reduction::on_exponents(const NodeId& from, const Exponents& message) {
   if (!in_reach(message.chunk)) return {};
   auto& w = work(message.chunk);
+  if (w.parent != from && find_child(w, from) == nullptr) return {};
   if (message.values->size() != plan_.exponents(message.chunk)) {
     fault(RefusalReason::bad_bytes, message.chunk, from, "a wrong number of exponents");
     return take();
@@ -217,12 +234,25 @@ ReductionEffects Reduction::on_sum(const NodeId& from, const Sum& message) {
   return take();
 }
 
+// Whether the child `from` is who passes the values of this origin on. All others may lie about
+// them: the median would be whatever one participant said in the name of all.
+bool Reduction::carries(const NodeId& from, const Contribution& message) const {
+  const auto origin = terms_.agreed.find_index(message.origin);
+  if (!origin) return false;
+  const auto way =
+      child_towards(terms_.agreed, root_of(terms_.agreed, message.chunk), self_, *origin);
+  return way && terms_.agreed.members[*way].id == from;
+}
+
 ReductionEffects Reduction::on_contribution(const NodeId& from, const Contribution& message) {
   if (terms_.agreed.rule == Rule::mean || !in_reach(message.chunk)) return {};
   auto& w = work(message.chunk);
-  if (find_child(w, from) == nullptr || !w.common || message.origin == terms_.self ||
-      !terms_.agreed.find_index(message.origin))
-    return {};
+  if (find_child(w, from) == nullptr || !w.common) return {};
+  if (!carries(from, message)) {
+    fault(RefusalReason::bad_bytes, message.chunk, from,
+          "a contribution of " + short_form(message.origin) + ", which is not behind it");
+    return take();
+  }
   if (message.values->size() != plan_.values(message.chunk) * sizeof(float)) {
     fault(RefusalReason::bad_bytes, message.chunk, from, "a contribution of a wrong size");
     return take();

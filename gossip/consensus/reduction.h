@@ -58,7 +58,9 @@ struct ReductionEffects {
 //
 // Only the parent and the children of a chunk's tree are listened to, and only inside twice the
 // window: an honest child is never further ahead, because it finishes no chunk without this node's
-// sum. Memory: `window` chunks of children's sums, about 1 MiB each, and one sum of its own.
+// sum. Memory: children's sums, about 1 MiB each, of up to `window` chunks, fewer where they would
+// be more than 64 MiB together, and one sum of its own for each of these chunks. With the median
+// rule up to one contribution of every participant, 1 MiB each, in two chunks.
 class Reduction {
  public:
   Reduction(ReductionTerms terms, const ChunkPlan& plan, ChunkStore& store, const Signer& signer,
@@ -127,7 +129,9 @@ class Reduction {
     return terms_.agreed.rule == Rule::mean ? ResultForm::packed : ResultForm::plain;
   }
   Child* find_child(Work& work, const NodeId& id);
+  [[nodiscard]] bool carries(const NodeId& from, const Contribution& message) const;
   void begin_chunks();
+  [[nodiscard]] bool may_begin(std::uint32_t chunk);
   void advance(std::uint32_t chunk);
   void raise(std::uint32_t chunk, Work& work);
   void spread_exponents(std::uint32_t chunk, const Work& work);

@@ -45,6 +45,30 @@ std::vector<std::uint32_t> distances(const Agreed& agreed, std::uint32_t root,
   return steps;
 }
 
+// The parent of every member in the tree of `root`, kFar for the root itself, and an order in which
+// parents come before their children.
+struct Tree {
+  std::vector<std::uint32_t> order;
+  std::vector<std::uint32_t> parent;
+};
+
+Tree make_tree(const Agreed& agreed, std::uint32_t root) {
+  Tree tree;
+  const auto steps = distances(agreed, root, tree.order);
+  STARLING_CHECK_OP(tree.order.size(), ==, agreed.members.size());
+  tree.parent.assign(tree.order.size(), kFar);
+  for (const auto node : tree.order) {
+    if (node == root) continue;
+    // Neighbours are in ascending order of ids, so the first one that is nearer is the lowest.
+    for (const auto near : agreed.sessions[node]) {
+      if (steps[near] + 1 != steps[node]) continue;
+      tree.parent[node] = near;
+      break;
+    }
+  }
+  return tree;
+}
+
 }  // namespace
 
 std::optional<std::uint32_t> Agreed::find_index(const NodeId& id) const {
@@ -141,19 +165,7 @@ std::uint32_t root_of(const Agreed& agreed, std::uint32_t chunk) {
 }
 
 TreePlace place_in_tree(const Agreed& agreed, std::uint32_t root, std::uint32_t member) {
-  std::vector<std::uint32_t> order;
-  const auto steps = distances(agreed, root, order);
-  STARLING_CHECK_OP(order.size(), ==, agreed.members.size());
-  std::vector<std::uint32_t> parent(order.size(), kFar);
-  for (const auto node : order) {
-    if (node == root) continue;
-    // Neighbours are in ascending order of ids, so the first one that is nearer is the lowest.
-    for (const auto near : agreed.sessions[node]) {
-      if (steps[near] + 1 != steps[node]) continue;
-      parent[node] = near;
-      break;
-    }
-  }
+  const auto [order, parent] = make_tree(agreed, root);
   std::vector<std::uint64_t> weight(order.size(), 0);
   std::vector<std::uint32_t> members(order.size(), 0);
   for (auto at = order.rbegin(); at != order.rend(); ++at) {
@@ -169,6 +181,13 @@ TreePlace place_in_tree(const Agreed& agreed, std::uint32_t root, std::uint32_t 
   for (const auto near : agreed.sessions[member])
     if (parent[near] == member) place.children.push_back({near, weight[near], members[near]});
   return place;
+}
+
+std::optional<std::uint32_t> child_towards(const Agreed& agreed, std::uint32_t root,
+                                           std::uint32_t member, std::uint32_t other) {
+  const auto tree = make_tree(agreed, root);
+  while (tree.parent[other] != kFar && tree.parent[other] != member) other = tree.parent[other];
+  return tree.parent[other] == member ? std::optional(other) : std::nullopt;
 }
 
 }  // namespace starling::gossip::consensus

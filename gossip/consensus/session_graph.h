@@ -69,4 +69,10 @@ struct TreePlace {
 [[nodiscard]] TreePlace place_in_tree(const Agreed& agreed, std::uint32_t root,
                                       std::uint32_t member);
 
+// The child of `member` in the tree of `root` in whose subtree `other` is, if it is below `member`.
+//
+// Cost:    O(members + sessions).
+[[nodiscard]] std::optional<std::uint32_t> child_towards(const Agreed& agreed, std::uint32_t root,
+                                                         std::uint32_t member, std::uint32_t other);
+
 }  // namespace starling::gossip::consensus
