@@ -198,6 +198,7 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   options_.exchange.degree = model.degree != 0 ? model.degree : MixerOptions{}.degree;
   options_.exchange.edge.inbox_bytes = 3 * model.max_payload;
   record_told_ = {};
+  take(now, membership_.set_settings(now, model.fingerprint), out);  // now P is of this run
   mixer_ = std::make_unique<Mixer>(self_, options_.exchange, model.blocks, Rng(rng_()));
   const auto contributes = comes_untrained(now, beginning) ? Contributes::no : Contributes::yes;
   if (contributes == Contributes::no) out.emplace_back(PauseTraining{});
@@ -210,7 +211,6 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   mixer_->continue_from({.steps = beginning.steps, .samples = beginning.samples});
   if (beginning.age > 0) take(now, mixer_->adopt_replica(now, beginning.age), out);
   take(now, membership_.set_degree(now, model.degree), out);
-  take(now, membership_.set_settings(now, model.fingerprint), out);
   take(now, membership_.set_state(now, RecordState::alive), out);
   for (const auto& [peer, instance] : sessions_) {
     take(now, consensus_->on_session_up(now, peer), out);
@@ -236,6 +236,12 @@ bool Gossip::comes_untrained(TimePoint now, const Beginning& beginning) {
 
 GossipEffects Gossip::end_averaging(TimePoint now) {
   GossipEffects out;
+  if (mixer_) {
+    // Neighbours that hear nothing keep a reference as large as the model, and wait for answers.
+    ExchangeEffects ending = mixer_->end(now);
+    ending.jobs.clear();  // the references go with the replica
+    take(now, std::move(ending), out);
+  }
   mixer_.reset();
   consensus_.reset();
   merge_.reset();
@@ -243,6 +249,8 @@ GossipEffects Gossip::end_averaging(TimePoint now) {
   phase_ = Phase::joining;
   training_paused_ = ended_ = false;
   take(now, membership_.set_state(now, RecordState::joining), out);
+  // What is heard of counts and ages from now on may be of another run.
+  take(now, membership_.set_settings(now, Hash{}), out);
   return out;
 }
 
@@ -394,6 +402,10 @@ void Gossip::take(TimePoint now, ExchangeEffects effects, GossipEffects& out) {
 void Gossip::update_neighbours(TimePoint now, GossipEffects& out) {
   if (!mixer_ || phase_ != Phase::averaging) return;
   std::vector<NodeId> wanted = membership_.neighbours();
+  // Without a degree of the settings the topology has more neighbours in a large swarm, those
+  // without a session at the moment included.
+  if (model_.degree == 0)
+    mixer_->set_degree(std::max(MixerOptions{}.degree, static_cast<std::uint32_t>(wanted.size())));
   std::erase_if(wanted, [this](const NodeId& id) {
     return !same_settings_.contains(id) || !membership_.may_average_with(id);
   });

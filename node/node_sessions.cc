@@ -244,8 +244,10 @@ void Node::note(gossip::Notice notice) {
       break;
     case gossip::Notice::clone_seen:
       figures_.troubles.cloned = true;
-      log_.warn("node.clone", {{"what", "another process uses this node's identity.key"},
-                               {"do", "give every node a folder of its own"}});
+      log_.warn("node.clone",
+                {{"what", "another process uses this node's identity.key"},
+                 {"did", "outbids its record, ever more rarely: once a minute at last"},
+                 {"do", "give every node a folder of its own"}});
       break;
     case gossip::Notice::incarnations_spent:
     case gossip::Notice::neighbours_changed:

@@ -241,6 +241,11 @@ bool Edge::may_offer() const {
   return state_ == EdgeState::open && !running_ && !out_ && inbox_.empty();
 }
 
+bool Edge::silent(TimePoint now) const {
+  return state_ == EdgeState::open && !running_ && parked() &&
+         now - out_->sent_at >= options_.lost_timeout;
+}
+
 bool Edge::answering() const {
   return running_ && !running_->is_void && running_->kind == JobKind::answer;
 }

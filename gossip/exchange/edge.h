@@ -42,7 +42,8 @@
 //              EdgeClose g >= known       -> closed     void
 //
 // An offer that crosses ours is never refused: ours may have been applied already. A reset counts
-// at both ends; the fourth within an hour closes the edge for ten minutes. A payload that does not
+// at both ends, and so does an opening within a minute of the one before it; the fourth within an
+// hour closes the edge for ten minutes. A payload that does not
 // decode is an offence as well: the third within an hour drops the peer, which is closed as
 // `misbehaved` for a minute the first time and for twice as long each time after.
 #pragma once
@@ -91,6 +92,10 @@ struct EdgeOptions {
   Duration lost_timeout = std::chrono::seconds(60);
   // How long the other end may take for its half of a resumption.
   Duration resume_timeout = std::chrono::seconds(30);
+  // An opening of the peer within this time of its last one counts as a reset. Each costs a
+  // reference, and often a snapshot, for a message of a hundred bytes. Raising it punishes whoever
+  // restarts often.
+  Duration opening_rest = std::chrono::minutes(1);
   // Resets within reset_window; one more closes the edge for `cooling`.
   std::uint32_t resets_max = 3;
   Duration reset_window = std::chrono::hours(1);
@@ -179,6 +184,9 @@ class Edge {
   [[nodiscard]] bool may_offer() const;
   [[nodiscard]] bool has_session() const { return session_; }
   [[nodiscard]] bool cooling(TimePoint now) const { return now < closed_until_; }
+  // Whether something that the peer did still counts. It is not forgotten before, or a new session
+  // would be an amnesty.
+  [[nodiscard]] bool counts_something(TimePoint now) const;
   // No edge with this peer before, because of what it did.
   [[nodiscard]] TimePoint closed_until() const { return closed_until_; }
   // Offences that still count.
@@ -191,6 +199,8 @@ class Edge {
   // An own offer is being encoded or out.
   [[nodiscard]] bool offering() const;
   [[nodiscard]] bool parked() const { return out_ && out_->parked; }
+  // The peer has left an offer unanswered for as long as a reference is kept for a lost session.
+  [[nodiscard]] bool silent(TimePoint now) const;
   // Whether an own offer keeps the node from making another one.
   [[nodiscard]] bool blocks_node() const;
 
@@ -264,9 +274,8 @@ class Edge {
   void reset(Turn& turn, ResetReason reason);
   void start_over(Turn& turn);
   [[nodiscard]] bool count_reset(Turn& turn);
-  // Tells and counts that the peer opened the open edge anew. False if it was once too often: the
-  // edge is closed then.
-  [[nodiscard]] bool count_reopening(Turn& turn, Generation generation);
+  // Notes that the peer opens the edge. False if it was once too often: the edge is closed then.
+  [[nodiscard]] bool count_opening(Turn& turn, Generation generation);
   // Notes an offence and tells of it. False if it was one too many.
   [[nodiscard]] bool count_offence(Turn& turn, const Error& error);
   void send_resume(Turn& turn);
@@ -301,10 +310,11 @@ class Edge {
   EdgeState state_ = EdgeState::closed;
   bool session_ = false;
   std::optional<Instance> instance_;
-  TimePoint deadline_ = kNever;          // of the present state
-  TimePoint closed_until_{};             // no opening before, either way
-  TimePoint resend_answer_at_ = kNever;  // the peer had no room for it
-  std::deque<TimePoint> resets_;
+  TimePoint deadline_ = kNever;              // of the present state
+  TimePoint closed_until_{};                 // no opening before, either way
+  TimePoint resend_answer_at_ = kNever;      // the peer had no room for it
+  std::optional<TimePoint> opened_by_peer_;  // when its last opening was accepted
+  std::deque<TimePoint> resets_;             // and openings that count as one
   std::deque<TimePoint> offences_;
   std::uint32_t drops_ = 0;
 

@@ -63,17 +63,26 @@ void Edge::handle(Turn& turn, EdgeOpen& message, const Admission& admission) {
     send(turn, EdgeClose{generation_, admission.refuse_open.value_or(CloseReason::cooling)});
     return;
   }
-  if (state_ == EdgeState::open && !count_reopening(turn, message.generation)) return;
+  if (!count_opening(turn, message.generation)) return;
   accept(turn, message);
 }
 
-// A peer that gives an edge up says so before it proposes another one, so this is a reset without
-// its name: it costs this end as much, a reference and the cached answer, and a peer that could do
-// it for ever would need no EdgeReset, whose number is limited.
-bool Edge::count_reopening(Turn& turn, Generation generation) {
-  turn.out.events.emplace_back(
-      EdgeWasReset{peer_, generation, ResetReason::generation_differs, By::them});
-  if (count_reset(turn)) return true;
+// A peer that gives an edge up says so before it proposes another one, so an opening of an open
+// edge is a reset without its name: it costs this end as much, a reference and the cached answer,
+// and a peer that could do it for ever would need no EdgeReset, whose number is limited. Elsewhere
+// an opening costs a reference too, and a snapshot where the peer names a genesis that is far away:
+// a peer that keeps edges needs one now and then, and not one after the other. The opening that
+// follows a reset was counted with it.
+bool Edge::count_opening(Turn& turn, Generation generation) {
+  const bool again = opened_by_peer_ && turn.now - *opened_by_peer_ < options_.opening_rest;
+  if (state_ == EdgeState::open)
+    turn.out.events.emplace_back(
+        EdgeWasReset{peer_, generation, ResetReason::generation_differs, By::them});
+  const bool counts = state_ == EdgeState::open || (again && state_ != EdgeState::resetting);
+  if (!counts || count_reset(turn)) {
+    opened_by_peer_ = turn.now;
+    return true;
+  }
   generation_ = generation;
   close_with(turn, CloseReason::too_many_resets);
   return false;
@@ -167,6 +176,13 @@ void Edge::handle(Turn& turn, EdgeClose& message, const Admission&) {
 }
 
 // --- resetting ----------------------------------------------------------------------------------
+
+bool Edge::counts_something(TimePoint now) const {
+  const auto within = [now](TimePoint at, Duration window) { return now - at < window; };
+  return cooling(now) || offences(now) > 0 ||
+         (opened_by_peer_ && within(*opened_by_peer_, options_.opening_rest)) ||
+         (!resets_.empty() && within(resets_.back(), options_.reset_window));
+}
 
 bool Edge::count_reset(Turn& turn) {
   while (!resets_.empty() && turn.now - resets_.front() >= options_.reset_window)

@@ -10,6 +10,13 @@ namespace starling::gossip {
 namespace {
 
 constexpr std::size_t kNormsRemembered = 100;
+// How long whoever says Busy is not asked again, at least: doubled each time, up to half of what a
+// leave has.
+constexpr Duration kBusyWaitMin = std::chrono::milliseconds(250);
+constexpr Duration kBusyWaitMax = std::chrono::seconds(4);
+// Exchanges for which a goodput counts that nothing confirms. Of a small model only a snapshot is
+// large enough to be measured, and the line may have been slow just then.
+constexpr std::uint32_t kGoodputKept = 50;
 // Above the smallest bound that an edge sets, a float's smallest value, and below every real norm.
 constexpr double kNothingTaken = 1e-37;
 
@@ -19,6 +26,19 @@ std::size_t attached_bytes(const ExchangeMessage& message) {
   if (const auto* offer = std::get_if<Offer>(&message)) return size(offer->payload.bytes);
   if (const auto* answer = std::get_if<Answer>(&message)) return size(answer->payload.bytes);
   return 0;
+}
+
+bool may_open_at_once(CloseReason reason) {
+  switch (reason) {
+    case CloseReason::stale_generation:
+    case CloseReason::session_lost:
+    case CloseReason::peer_restarted:
+    case CloseReason::unknown_edge:
+    case CloseReason::replica_changed:
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -104,7 +124,12 @@ void Mixer::continue_from(const TrainingState& training) {
 
 void Mixer::on_goodput(NodeId peer, double bytes_per_second) {
   Neighbour* measured = find(peer);
-  if (measured != nullptr && bytes_per_second > 0) measured->goodput = bytes_per_second;
+  if (measured == nullptr || bytes_per_second <= 0) return;
+  // The shell says what the session knows again and again: the same figure is no new measurement.
+  if (measured->goodput_heard == bytes_per_second) return;
+  measured->goodput_heard = bytes_per_second;
+  measured->goodput = bytes_per_second;
+  measured->goodput_age = 0;
 }
 
 ExchangeEffects Mixer::on_refused(TimePoint now, NodeId peer, const ExchangeMessage& message) {
@@ -170,7 +195,7 @@ void Mixer::forget_strangers(TimePoint now) {
   std::erase_if(neighbours_, [&](const auto& entry) {
     const Edge& edge = entry.second.edge;
     return edge.state() == EdgeState::closed && !edge.has_session() && !edge.job_running() &&
-           !edge.cooling(now) && edge.offences(now) == 0 && !wanted_.contains(entry.first);
+           !edge.counts_something(now) && !wanted_.contains(entry.first);
   });
 }
 
@@ -197,9 +222,7 @@ void Mixer::learn(const CodecOutcome& outcome, Neighbour& neighbour) {
 void Mixer::count(Turn& turn, const ExchangeEvent& event) {
   const auto counters = [&](NodeId peer) -> NeighbourView& { return neighbour(peer).counters; };
   if (const auto* opened = std::get_if<EdgeOpened>(&event)) {
-    Neighbour& peer = neighbour(opened->peer);
-    peer.retry = {};
-    control_level(turn, peer);  // a pinned level holds from the first answer on
+    control_level(turn, neighbour(opened->peer));  // a pinned level holds from the first answer on
   } else if (const auto* reset = std::get_if<EdgeWasReset>(&event)) {
     ++counters(reset->peer).resets;
   } else if (const auto* closed = std::get_if<EdgeWasClosed>(&event)) {
@@ -208,8 +231,11 @@ void Mixer::count(Turn& turn, const ExchangeEvent& event) {
     count_exchange(turn, *exchanged);
   } else if (const auto* voided = std::get_if<OfferVoided>(&event)) {
     if (voided->by == By::us) return;
-    ++counters(voided->peer).busy;
-    neighbour(voided->peer).offer_at = turn.now + voided->retry_after;
+    Neighbour& busy = neighbour(voided->peer);
+    ++busy.counters.busy;
+    // The wait is the peer's word, and an offer for nothing is lost for the other neighbours.
+    busy.busy_wait = std::clamp(busy.busy_wait * 2, kBusyWaitMin, kBusyWaitMax);
+    busy.offer_at = turn.now + std::max(voided->retry_after, busy.busy_wait);
     if (leave_push_ == voided->peer) leave_push_.reset();
   } else if (const auto* refused = std::get_if<PayloadRefused>(&event)) {
     ++counters(refused->peer).refused;
@@ -221,6 +247,10 @@ void Mixer::count_exchange(Turn& turn, const Exchanged& event) {
   Neighbour& peer = neighbour(event.peer);
   ++exchanges_;
   ++peer.counters.exchanges;
+  // Only what an edge was good for ends these waits: a word opens one, and ends it again.
+  peer.retry = {};
+  peer.busy_wait = {};
+  if (++peer.goodput_age >= kGoodputKept) peer.goodput.reset();
   if (event.scale < 1 || event.channels_clipped > 0) {
     ++peer.counters.clipped;
     peer.counters.last_scale = event.scale;
@@ -246,18 +276,12 @@ void Mixer::remember_norm(const Exchanged& event) {
 
 void Mixer::count_close(TimePoint now, const EdgeWasClosed& event) {
   Neighbour& peer = neighbour(event.peer);
-  switch (event.reason) {
-    case CloseReason::stale_generation:
-      peer.open_at = now;
-      return;
-    case CloseReason::session_lost:
-    case CloseReason::peer_restarted:
-    case CloseReason::unknown_edge:
-    case CloseReason::replica_changed:
-      peer.open_at = earliest_open(now, peer);
-      return;
-    default:
-      break;
+  // At once where an edge ended for no fault, but only once until it has been of use: the reason is
+  // the peer's word, and each opening may cost a snapshot.
+  if (peer.retry == Duration{} && may_open_at_once(event.reason)) {
+    peer.retry = options_.retry_min / 2;
+    peer.open_at = event.reason == CloseReason::stale_generation ? now : earliest_open(now, peer);
+    return;
   }
   peer.retry = std::clamp(peer.retry * 2, options_.retry_min, options_.retry_max);
   // A quarter of jitter, so that two ends do not try in step.

@@ -103,6 +103,9 @@ class Mixer {
   Mixer(const Mixer&) = delete;
   Mixer& operator=(const Mixer&) = delete;
 
+  // Edges wanted from now on, see MixerOptions: the topology of a large swarm has more of them.
+  void set_degree(std::uint32_t degree) { options_.degree = degree; }
+
   // A session with `peer` is usable; a second call without a session_down in between replaces it.
   [[nodiscard]] ExchangeEffects on_session_up(TimePoint now, NodeId peer, Instance instance);
   [[nodiscard]] ExchangeEffects on_session_down(TimePoint now, NodeId peer);
@@ -134,6 +137,10 @@ class Mixer {
   [[nodiscard]] ExchangeEffects begin_leave(TimePoint now, TimePoint deadline);
   [[nodiscard]] bool drained() const;
 
+  // This node averages no more: all edges are closed at once, and nothing follows. Jobs under way
+  // are of no use to anybody.
+  [[nodiscard]] ExchangeEffects end(TimePoint now);
+
   // This replica was replaced by another one of that age: all edges are void.
   [[nodiscard]] ExchangeEffects adopt_replica(TimePoint now, double age);
 
@@ -162,10 +169,14 @@ class Mixer {
     LevelHistory history;
     LevelDecision decision;
     std::optional<double> goodput;
-    TimePoint open_at{};    // no own proposal before
-    TimePoint offer_at{};   // no own offer before (Busy)
-    Duration retry{};       // present wait between proposals
-    double difference = 0;  // |x - r| of the last encode
+    double goodput_heard = 0;             // the last one that the shell said
+    std::uint32_t goodput_age = 0;        // exchanges that measured no other one
+    TimePoint open_at{};                  // no own proposal before
+    TimePoint offer_at{};                 // no own offer before (Busy)
+    Duration retry{};                     // present wait between proposals; 0 after an exchange
+    Duration busy_wait{};                 // present wait after Busy; 0 after an exchange
+    std::optional<TimePoint> offered_at;  // the last own offer, answered or not
+    double difference = 0;                // |x - r| of the last encode
     NeighbourView counters;
   };
   enum class Phase : std::uint8_t { mixing, draining, frozen, leaving, left };
@@ -210,7 +221,7 @@ class Mixer {
   // Draining and leaving: mixer_phase.cc.
   void advance_phase(Turn& turn);
   void advance_leave(Turn& turn);
-  void leave_now(Turn& turn);
+  void leave_now(Turn& turn, CloseReason reason);
   [[nodiscard]] Neighbour* choose_for_leave();
   [[nodiscard]] bool settled() const;
   [[nodiscard]] bool jobs_running() const;

@@ -24,8 +24,12 @@ void Mixer::close_unwanted(Turn& turn) {
   if (phase_ != Phase::mixing) return;
   std::size_t taken = edges_taken();
   for (auto& [peer, each] : neighbours_) {
-    if (wanted_.contains(peer) || guests_.contains(peer) || !each.edge.may_offer()) continue;
-    const bool lease_over = each.edge.lease_exchanges() >= options_.lease;
+    if (wanted_.contains(peer) || guests_.contains(peer)) continue;
+    // Who answers nothing will not use up its lease, and costs a reference and a session until
+    // then.
+    const bool silent = each.edge.silent(turn.now);
+    if (!silent && !each.edge.may_offer()) continue;
+    const bool lease_over = silent || each.edge.lease_exchanges() >= options_.lease;
     if (!lease_over && taken <= options_.degree + 2) continue;
     each.edge.close(turn, CloseReason::not_wanted);
     --taken;
@@ -56,6 +60,7 @@ void Mixer::maybe_offer(Turn& turn) {
   if (next == nullptr) return;
   control_level(turn, *next);
   last_offer_step_ = steps;
+  next->offered_at = turn.now;
   next->edge.offer(turn, {.level = next->edge.level(), .purpose = Purpose::regular});
 }
 
@@ -69,8 +74,9 @@ Duration Mixer::median_answer_time() const {
   return *middle;
 }
 
-// Least recently synced first; a neighbour that answers k times as slowly as the median has to wait
-// k times as long for its turn (rulings 5).
+// Least recently synced first, and an offer that came to nothing is a turn as well: whoever answers
+// Busy would get every one of them otherwise. A neighbour that answers k times as slowly as the
+// median has to wait k times as long for its turn (rulings 5).
 Mixer::Neighbour* Mixer::choose(TimePoint now) {
   const Duration usual = median_answer_time();
   Neighbour* best = nullptr;
@@ -80,9 +86,9 @@ Mixer::Neighbour* Mixer::choose(TimePoint now) {
     double slowness = 1;
     if (usual > Duration{})
       slowness = std::max(1.0, seconds(each.edge.answer_time()) / seconds(usual));
-    // A neighbour without an exchange yet waits for ever; chance decides among several.
+    // A neighbour without a turn yet waits for ever; chance decides among several.
     double score = 1e12 * (1 + rng_.unit());
-    if (const auto last = each.edge.last_exchange())
+    if (const auto last = std::max(each.edge.last_exchange(), each.offered_at))
       score = (seconds(now - *last) + 1e-6 * (1 + rng_.unit())) / slowness;
     if (best != nullptr && score <= best_score) continue;
     best = &each;

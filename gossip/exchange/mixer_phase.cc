@@ -59,11 +59,11 @@ void Mixer::advance_phase(Turn& turn) {
 }
 
 void Mixer::advance_leave(Turn& turn) {
-  if (phase_overdue_) return leave_now(turn);
+  if (phase_overdue_) return leave_now(turn, CloseReason::leaving);
   if (leave_push_) {
     const Neighbour* taker = find(*leave_push_);
     if (taker == nullptr || !taker->edge.offering() || taker->edge.state() != EdgeState::open)
-      leave_now(turn);
+      leave_now(turn, CloseReason::leaving);
     return;
   }
   if (offer_is_out()) return;  // finish the exchange in flight
@@ -73,7 +73,7 @@ void Mixer::advance_leave(Turn& turn) {
       const Edge& edge = entry.second.edge;
       return edge.state() == EdgeState::open && !edge.parked();
     });
-    if (!hope) leave_now(turn);
+    if (!hope) leave_now(turn, CloseReason::leaving);
     return;
   }
   if (turn.now < taker->offer_at) return;
@@ -103,10 +103,16 @@ Mixer::Neighbour* Mixer::choose_for_leave() {
   return best;
 }
 
-void Mixer::leave_now(Turn& turn) {
+void Mixer::leave_now(Turn& turn, CloseReason reason) {
   phase_ = Phase::left;
   phase_deadline_ = kNever;
-  close_all(turn, CloseReason::leaving);
+  close_all(turn, reason);
+}
+
+ExchangeEffects Mixer::end(TimePoint now) {
+  // Not `replica_changed`, which asks for the next edge at once: until the neighbours have heard
+  // what this node does now there is none.
+  return turn_at(now, [&](Turn& turn) { leave_now(turn, CloseReason::not_wanted); });
 }
 
 ExchangeEffects Mixer::adopt_replica(TimePoint now, double age) {

@@ -15,6 +15,10 @@ constexpr std::uint32_t kMaxFalseAlarms = 8;
 constexpr Duration kFalseAlarmWindow = std::chrono::minutes(1);
 // A digest costs a hash over all members.
 constexpr Duration kDigestGap = std::chrono::milliseconds(500);
+// Two processes with one identity outbid each other ever more rarely, but at least this often.
+constexpr Duration kMaxOutbidGap = std::chrono::minutes(1);
+// A record may be older than its age says: every member that passes it on rounds to seconds.
+constexpr Duration kAgeError = std::chrono::seconds(10);
 
 Offence offence(const NodeId& from, Errc code, std::string detail) {
   return {from, Error{code, Doing::reading_message, std::move(detail)}};
@@ -145,7 +149,7 @@ void Membership::consider_announced(TimePoint now, const NodeId& from,
     else if (spreader_.on_announced(now, from, name))
       question.wants.push_back(name);
   }
-  if (!question.wants.empty()) effects.send.push_back({from, std::move(question)});
+  for (auto& part : split(question)) effects.send.push_back({from, std::move(part)});
 }
 
 void Membership::send_wanted(TimePoint now, const NodeId& to, std::span<const FactName> names,
@@ -226,11 +230,19 @@ Duration Membership::lifetime() const {
   return table.lifetime(self_.state == RecordState::joining ? table.max_records : alive_count());
 }
 
-// What an earlier process said of this node, or a clone says: outbid.
-void Membership::take_own_record(TimePoint now, const MemberRecord& record,
+// What an earlier process said of this node, or a clone says: outbid. A clone does the same, so
+// each answer comes later than the one before.
+void Membership::take_own_record(TimePoint now, const AgedRecord& aged,
                                  MembershipEffects& effects) {
-  if (record.incarnation == self_.incarnation) effects.notices.push_back(Notice::clone_seen);
-  refute(now, record.incarnation.next(), effects);
+  // Copies that come before the answer is out say nothing new.
+  if (renewal_due_ == kNever && !renewal_waits_) {
+    // No earlier process signs anything once this one has begun.
+    const bool signed_since = now - std::chrono::seconds(aged.age_s) > began_ + kAgeError;
+    if (signed_since || aged.record.incarnation == self_.incarnation)
+      effects.notices.push_back(Notice::clone_seen);
+    outbid_gap_ = std::clamp(2 * outbid_gap_, kRefutationGap, kMaxOutbidGap);
+  }
+  refute(now, aged.record.incarnation.next(), outbid_gap_, effects);
 }
 
 void Membership::take_record(TimePoint now, const Origin& origin, const AgedRecord& aged,
@@ -260,7 +272,7 @@ void Membership::take_record(TimePoint now, const Origin& origin, const AgedReco
         offence(origin.peer, Errc::bad_signature, "record of " + short_form(record.id)));
     return;
   }
-  if (own) return take_own_record(now, record, effects);
+  if (own) return take_own_record(now, aged, effects);
   const bool refutes =
       held != nullptr && (!held->accusations.empty() || held->state == MemberState::dead);
   const auto haste = refutes ? FactSpreader::Haste::urgent
@@ -291,6 +303,7 @@ void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoi
   close_case(record.id);
   const auto placed = table_.put(record, signed_at);
   if (placed.member == nullptr) return;
+  progress_.on_settings(now, record.id, record.settings);
   if (placed.evicted) {
     topology_.remove(placed.evicted->record.id);
     effects.changes.push_back({.id = placed.evicted->record.id,
@@ -361,7 +374,8 @@ void Membership::take_own_accusation(TimePoint now, MemberEntry* credible,
       count_false_alarm(now, *credible);
     }
   }
-  if (!fault::planted("membership.no_refutation")) refute(now, self_.incarnation.next(), effects);
+  if (!fault::planted("membership.no_refutation"))
+    refute(now, self_.incarnation.next(), kRefutationGap, effects);
 }
 
 void Membership::take_accusation(TimePoint now, const Origin& origin, const Accusation& accusation,
@@ -411,7 +425,8 @@ void Membership::take_report(TimePoint now, const Origin& origin, const Progress
         offence(origin.peer, Errc::bad_signature, "progress report of " + short_form(report.id)));
     return;
   }
-  if (progress_.on_report(now, report) != Progress::News::fresh) return;
+  const Hash settings = member == nullptr ? Hash{} : member->record.settings;
+  if (progress_.on_report(now, report, settings) != Progress::News::fresh) return;
   member->last_word = now;
   if (member->state == MemberState::dead || member->state == MemberState::left)
     progress_.on_departed(now, report.id);

@@ -15,8 +15,6 @@ constexpr std::uint64_t kIncarnationsAhead = 1000;
 constexpr Duration kHousekeeping = std::chrono::milliseconds(250);
 // A ceiling that was not written by then is asked for again: the disk may have been full.
 constexpr Duration kPersistAgain = std::chrono::seconds(30);
-// Between two refutations of ours, so that a liar cannot make us flood the swarm.
-constexpr Duration kRefutationGap = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -29,6 +27,7 @@ Membership::Membership(TimePoint now, MembershipParts parts, Rng rng)
       next_incarnation_(parts.self.first.next()),
       ceiling_(parts.self.ceiling),
       self_signed_(now),
+      began_(now),
       table_(signer_.id(), options_.table),
       topology_(swarm_, options_.topology),
       progress_(signer_.id(), options_.progress),
@@ -72,10 +71,11 @@ void Membership::renew_self(TimePoint now, MembershipEffects& effects, FactSprea
   spreader_.push(AgedRecord{self_, 0}, self_.id, haste);
 }
 
-void Membership::refute(TimePoint now, Incarnation at_least, MembershipEffects& effects) {
+void Membership::refute(TimePoint now, Incarnation at_least, Duration gap,
+                        MembershipEffects& effects) {
   next_incarnation_ = std::max(next_incarnation_, at_least);
-  if (now < self_signed_ + kRefutationGap && self_.incarnation.value > 1) {
-    renewal_due_ = std::min(renewal_due_, self_signed_ + kRefutationGap);
+  if (now < self_signed_ + gap && self_.incarnation.value > 1) {
+    renewal_due_ = std::min(renewal_due_, self_signed_ + gap);
     return;
   }
   renew_self(now, effects);
@@ -146,6 +146,7 @@ MembershipEffects Membership::set_settings(TimePoint now, const Hash& settings) 
   MembershipEffects effects;
   if (self_.settings != settings) {
     self_.settings = settings;
+    progress_.set_settings(now, settings);
     renew_self(now, effects);
     for (const auto& [id, member] : table_.all()) place_in_topology(member);
     refresh_neighbours(now, effects);

@@ -198,6 +198,7 @@ struct MemberView {
 // |                           | three others probe                                               |
 // | first suspect about m     | if witness of m on cycle 0 and without session: dial or probe m  |
 // | accused, whoever says it  | next incarnation, record pushed to all sessions                  |
+// | our record, not by us     | outbid, ever more rarely; a clone if signed since we began       |
 // | higher incarnation of m   | accusations of the old one are forgotten                         |
 class Membership {
  public:
@@ -319,6 +320,8 @@ class Membership {
     NodeId by;
     std::optional<Evidence> evidence;
   };
+  // Between two refutations of ours, so that a liar cannot make us flood the swarm.
+  static constexpr Duration kRefutationGap = std::chrono::milliseconds(200);
   static constexpr std::size_t kMaxErrands = 64;
   static constexpr std::ptrdiff_t kMaxErrandsOfOne = kMaxErrands / 4;
   static constexpr double kBucketRequestsPerSecond = 50;
@@ -328,7 +331,7 @@ class Membership {
   void renew_self(TimePoint now, MembershipEffects& effects,
                   FactSpreader::Haste haste = FactSpreader::Haste::at_once);
   [[nodiscard]] Duration lifetime() const;
-  void refute(TimePoint now, Incarnation at_least, MembershipEffects& effects);
+  void refute(TimePoint now, Incarnation at_least, Duration gap, MembershipEffects& effects);
   void tick_sessions(TimePoint now, MembershipEffects& effects);
   void keep_house(TimePoint now, MembershipEffects& effects);
   void compare_views(TimePoint now, MembershipEffects& effects);
@@ -395,7 +398,7 @@ class Membership {
   void consider_announced(TimePoint now, const NodeId& from, std::span<const FactName> names,
                           MembershipEffects& effects);
   [[nodiscard]] bool misses(const FactName& name) const;
-  void take_own_record(TimePoint now, const MemberRecord& record, MembershipEffects& effects);
+  void take_own_record(TimePoint now, const AgedRecord& aged, MembershipEffects& effects);
   void take_record(TimePoint now, const Origin& origin, const AgedRecord& aged,
                    MembershipEffects& effects);
   void store_record(TimePoint now, const MemberRecord& record, TimePoint signed_at,
@@ -421,6 +424,8 @@ class Membership {
   bool renewal_waits_ = false;  // for a higher ceiling
   TimePoint self_signed_;
   TimePoint renewal_due_ = kNever;
+  TimePoint began_;         // this process
+  Duration outbid_gap_{0};  // since the last answer to a record that we did not sign
 
   MemberTable table_;
   Topology topology_;

@@ -21,7 +21,8 @@ using transport::write_capnp;
 
 // More than fit into a body of 16 KiB, so the byte bound is what bites first.
 constexpr unsigned kMaxStatements = 256;
-constexpr unsigned kMaxNames = kMaxMembershipBody / kFactNameBytes;
+// What split() puts into one message. The question for all that is announced fits into one, too.
+constexpr unsigned kMaxNames = kMaxFactsBytes / kFactNameBytes;
 
 std::unexpected<Error> bad_message(std::string detail) {
   return fail(Errc::bad_message, Doing::reading_message, std::move(detail));

@@ -67,6 +67,7 @@ void Progress::merge(TimePoint now, const std::vector<SavedCounter>& saved) {
     if (counters_.size() >= options_.max_ids && !counters_.contains(id)) continue;
     Counter& counter = counters_[id];
     counter.claimed = std::max(counter.claimed, samples);
+    counter.kept = std::max(counter.kept, samples);
     if (samples > counter.counted) {
       counter.counted = samples;
       counter.at = now;
@@ -80,6 +81,45 @@ void Progress::merge_age(TimePoint now, Duration age) {
   genesis_ = genesis_ ? std::min(*genesis_, genesis) : genesis;
 }
 
+void Progress::set_settings(TimePoint now, const Hash& settings) {
+  if (settings == settings_) return;
+  const bool another = !settings_.is_zero();
+  settings_ = settings;
+  if (another) genesis_ = now;
+  oldest_ = {};
+  floor_ = 0;
+  floor_at_.reset();
+  for (auto& [id, counter] : counters_) {
+    if (another) counter.kept = 0;
+    if (another || !alike(counter)) {
+      counter.counted = counter.kept;
+      counter.at = {};
+    }
+    counter.waiting = alike(counter);
+    if (counter.waiting) learn_age(id, counter.genesis);
+  }
+  any_waiting_ = true;
+  rates_at_.reset();
+  weigh(now);
+}
+
+// Whether that is news.
+bool Progress::note_settings(Counter& counter, const Hash& settings) {
+  if (settings.is_zero() || settings == counter.settings) return false;
+  if (!counter.settings.is_zero()) counter.genesis = kNever;  // of another run
+  counter.settings = settings;
+  rates_at_.reset();
+  return true;
+}
+
+void Progress::on_settings(TimePoint now, const NodeId& id, const Hash& settings) {
+  const auto at = counters_.find(id);
+  if (at == counters_.end() || !note_settings(at->second, settings)) return;
+  if (alike(at->second)) learn_age(id, at->second.genesis);
+  weigh(now);
+  settle(now, at->second);
+}
+
 bool Progress::is_news(const ProgressReport& report) const {
   if (report.id == self_) return report.samples > own_.samples;
   const auto at = counters_.find(report.id);
@@ -87,7 +127,8 @@ bool Progress::is_news(const ProgressReport& report) const {
   return !at->second.report || report.samples > at->second.report->samples;
 }
 
-Progress::News Progress::on_report(TimePoint now, const ProgressReport& report) {
+Progress::News Progress::on_report(TimePoint now, const ProgressReport& report,
+                                   const Hash& settings) {
   const std::uint64_t samples = std::min(report.samples, kMaxSamples);
   if (report.id == self_) {
     continue_own_from(samples);
@@ -96,8 +137,11 @@ Progress::News Progress::on_report(TimePoint now, const ProgressReport& report) 
   if (!is_news(report)) return News::known;
   if (counters_.size() >= options_.max_ids && !counters_.contains(report.id)) return News::no_room;
 
-  learn_age(now, report);
   Counter& counter = counters_[report.id];
+  (void)note_settings(counter, settings);
+  const auto age = std::chrono::milliseconds(std::min(report.run_age_ms, kMaxAgeMs));
+  counter.genesis = std::min(counter.genesis, now - age);
+  if (alike(counter)) learn_age(report.id, counter.genesis);
   counter.rate_millisamples = report.rate_millisamples;
   counter.report = report;
   counter.claimed = std::max(counter.claimed, samples);
@@ -116,6 +160,11 @@ void Progress::weigh(TimePoint now) {
   if (!rates_at_ || now - *rates_at_ > kRateWindow || counters_.size() < 64) {
     std::vector<std::uint64_t> rates = known_rates();
     rates_at_ = now;
+    others_ = strangers_ = 0;
+    for (const auto& [id, counter] : counters_) {
+      others_ += alike(counter) ? 1 : 0;
+      strangers_ += counter.running && !alike(counter) ? 1 : 0;
+    }
     // Our own rate is true; of others at least two are needed, of which one may be a lie.
     comparable_ = own_.rate > 0 || rates.size() >= 2;
     limit_millirate_ = 0;
@@ -128,7 +177,8 @@ void Progress::weigh(TimePoint now) {
           std::min(*median, kMaxSamples / options_.liar_factor) * options_.liar_factor;
     }
   }
-  if (members_ < 2 || (members_ > 2 && comparable_)) {
+  const std::size_t members = members_ - std::min(strangers_, members_);
+  if (members < 2 || (members > 2 && comparable_)) {
     few_since_.reset();
   } else if (!few_since_) {
     few_since_ = now;
@@ -148,7 +198,8 @@ bool Progress::word_counts(TimePoint now) const {
 }
 
 void Progress::settle(TimePoint now, Counter& counter) {
-  counter.waiting = limit_millirate_ == 0;
+  counter.waiting = alike(counter) && limit_millirate_ == 0;
+  if (!alike(counter)) return;
   if (counter.waiting) {
     any_waiting_ = true;
     return;
@@ -162,17 +213,14 @@ void Progress::settle(TimePoint now, Counter& counter) {
   counter.at = now;
 }
 
-void Progress::learn_age(TimePoint now, const ProgressReport& report) {
-  const TimePoint genesis =
-      now -
-      std::chrono::milliseconds(static_cast<std::int64_t>(std::min(report.run_age_ms, kMaxAgeMs)));
-  // The two earliest claims of different members: see run_age().
-  if (oldest_[0].id == report.id) {
+// The two earliest claims of different members: see run_age().
+void Progress::learn_age(const NodeId& id, TimePoint genesis) {
+  if (oldest_[0].id == id) {
     oldest_[0].genesis = std::min(oldest_[0].genesis, genesis);
   } else if (genesis < oldest_[0].genesis) {
-    oldest_[1] = std::exchange(oldest_[0], {report.id, genesis});
-  } else if (oldest_[1].id == report.id || genesis < oldest_[1].genesis) {
-    oldest_[1] = {report.id, std::min(genesis, oldest_[1].genesis)};
+    oldest_[1] = std::exchange(oldest_[0], {id, genesis});
+  } else if (oldest_[1].id == id || genesis < oldest_[1].genesis) {
+    oldest_[1] = {id, std::min(genesis, oldest_[1].genesis)};
   }
 }
 
@@ -180,7 +228,7 @@ Duration Progress::run_age(TimePoint now) const {
   const TimePoint own = genesis_.value_or(now);
   // The oldest of several opinions is not believed alone, and the only other one not at once, so
   // that no liar ends a run that is limited by time.
-  const TimePoint agreed = counters_.size() >= 2 || !word_counts(now)
+  const TimePoint agreed = others_ >= 2 || !word_counts(now)
                                ? std::max(oldest_[0].genesis, std::min(own, oldest_[1].genesis))
                                : oldest_[0].genesis;
   return now - std::min({own, agreed, now});
@@ -190,7 +238,7 @@ void Progress::on_departed(TimePoint now, const NodeId& id) {
   const auto at = counters_.find(id);
   if (at == counters_.end()) return;
   at->second.running = false;
-  if (!at->second.waiting) at->second.at = now;
+  if (!at->second.waiting && alike(at->second)) at->second.at = now;
 }
 
 Duration Progress::report_interval() const {
@@ -219,7 +267,7 @@ std::vector<std::uint64_t> Progress::known_rates() const {
   std::vector<std::uint64_t> rates;
   rates.reserve(counters_.size() + 1);
   for (const auto& [id, counter] : counters_)
-    if (counter.running && counter.rate_millisamples > 0)
+    if (counter.running && alike(counter) && counter.rate_millisamples > 0)
       rates.push_back(counter.rate_millisamples);
   if (own_.rate > 0) rates.push_back(static_cast<std::uint64_t>(own_.rate * 1000));
   return rates;
@@ -227,7 +275,8 @@ std::vector<std::uint64_t> Progress::known_rates() const {
 
 std::uint64_t Progress::counted_rate(const Counter& counter) const {
   if (fault::planted("progress.rates_without_limit")) return counter.rate_millisamples * 64;
-  return counter.running ? std::min(counter.rate_millisamples, limit_millirate_) : 0;
+  return counter.running && alike(counter) ? std::min(counter.rate_millisamples, limit_millirate_)
+                                           : 0;
 }
 
 std::uint64_t Progress::value_of(const Counter& counter, TimePoint now) const {

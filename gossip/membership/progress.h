@@ -40,13 +40,15 @@ struct SavedCounter {
 // One counter per identity, merged by maximum; P is their sum, extrapolated with each one's rate.
 //
 // Owned by Membership, on the io thread. This node's view: two nodes differ by what happened since
-// the last reports. P never decreases. What a member claims beyond liar_factor times the median
-// rate is not counted (but kept: the bound grows with time), and nothing is until this node's own
-// rate or two others are known. Two members alone: the bound is by the slower one until `patience`
-// is over. Invented identities can still inflate P in an open swarm, and so can the only other
-// member; those are stated non-promises.
+// the last reports. P is of one run: only members that train this node's settings count. It never
+// decreases while these stay; the counter of a member that takes others stops growing, as if it had
+// left. What a member claims beyond liar_factor times the median rate is not counted (but kept: the
+// bound grows with time), and nothing is until this node's own rate or two others are known. Two
+// members alone: the bound is by the slower one until `patience` is over. Invented identities can
+// still inflate P in an open swarm, and so can the only other member; those are stated
+// non-promises.
 //
-// Cost:    at most 32,768 counters of about 250 bytes; total() is O(ids), cached for 100 ms.
+// Cost:    at most 32,768 counters of about 300 bytes; total() is O(ids), cached for 100 ms.
 class Progress {
  public:
   explicit Progress(const NodeId& self, ProgressOptions options = {});
@@ -61,9 +63,17 @@ class Progress {
   // Age of the run as a sponsor or a file knows it; the larger one wins.
   void merge_age(TimePoint now, Duration age);
 
+  // What this node trains; zero: not known yet, so that everybody counts. Where these are others
+  // than before, another run begins: of the counters and ages so far stays what those that train
+  // the same say, and after "not known" what a file or a sponsor said. P may fall.
+  void set_settings(TimePoint now, const Hash& settings);
+  // What a member trains by its newest record; zero: it does not say, so what it said before holds.
+  void on_settings(TimePoint now, const NodeId& id, const Hash& settings);
+
   enum class News { fresh, known, no_room };
-  // A verified report of another member (or of ours, from an earlier process).
-  News on_report(TimePoint now, const ProgressReport& report);
+  // A verified report of another member (or of ours, from an earlier process). `settings`: as in
+  // on_settings(). Whoever has never said what it trains is counted when it does.
+  News on_report(TimePoint now, const ProgressReport& report, const Hash& settings = {});
   // Whether a report would change anything: asked before its signature is verified.
   [[nodiscard]] bool is_news(const ProgressReport& report) const;
 
@@ -97,10 +107,13 @@ class Progress {
   struct Counter {
     std::uint64_t claimed = 0;  // the largest that was claimed
     std::uint64_t counted = 0;  // what goes into P, at `at`
+    std::uint64_t kept = 0;     // what a file or a sponsor said: counts whoever its author is
     std::uint64_t rate_millisamples = 0;
     TimePoint at{};  // when `counted` was last settled; zero: never
     bool running = false;
-    bool waiting = false;  // claimed while there was nothing to compare it with
+    bool waiting = false;        // claimed while there was nothing to compare it with
+    Hash settings;               // of its author; zero: not said yet
+    TimePoint genesis = kNever;  // of the run of these settings, as its author claims
     std::optional<ProgressReport> report;
   };
   struct Own {
@@ -126,14 +139,22 @@ class Progress {
   [[nodiscard]] std::vector<std::uint64_t> known_rates() const;
   [[nodiscard]] std::uint64_t counted_rate(const Counter& counter) const;
   [[nodiscard]] std::uint64_t value_of(const Counter& counter, TimePoint now) const;
-  void learn_age(TimePoint now, const ProgressReport& report);
+  // Whether its author trains what this node trains, or nobody knows yet what that is.
+  [[nodiscard]] bool alike(const Counter& counter) const {
+    return settings_.is_zero() || counter.settings == settings_;
+  }
+  bool note_settings(Counter& counter, const Hash& settings);
+  void learn_age(const NodeId& id, TimePoint genesis);
   void continue_own_from(std::uint64_t samples);
 
   NodeId self_;
   ProgressOptions options_;
+  Hash settings_;
   Own own_;
   std::unordered_map<NodeId, Counter> counters_;
   std::size_t members_ = 1;
+  std::size_t others_ = 0;             // counters of this run, when the rates were last compared
+  std::size_t strangers_ = 0;          // running members that train something else, likewise
   std::uint64_t limit_millirate_ = 0;  // what a counter may grow by; 0: nothing to compare with
   std::optional<TimePoint> rates_at_;  // when the rates were last compared
   bool comparable_ = false;

@@ -76,6 +76,8 @@ class Bench {
         return take(node_.on_heard(now_, peer(), Traffic::use));
       case 7:
         return own();
+      case 8:
+        return take(node_.on_message(now_, peer(), many_names()));
       default:
         return receive();
     }
@@ -107,7 +109,8 @@ class Bench {
         return node_.on_local_samples(now_, samples_);
       case 3: {
         Hash settings;
-        settings.bytes[0] = static_cast<std::byte>(byte() % 2);
+        settings.bytes[0] = static_cast<std::byte>(byte() % 3);
+        if (settings != node_.self().settings) total_ = 0;  // P is of what is trained
         return take(node_.set_settings(now_, settings));
       }
       case 4:
@@ -152,6 +155,15 @@ class Bench {
     }
   }
 
+  // Up to all that a body of 16 KiB holds where it leaves out what encode() writes in any case.
+  Facts many_names() {
+    Facts facts;
+    auto& names = byte() % 2 == 0 ? facts.has : facts.wants;
+    const auto kind = byte() % 4 == 0 ? FactName::Kind::report : FactName::Kind::record;
+    for (std::uint64_t left = 4U * byte(); left > 0; --left) names.push_back({left, kind, 1});
+    return facts;
+  }
+
   FactName name() {
     return {prefix_of(any()), byte() % 2 == 0 ? FactName::Kind::record : FactName::Kind::report,
             number()};
@@ -185,7 +197,7 @@ class Bench {
     const std::uint8_t kind = byte();
     record.capabilities = kind % 2U;
     if (kind % 4 != 0) record.addresses = {"10.0.0." + std::to_string(kind) + ":7700"};
-    record.settings.bytes[0] = static_cast<std::byte>(kind >> 7);
+    record.settings.bytes[0] = static_cast<std::byte>((kind >> 6) % 3);
     sign_record(record, SwarmId{}, signer);
     if (damaged()) record.instance = {77};
     return {std::move(record), static_cast<std::uint32_t>(number())};

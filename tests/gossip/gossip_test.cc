@@ -163,6 +163,55 @@ TEST_SUITE("gossip/gossip") {
     CHECK(swarm.closed() == 0);
   }
 
+  TEST_CASE("a member of other settings brings nobody nearer to the end") {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      CAPTURE(seed);
+      VirtualSwarm swarm({.seed = seed, .nodes = 3, .strangers = {2}});
+      swarm.connect_all();
+
+      REQUIRE(swarm.run_until(120s, [&] { return all_finished(swarm, {0, 1}); }));
+
+      // What is extrapolated for the other one may be ahead of it by a report.
+      const std::uint64_t own = 8 * (swarm.node(0).steps + swarm.node(1).steps);
+      CHECK(own >= 4'000 - 8 * 50 * 2);
+      CHECK(own <= 4'000 + 8 * 50 * 4);
+      CHECK(swarm.node(0).finished->certificate.participants.size() == 2);
+    }
+  }
+
+  TEST_CASE("what members of other settings have done keeps nobody from beginning") {
+    VirtualSwarm swarm({.seed = 46, .nodes = 3, .strangers = {1, 2}});
+    swarm.restart(0);
+    swarm.connect(1, 2);
+    REQUIRE(swarm.run_until(60s, [&] { return all_finished(swarm, {1, 2}); }));
+    for (const std::size_t other : {1UL, 2UL}) swarm.connect(0, other);
+    swarm.run_for(1s);
+    REQUIRE(swarm.node(0).gossip->swarm_samples(swarm.now()) >= 4'000);
+
+    swarm.begin(0, {});
+
+    REQUIRE(swarm.run_until(60s, [&] { return swarm.node(0).finished.has_value(); }));
+    CHECK(8 * swarm.node(0).steps >= 4'000);
+  }
+
+  TEST_CASE("whoever takes other settings counts by the run that it joins") {
+    VirtualSwarm swarm({.seed = 45, .nodes = 4, .budget_samples = 0, .strangers = {0, 1}});
+    swarm.connect_all();
+    swarm.run_for(10s);
+    const auto counted = [&](std::size_t node) {
+      return static_cast<double>(swarm.node(node).gossip->swarm_samples(swarm.now()));
+    };
+    const double each = 8 * 50 * 10;
+    CHECK(counted(3) == doctest::Approx(2 * each).epsilon(0.15));
+
+    (void)swarm.node(3).gossip->end_averaging(swarm.now());
+    CHECK(counted(3) == doctest::Approx(4 * each).epsilon(0.2));  // it knows of no run
+    ModelFacts other = swarm.node(3).gossip->model();
+    other.fingerprint = swarm.node(0).gossip->model().fingerprint;
+    (void)swarm.node(3).gossip->begin_averaging(swarm.now(), other, {});
+    CHECK(counted(3) == doctest::Approx(3 * each).epsilon(0.2));  // its own samples included
+  }
+
   TEST_CASE("nodes that know one address each become one swarm") {
     VirtualSwarm swarm({.seed = 51, .nodes = 8, .budget_samples = 0});
     for (std::size_t i = 1; i < 8; ++i) swarm.connect(0, i);

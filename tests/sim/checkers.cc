@@ -382,8 +382,10 @@ void Checkers::look_at_process(Process& process) {
   own = std::max(own, membership.self().incarnation);
 
   const std::uint64_t progress = process.gossip().swarm_samples(process.local());
-  auto& before = progress_[process.setup().number];
-  if (progress < before) report("P grows", process.name() + ": P went back");
+  auto& [settings, before] = progress_[process.setup().number];
+  if (progress < before && settings == membership.self().settings)
+    report("P grows", process.name() + ": P went back");
+  settings = membership.self().settings;
   before = progress;
 
   auto& counter = counters_[process.id()];

@@ -124,7 +124,8 @@ class Checkers final : public Watch {
   bool liveness_ = false;
   std::map<Hash, Half> halves_;                            // by the hash chain before the exchange
   std::map<std::pair<std::uint64_t, NodeId>, Seen> seen_;  // by process and subject
-  std::map<std::uint64_t, std::uint64_t> progress_;        // P by process
+  // By process: what it trains, and P of that.
+  std::map<std::uint64_t, std::pair<Hash, std::uint64_t>> progress_;
   std::map<NodeId, std::uint64_t> counters_;  // the most that a node has counted itself
   std::map<std::uint64_t, std::uint64_t> ticks_;
   std::map<NodeId, Incarnation> own_incarnations_;

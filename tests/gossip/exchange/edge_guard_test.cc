@@ -211,6 +211,92 @@ TEST_CASE("an opening of an open edge whose generation is not new contradicts it
   }
 }
 
+EdgeOpen opening_beyond(const End& end) {
+  EdgeOpen open;
+  open.generation = end.edge.generation().next().next();
+  open.reference = hash_of(as_bytes("genesis"));
+  return open;
+}
+
+TEST_CASE("openings in quick succession cost four references at most, whatever the edge is") {
+  for (const bool old : {true, false}) {
+    CAPTURE(old);
+    End end(node_named(1), node_named(2));
+    end.node.replica.age = old ? 5'000 : 0;
+    end.session_up(7);
+    std::size_t references = 0;
+    for (int i = 0; i < 1'000; ++i) {
+      end.receive(opening_beyond(end));
+      for (; end.has_job(); end.finish_job())
+        if (end.job<SnapshotJob>() != nullptr || end.job<GenesisJob>() != nullptr) ++references;
+      // The young end opened the edge: its peer closes it and proposes the next one.
+      if (!old) end.receive(EdgeClose{end.edge.generation(), CloseReason::not_wanted});
+      end.finish_jobs();
+    }
+
+    CHECK(references == 4);
+    CHECK(end.edge.state() == EdgeState::closed);
+    CHECK_FALSE(end.edge.may_open(end.now + 9min));
+    CHECK(end.edge.may_open(end.now + 10min));
+    const auto* last = std::get_if<EdgeClose>(&end.out.send.back().message);
+    REQUIRE(last != nullptr);
+    CHECK(last->reason == CloseReason::cooling);
+  }
+}
+
+TEST_CASE("who opened too often is let in again after ten minutes, and then with a pause") {
+  End end(node_named(1), node_named(2));
+  end.session_up(7);
+  const auto accepted = [&] {
+    end.out.send.clear();
+    end.receive(opening_beyond(end));
+    end.finish_jobs();
+    return end.take<EdgeOpenAck>().has_value();
+  };
+  const auto close = [&] {
+    end.receive(EdgeClose{end.edge.generation(), CloseReason::not_wanted});
+    end.finish_jobs();
+  };
+  for (int i = 0; i < 4; ++i) {
+    CHECK(accepted());
+    close();
+  }
+  CHECK_FALSE(accepted());
+  end.now += 10min;
+
+  CHECK(accepted());
+  close();
+  CHECK_FALSE(accepted());
+}
+
+TEST_CASE("openings that leave a minute between them are no offence") {
+  End end(node_named(1), node_named(2));
+  end.session_up(7);
+  for (int i = 0; i < 20; ++i) {
+    CAPTURE(i);
+    end.receive(opening_beyond(end));
+    end.finish_jobs();
+    REQUIRE(end.edge.state() == EdgeState::open);
+    end.receive(EdgeClose{end.edge.generation(), CloseReason::replica_changed});
+    end.finish_jobs();
+    end.now += 1min;
+  }
+}
+
+TEST_CASE("the opening that follows a reset counts as a part of it") {
+  Pair pair;
+  pair.open();
+  for (int i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    Offer offer = offer_from(pair.low);
+    offer.chain8 ^= 1;
+    pair.high.receive(offer);
+    pair.run();
+    CHECK(pair.low.edge.state() == EdgeState::open);
+    CHECK(pair.high.edge.state() == EdgeState::open);
+  }
+}
+
 }  // namespace
 }  // namespace starling::gossip
 

@@ -22,6 +22,12 @@ ProgressReport report_of(std::uint64_t node, std::uint64_t samples, std::uint64_
   return report;
 }
 
+Hash settings(std::uint8_t number) {
+  Hash hash;
+  hash.bytes[0] = std::byte{number};
+  return hash;
+}
+
 // Trains at `rate` for `time` from `from` on, told once a second.
 void train(Progress& progress, TimePoint from, Duration time, std::uint64_t rate) {
   for (Duration at{0}; at <= time; at += 1s)
@@ -66,6 +72,85 @@ TEST_SUITE("gossip/progress") {
     CHECK(progress.rate_of(test_id(1)) == 0);
     CHECK(progress.samples_of(test_id(1)) == 1000);
     CHECK(progress.saved().size() == 2);
+  }
+
+  TEST_CASE("only members that train the same count, and no age but theirs") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 1h);
+    progress.set_settings(kStart, settings(1));
+    train(progress, kStart, 10s, 100);
+    const TimePoint then = kStart + 10s;
+    progress.on_report(then, report_of(1, 900, 100), settings(1));
+    for (const std::uint64_t stranger : {2U, 3U, 4U})
+      progress.on_report(then, report_of(stranger, 500'000, 100'000, 9h), settings(2));
+    CHECK(progress.total(then) == 1000 + 900);
+    CHECK(progress.total(then + 60s) == 1000 + 900 + 200);
+    CHECK(progress.rate() < 300);
+    CHECK(progress.run_age(then) < 2h);
+    CHECK(progress.saved().size() == 2);
+    // Nor do they make anybody a liar.
+    progress.on_report(then, report_of(5, 1600, 160'000), settings(1));
+    CHECK(progress.rate_of(test_id(5)) == 1600);
+  }
+
+  TEST_CASE("a report that comes before its author's settings waits for them") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 1h);
+    progress.set_settings(kStart, settings(1));
+    train(progress, kStart, 10s, 100);
+    const TimePoint then = kStart + 10s;
+    progress.merge(then, {{test_id(3), 70}});
+    progress.on_report(then, report_of(1, 900, 100, 5h));
+    progress.on_report(then, report_of(2, 800, 100, 5h));
+    progress.on_report(then, report_of(4, 700, 100, 5h));
+    CHECK(progress.total(then) == 1000 + 70);
+    progress.on_settings(then + 1s, test_id(1), settings(1));
+    progress.on_settings(then + 1s, test_id(2), settings(2));
+    progress.on_settings(then + 1s, test_id(3), {});  // a process that has just begun
+    progress.on_settings(then + 1s, test_id(4), settings(1));
+    CHECK(progress.samples_of(test_id(1)) == 900);
+    CHECK(progress.samples_of(test_id(2)) == 0);
+    CHECK(progress.samples_of(test_id(3)) == 70);
+    CHECK(progress.samples_of(test_id(4)) == 700);
+    CHECK(progress.run_age(then + 1s) >= 5h);
+  }
+
+  TEST_CASE("who takes other settings stays in P as it was, and grows no more") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 1h);
+    progress.set_settings(kStart, settings(1));
+    train(progress, kStart, 10s, 100);
+    progress.on_report(kStart + 10s, report_of(1, 900, 100), settings(1));
+    progress.on_settings(kStart + 11s, test_id(1), {});
+    CHECK(progress.rate_of(test_id(1)) > 0);
+    progress.on_settings(kStart + 12s, test_id(1), settings(2));
+    const auto before = progress.total(kStart + 12s);
+    progress.on_report(kStart + 20s, report_of(1, 5000, 100), settings(2));
+    CHECK(progress.total(kStart + 30s) == before);
+    CHECK(progress.samples_of(test_id(1)) == 900);
+    CHECK(progress.saved().size() == 2);
+  }
+
+  TEST_CASE("with other settings another run begins") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 9h);
+    progress.merge(kStart, {{test_id(1), 700}, {test_id(4), 60}});
+    train(progress, kStart, 10s, 100);
+    const TimePoint then = kStart + 10s;
+    progress.on_report(then, report_of(1, 900, 100, 9h), settings(1));
+    progress.on_report(then, report_of(2, 800, 100, 1h), settings(2));
+    progress.on_report(then, report_of(3, 600, 100, 1h), settings(2));
+    CHECK(progress.total(then) == 1000 + 900 + 800 + 600 + 60);
+
+    progress.set_settings(then, settings(2));
+    CHECK(progress.total(then) == 1000 + 700 + 800 + 600 + 60);  // what the map said stays
+    progress.set_settings(then + 1s, {});  // whoever adopts forgets the old run
+    progress.merge(then + 1s, {{test_id(1), 50}});
+    progress.set_settings(then + 2s, settings(1));
+    progress.on_settings(then + 2s, test_id(1), settings(2));
+    CHECK(progress.samples_of(test_id(2)) == 0);
+    CHECK(progress.samples_of(test_id(4)) == 0);
+    CHECK(progress.run_age(then + 2s) < 5s);
   }
 
   TEST_CASE("a liar counts at most sixteen times the median rate") {
