@@ -317,12 +317,13 @@ class LayeredStep {
   [[nodiscard]] at::Tensor forward_backward(const StepJob& job) {
     const torch::NoGradGuard no_grad;
     const at::AutoDispatchBelowADInplaceOrView no_dispatch;
+    const Releasing releasing{*this};
     Activation images{job.images.to(fc_weight_.scalar_type()), {}};
     stem_.convolve(images);
     const bool pooled = wiring_.stem_kind == Stem::imagenet;
     Activation x = pooled ? stem_.activate_pooled() : stem_.activate();
     for (ResidualBlock<T, Norm>& block : blocks_) {
-      if (is_dropped(job)) return release();
+      if (is_dropped(job)) return {};
       x = block.forward(std::move(x));
     }
 
@@ -332,7 +333,7 @@ class LayeredStep {
     TwoGradients g{gradient, at::Tensor()};
     run_for_all(blocks_.back().summing({}), g.first);
     for (std::size_t i = blocks_.size(); i-- > 0;) {
-      if (is_dropped(job)) return release();
+      if (is_dropped(job)) return {};
       g = blocks_[i].backward(g, i == 0 ? nullptr : &blocks_[i - 1]);
     }
     const at::Tensor last = g.second.defined() ? g.first.add_(g.second) : g.first;
@@ -350,12 +351,15 @@ class LayeredStep {
 
  private:
   static bool is_dropped(const StepJob& job) { return job.drop != nullptr && *job.drop; }
-  // Lets go of all activations; undefined, as the loss of a job that was dropped.
-  at::Tensor release() {
-    stem_.release();
-    for (ResidualBlock<T, Norm>& block : blocks_) block.release();
-    return {};
-  }
+  // Lets go of all activations at the end of a pass, also of one that was dropped or that threw: a
+  // smaller batch, or the checkpoint before the end, needs their memory.
+  struct Releasing {
+    LayeredStep& step;
+    ~Releasing() {
+      step.stem_.release();
+      for (ResidualBlock<T, Norm>& block : step.blocks_) block.release();
+    }
+  };
 
   // Mean over the image, linear layer, loss: its value, and the gradient of x.
   std::pair<at::Tensor, at::Tensor> head(const StepJob& job, const at::Tensor& x) {

@@ -2,6 +2,7 @@
 
 #include "node/base/clock.h"
 #include "node/base/random.h"
+#include "training/cpu/intra_op.h"
 #include "training/cpu/slices.h"
 #include "training/cpu/tensor_memory.h"
 #include "training/data/augment.h"
@@ -19,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <utility>
 
 namespace starling::training {
@@ -162,6 +164,8 @@ Result<void> check(const StepBenchOptions& options) {
 Result<StepBenchReport> bench_from(const StepBenchOptions& options, const Model& model,
                                    const Replica& replica) {
   use_cached_tensor_memory();
+  // The replica is built on this thread, which would have LibTorch start one for each core.
+  use_intra_op_threads(1);
   StepBenchReport report;
   TRY(report.device, resolve_device(options.device));
   TRY_VOID(measure_device(report));
@@ -177,12 +181,16 @@ Result<StepBenchReport> bench_from(const StepBenchOptions& options, const Model&
       }));
 
   std::size_t number = 0;
+  std::atomic<bool> drop = false;
+  const std::stop_callback on_stop(options.stop, [&drop] { drop = true; });
   const auto step = [&]() -> Result<StepReport> {
-    if (options.stop.stop_requested())
-      return fail(Errc::cancelled, Doing::training, "stopped before its end");
     const Batch& batch = batches.at(number++ % batches.size());
     TRY_VOID(stepper->stage(batches.at(number % batches.size())));
-    return stepper->step(batch, 0);
+    TRY(const StepReport done, stepper->step(batch, 0, drop));
+    // A GPU drops no step.
+    if (done.outcome == StepOutcome::dropped || (report.device.cuda && drop))
+      return fail(Errc::cancelled, Doing::training, "stopped before its end");
+    return done;
   };
 
   const auto timer = block_timer(report, stepper->engine());

@@ -22,7 +22,7 @@ struct StepBenchOptions {
   int warmup = 2;
   int blocks = 5;             // every figure is given once a block; 1 to 1,000
   int steps = 3;              // in a block
-  std::stop_token stop = {};  // ends it between two steps
+  std::stop_token stop = {};  // ends it: within a step on a CPU, behind one on a GPU
 };
 
 // One block of steps.

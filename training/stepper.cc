@@ -6,6 +6,7 @@
 #include "node/base/fault.h"
 #include "training/batch_tensors.h"
 #include "training/cpu/engine.h"
+#include "training/cpu/tensor_memory.h"
 #include "training/torch_guard.h"
 
 #ifdef STARLING_CUDA
@@ -80,6 +81,8 @@ Result<std::optional<Engine::Outcome>> Stepper::compute(const Batch& batch,
     return engine_->compute(batch, options_.label_smoothing, drop);
   });
   if (outcome || outcome.error().code != Errc::no_memory) return outcome;
+  // What the failed step left idle in the cache is what a checkpoint needs, which is no tensor.
+  trim_tensor_memory();
   return fail(Errc::no_memory, Doing::training,
               "a batch of " + std::to_string(batch.size) + " images of " +
                   std::to_string(side_of(batch, plan_.spec)) +

@@ -146,6 +146,7 @@ void Trainer::Impl::wake() {
 void Trainer::Impl::run() {
   assert_train_thread();
   name_this_thread("train");
+  use_intra_op_threads(1);  // until a step says otherwise; LibTorch's default is one for each core
   while (phase_now() != Phase::stopping) work_once();
   finish();
 }
@@ -387,8 +388,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Model model, TrainerOptions opt
                                      std::move(around.hooks), around.log);
   use_cached_tensor_memory();
   TRY(impl->device, resolve_device(impl->options.device));
-  // The model is built on the caller's thread, with no more threads than training will have.
-  use_intra_op_threads(impl->options.device.threads);
+  // The caller's thread builds alone: where OpenMP is refused a thread, it ends the process.
+  use_intra_op_threads(1);
   TRY(impl->stepper, guarded(Doing::building_model, [&]() -> Result<std::unique_ptr<Stepper>> {
         return std::make_unique<Stepper>(impl->model, impl->device, impl->options, start);
       }));

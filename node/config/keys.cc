@@ -331,7 +331,8 @@ constexpr std::array kKeys{
     row<Count<&C::data, &DataConfig::max_bad, 0, 1'000'000'000>>(
         "data.max_bad", "", "N",
         "Distinct unreadable samples after which the run stops (exit 7); each is replaced, counted "
-        "and named once. One in a million is normal, a thousand is a broken disk."),
+        "and named once. While the storage gives nothing, the node waits and tries again, and that "
+        "counts only until it is back. One in a million is normal, a thousand is a broken disk."),
     row<CountOrAuto<&C::data, &DataConfig::threads, 1, 256>>(
         "data.threads", "", "N",
         "Threads that read and decode; one decodes about 1,400 photographs of 224 pixels a second. "

@@ -1,5 +1,6 @@
 #include "training/stepper.h"
 
+#include "node/base/fault.h"
 #include "node/base/hash.h"
 #include "torch_support.h"
 #include "training/cpu/tensor_memory.h"
@@ -306,5 +307,24 @@ TEST_SUITE("training/stepper") {
 
     const std::size_t largest = held_after({48});
     CHECK(held_after({24, 32, 40, 48}) <= largest + largest / 8);
+  }
+
+  TEST_CASE("a step for which memory is short gives back what lies idle, for whoever comes next") {
+    use_cached_tensor_memory();
+    const Model model = tiny_model();
+    Stepper stepper(model, {}, tiny_options(), start_of(model));
+    Rng rng(1);
+    Batch batch = quarter_batch(rng, 64, 48);
+    batch.side = 48;
+    REQUIRE(stepper.step(batch, 0.1).has_value());
+    const std::size_t idle_too = tensor_memory_bytes();
+
+    const fault::Armed armed(*fault::find_point("train.no_memory"));
+    CHECK(stepper.step(batch, 0.1).error().code == Errc::no_memory);
+
+    const std::size_t held = tensor_memory_bytes();
+    CHECK(held < idle_too);
+    trim_tensor_memory();
+    CHECK(tensor_memory_bytes() == held);
   }
 }

@@ -20,8 +20,12 @@ namespace {
 
 // Samples that a thread takes at once: few enough that a batch is finished by all threads together.
 constexpr std::size_t kGrab = 4;
-// Other samples that are tried in the place of a bad one before the data counts as unreadable.
-constexpr int kReplacements = 16;
+// Other samples that are tried in the place of one that its storage does not give, before the
+// storage counts as away.
+constexpr std::size_t kReplacements = 16;
+// How often the wait for it is doubled; where it has been waited for longer than that and no sample
+// of the data set is good, nobody waits any more.
+constexpr int kMostDoublings = 8;
 
 }  // namespace
 
@@ -39,6 +43,13 @@ struct Loader::Scratch {
   Resampler resampler;
   Sample sample;
   Image image;
+  bool stored = false;  // the storage gave the last sample, whatever it holds
+};
+
+// What storage did not give in a row.
+struct Loader::Unread {
+  std::vector<std::uint32_t> samples;
+  int waits = 0;
 };
 
 LoaderOptions loader_options_for(const Dataset& dataset, Pass pass, std::uint32_t target,
@@ -104,6 +115,7 @@ Loader::~Loader() {
 void Loader::stop() {
   const MutexLock lock(mutex_);
   stopping_ = true;
+  stop_.notify_all();
   work_.notify_all();
   ready_.notify_all();
 }
@@ -249,81 +261,14 @@ void Loader::work(Scratch& scratch) {
   }
 }
 
-Loader::Slot* Loader::slot_with_work() {
-  for (const std::unique_ptr<Slot>& slot : slots_) {
-    if (slot->next < slot->items.size()) return slot.get();
-  }
-  if (exhausted_ || slots_.size() >= options_.prefetch) return nullptr;
-  std::unique_ptr<Slot> slot = begin_slot();
-  if (slot->items.empty()) {
-    ready_.notify_all();
-    return nullptr;
-  }
-  slots_.push_back(std::move(slot));
-  work_.notify_all();
-  return slots_.back().get();
-}
-
-std::unique_ptr<Loader::Slot> Loader::begin_slot() {
-  auto slot = std::make_unique<Slot>();
-  while (slot->items.size() < batch_) {
-    const std::optional<Item> item = draw();
-    if (!item) break;
-    slot->items.push_back(*item);
-  }
-  slot->pending = slot->items.size();
-  if (!spare_.empty()) {
-    slot->batch = std::move(spare_.back());
-    spare_.pop_back();
-  } else if (slot->pending > 0) {
-    reserve(slot->batch);
-  }
-  if (!slot->batch.pixels.empty()) {
-    slot->used = slot->batch.pixels.first_part();
-    slot->batch.pixels.form = pixel_form(
-        {.target = side_, .channels = options_.channels, .normalisation = options_.normalisation});
-  }
-  slot->batch.size = slot->items.size();
-  slot->batch.side = side_;
-  slot->batch.labels.assign(slot->items.size(), 0);
-  slot->batch.bad = 0;
-  slot->batch.end = cursor_;
-  return slot;
-}
-
-std::optional<Loader::Item> Loader::draw() {
-  if (options_.pass == Pass::evaluation) {
-    if (cursor_.position >= dataset_.size()) {
-      exhausted_ = true;
-      return std::nullopt;
-    }
-    return Item{.index = static_cast<std::uint32_t>(cursor_.position++), .seed = 0, .outcome = {}};
-  }
-  if (order_.empty()) {
-    deal_anew_ = false;
-    order_ = epoch_order(options_.sampler, cursor_.epoch, dataset_.size(), members_);
-  }
-  if (std::exchange(deal_anew_, false)) {
-    order_.resize(std::min<std::size_t>(order_.size(), cursor_.position));
-    deal_rest_anew(order_, options_.sampler, cursor_.epoch, dataset_.size(), members_);
-  }
-  if (cursor_.position >= order_.size()) {
-    // Also where a restart finds a smaller share than it left: the next epoch begins.
-    cursor_ = {.epoch = cursor_.epoch + 1, .position = 0};
-    order_ = epoch_order(options_.sampler, cursor_.epoch, dataset_.size(), members_);
-  }
-  const std::uint64_t position = cursor_.position++;
-  return Item{.index = order_[position],
-              .seed = sample_seed(options_.sampler, cursor_.epoch, position),
-              .outcome = {}};
-}
-
 Result<void> Loader::prepare(Slot& slot, std::size_t at, Scratch& scratch) {
   Item& item = slot.items[at];
   Rng rng(item.seed);
   std::uint32_t index = item.index;
-  for (int attempt = 0;; ++attempt) {
+  Unread unread;
+  while (true) {
     const Result<std::int64_t> label = render(index, rng, {slot, at}, scratch);
+    if (scratch.stored) settle(unread);
     if (label) {
       slot.batch.labels[at] = *label;
       return {};
@@ -333,14 +278,48 @@ Result<void> Loader::prepare(Slot& slot, std::size_t at, Scratch& scratch) {
       item.outcome = Outcome::missing;
       return {};
     }
-    if (attempt == kReplacements) {
-      return fail(Errc::data_failed, Doing::loading_data,
-                  dataset_.name() + ": " + std::to_string(kReplacements + 1) +
-                      " samples in a row are unreadable; the last: " + label.error().detail);
+    if (scratch.stored || unread.waits > kMostDoublings) TRY_VOID(check_any_good());
+    if (!scratch.stored) {
+      unread.samples.push_back(index);
+      if (unread.samples.size() > kReplacements) TRY_VOID(wait_for_storage(unread, label.error()));
     }
     item.outcome = Outcome::replaced;
     index = static_cast<std::uint32_t>(rng.below(dataset_.size()));
   }
+}
+
+Result<void> Loader::wait_for_storage(Unread& unread, const Error& error) {
+  const Duration wait = options_.first_wait * (1 << std::min(unread.waits, kMostDoublings));
+  ++unread.waits;
+  log_.warn("data.unreadable", {{"data", dataset_.name()},
+                                {"in_a_row", unread.samples.size()},
+                                {"reason", error.detail},
+                                {"did", "waits and tries another sample"},
+                                {"wait_s", seconds(wait)},
+                                {"remedy", "bring the storage back; training goes on by itself"}});
+  const MutexLock lock(mutex_);
+  if (!stopping_ && !failed_) stop_.wait_for(mutex_, wait);
+  if (stopping_ || failed_) return fail(Errc::cancelled, Doing::loading_data, "the loader ends");
+  return {};
+}
+
+void Loader::settle(Unread& unread) {
+  // Fewer are what bad images look like. More are no fault of theirs: storage that is away
+  // for a minute must not bring a run closer to max_bad for good.
+  if (unread.waits > 0) {
+    {
+      const MutexLock lock(mutex_);
+      for (const std::uint32_t index : unread.samples) bad_.erase(index);
+    }
+    log_.info("data.readable_again", {{"data", dataset_.name()}, {"waits", unread.waits}});
+  }
+  unread = {};
+}
+
+Result<void> Loader::check_any_good() const {
+  const MutexLock lock(mutex_);
+  if (bad_.size() == dataset_.size()) return nothing_readable();
+  return {};
 }
 
 Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, const Spot& spot,
@@ -358,7 +337,9 @@ Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, const Spot& s
 
 Result<View> Loader::read(std::uint32_t index, Rng& rng, std::uint32_t side,
                           Scratch& scratch) const {
+  scratch.stored = false;
   TRY_VOID(dataset_.read(index, scratch.sample));
+  scratch.stored = true;
   const Sample& sample = scratch.sample;
   Image& image = scratch.image;
   if (sample.raw) {

@@ -1,6 +1,7 @@
 // Loader: batches of normalised images, prepared ahead of the training thread.
 #pragma once
 
+#include "node/base/clock.h"
 #include "node/base/ids.h"
 #include "node/base/log.h"
 #include "node/base/mutex.h"
@@ -12,6 +13,7 @@
 #include "training/data/sampler.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -98,6 +100,10 @@ struct LoaderOptions {
   // Distinct bad samples after which the run stops; one in a million is normal, a thousand is a
   // broken disk.
   std::size_t max_bad = 1'000;
+  // How long a thread waits once that it could not read 17 samples in a row from their storage; it
+  // waits twice as long each time after, up to 256 times this. Raising it makes a run that goes on
+  // lose more time, and lets it outlast longer absences of the storage before max_bad is reached.
+  Duration first_wait = std::chrono::milliseconds(100);
   DecodeLimits limits;
 };
 
@@ -112,7 +118,8 @@ struct LoaderOptions {
 // on the number of threads. Owned by the trainer (or an evaluation); next() and recycle() belong to
 // one thread, the owner's. Starts its threads when constructed; stop() or the destructor joins
 // them. Where the system allows fewer of them than options.threads, it works with those, and the
-// log says so. `dataset` and `log` must outlive it.
+// log says so. While no sample can be read from its storage, it waits and tries again
+// (LoaderOptions::first_wait). `dataset` and `log` must outlive it.
 // Limits:  holds at most prefetch + 1 batches, plus one image and one file per thread.
 class Loader {
  public:
@@ -123,8 +130,8 @@ class Loader {
 
   // The next batch; waits for it. Nothing at the end of an evaluation pass.
   //
-  // Errors:  data_failed when more than max_bad samples are bad, naming the last, and at the end of
-  //          an evaluation pass where all were; no_memory also where not one thread could start;
+  // Errors:  data_failed when more than max_bad samples are bad, naming the last, and where all
+  //          are (an evaluation pass: at its end); no_memory also where not one thread could start;
   //          cancelled after stop(), and once after wake(), which alone is not final.
   [[nodiscard]] Result<std::optional<Batch>> next();
 
@@ -137,7 +144,7 @@ class Loader {
 
   // Members that share this data set from now on (Partition::members, otherwise nothing happens):
   // where they are others than before, what is left of the epoch under way is dealt anew with the
-  // sample that is drawn next (deal_rest_anew). Any thread; may wait for a shuffle.
+  // sample that is drawn next (deal_rest_anew). Any thread.
   void set_members(std::vector<NodeId> members);
 
   // Pixels a side of the images in batches that are begun from now on, up to options.target.
@@ -154,7 +161,8 @@ class Loader {
   void stop();
 
   [[nodiscard]] BatchForm form() const { return options_.form; }
-  // Distinct bad samples so far.
+  // Distinct bad samples so far. Those that could not be read while the storage was away are taken
+  // back once that is over.
   [[nodiscard]] std::size_t bad_samples() const;
 
  private:
@@ -183,16 +191,27 @@ class Loader {
     std::string reason;
   };
   struct Scratch;
+  struct Unread;
+  enum class Deal : std::uint8_t { epoch, rest };
 
   void start_threads();
   void run(std::size_t number);
   void work(Scratch& scratch);
   // The oldest slot with work to take, begun if there is room; null if there is nothing to do now.
+  // Lets go of the mutex where it has to deal().
   Slot* slot_with_work() STARLING_REQUIRES(mutex_);
   std::unique_ptr<Slot> begin_slot() STARLING_REQUIRES(mutex_);
   std::optional<Item> draw() STARLING_REQUIRES(mutex_);
+  // Makes the order of the cursor's epoch, or of what is left of it, without the mutex: a finished
+  // batch can be taken while a thousand members' shares are dealt. Meanwhile no slot is begun.
+  void deal(Deal what) STARLING_REQUIRES(mutex_);
   // Fills item `at` of the slot; an error ends the loader.
   Result<void> prepare(Slot& slot, std::size_t at, Scratch& scratch);
+  // Waits, longer each time. Errors: cancelled where the loader ends meanwhile.
+  Result<void> wait_for_storage(Unread& unread, const Error& error) STARLING_EXCLUDES(mutex_);
+  // The storage gives samples: what it did not give while it was waited for counts as bad no more.
+  void settle(Unread& unread) STARLING_EXCLUDES(mutex_);
+  Result<void> check_any_good() const STARLING_EXCLUDES(mutex_);
   // Reads sample `index` and renders it; its label.
   Result<std::int64_t> render(std::uint32_t index, Rng& rng, const Spot& spot, Scratch& scratch);
   // Reads sample `index` into scratch.sample and scratch.image; what its view looks at there.
@@ -218,6 +237,7 @@ class Loader {
 
   mutable Mutex mutex_;
   CondVar work_;   // a thread may find something to do
+  CondVar stop_;   // a wait for the storage ends
   CondVar ready_;  // the first slot may be finished, or nothing more will come
   std::deque<std::unique_ptr<Slot>> slots_ STARLING_GUARDED_BY(mutex_);
   std::vector<Batch> spare_ STARLING_GUARDED_BY(mutex_);
@@ -226,6 +246,7 @@ class Loader {
   std::uint32_t side_ STARLING_GUARDED_BY(mutex_) = 0;
   std::size_t batch_ STARLING_GUARDED_BY(mutex_) = 0;
   bool deal_anew_ STARLING_GUARDED_BY(mutex_) = false;  // the members changed in mid epoch
+  bool dealing_ STARLING_GUARDED_BY(mutex_) = false;    // a thread does, without the mutex
   DataCursor cursor_ STARLING_GUARDED_BY(mutex_);
   std::unordered_set<std::uint32_t> bad_ STARLING_GUARDED_BY(mutex_);
   BadSample first_bad_ STARLING_GUARDED_BY(mutex_);

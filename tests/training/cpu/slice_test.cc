@@ -4,6 +4,7 @@
 #include "training/arena.h"
 #include "training/cpu/intra_op.h"
 #include "training/cpu/slices.h"
+#include "training/cpu/tensor_memory.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -209,6 +210,28 @@ TEST_SUITE("training/cpu/slice") {
 
     // The same sums but for the last division.
     check_like(model, with_slices(model, images, Precision::fp32, 3), expected, 1e-5);
+  }
+
+  TEST_CASE("a step that fails among its layers lets go of its activations, in every slice") {
+    use_cached_tensor_memory();
+    const Model model = model_of({"small", 4, 1, 48});
+    for (const int threads : {1, 2}) {
+      CAPTURE(threads);
+      Images images = images_for(model, 64);
+      const std::atomic<bool> drop = false;
+      Arena arena(model, {}, shaken(model).replica, {});
+      Slices slices(model, arena, threads);
+      REQUIRE(slices.run({images.pixels, images.labels}, kSmoothing, drop).has_value());
+      trim_tensor_memory();
+      const std::size_t held = tensor_memory_bytes();
+
+      // LibTorch throws at a label that is none, behind the last block: all activations are there.
+      images.labels.fill_(99);
+      CHECK_THROWS((void)slices.run({images.pixels, images.labels}, kSmoothing, drop));
+
+      trim_tensor_memory();
+      CHECK(tensor_memory_bytes() == held);
+    }
   }
 
   TEST_CASE("a batch is cut into no more slices than threads, and into none below eight images") {
