@@ -27,18 +27,6 @@ std::function<void()> call_with(std::function<void(T)> done, T value) {
   return [done = std::move(done), shared] { done(std::move(*shared)); };
 }
 
-// The Error for the exception that is being handled. LibTorch's texts go on with a backtrace.
-Error current_error() {
-  try {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return {Errc::no_memory, Doing::training, "the machine has no memory left"};
-  } catch (const std::exception& error) {
-    const std::string text = error.what();
-    return {Errc::device_failed, Doing::training, text.substr(0, text.find('\n'))};
-  }
-}
-
 }  // namespace
 
 Bridge::Bridge(asio::io_context& io, BridgeOptions options, BridgeEvents& events, Log& log)
@@ -49,6 +37,16 @@ Bridge::~Bridge() { STARLING_CHECK(stopped_ || trainer_ == nullptr); }
 Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptions options,
                                                std::optional<training::Trainer::Start> begin,
                                                BridgeEvents& events, Log& log) {
+  try {
+    return make(io, std::move(options), std::move(begin), events, log);
+  } catch (...) {
+    return fail(current_error(Doing::building_model, Errc::device_failed));
+  }
+}
+
+Result<std::unique_ptr<Bridge>> Bridge::make(asio::io_context& io, BridgeOptions options,
+                                             std::optional<training::Trainer::Start> begin,
+                                             BridgeEvents& events, Log& log) {
   TRY(training::Model model, training::make_model(options.model));
   if (!begin)
     begin =
@@ -73,15 +71,15 @@ Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptio
                                 {std::move(source), bridge->make_hooks(), log});
   if (!trainer) return fail(std::move(trainer).error());
   TRY(auto vectors, (*trainer)->make_vectors());
-  bridge->trainer_ = std::move(*trainer);
 
   // The genesis is drawn again when an edge opens with it: 0.15 s for ResNet-50, against a vector
   // of the model's size for the whole run.
-  auto draw = [&drawn = bridge->trainer_->model(), seed = bridge->options_.genesis_seed](
+  auto draw = [&drawn = (*trainer)->model(), seed = bridge->options_.genesis_seed](
                   std::span<float> out) { training::draw_genesis(drawn, seed, out); };
   bridge->references_ = std::make_unique<gossip::Replica>(
-      bridge->trainer_->model().layout, std::move(vectors), std::move(draw),
+      (*trainer)->model().layout, std::move(vectors), std::move(draw),
       gossip::ReplicaOptions{.aggregator = bridge->options_.aggregator});
+  bridge->trainer_ = std::move(*trainer);  // last: from now on it has to be stopped
   return bridge;
 }
 
@@ -147,9 +145,9 @@ Duration Bridge::cost_of(double lane_s) {
       std::chrono::duration<double>(crowding * lane_s * codec_threads / device.threads));
 }
 
-void Bridge::pause(std::function<void()> on_paused) {
+void Bridge::pause(std::function<void(Result<void>)> on_paused) {
   trainer_->pause([this, on_paused = std::move(on_paused)](const Result<void>& paused) {
-    if (paused) notify_io(on_paused);  // else: stopping, and nobody waits any more
+    notify_io([on_paused, paused] { on_paused(paused); });
   });
 }
 
@@ -305,7 +303,7 @@ void Bridge::post_to_io(std::function<void()> job) {
 }
 
 void Bridge::fail_on_lane() {
-  post_to_io([this, error = current_error()] {
+  post_to_io([this, error = current_error(Doing::training, Errc::device_failed)] {
     assert_io_thread();
     events_.on_training_failed(error);
   });

@@ -16,9 +16,12 @@
 #include <asio/thread_pool.hpp>
 
 #include <cstdint>
+#include <expected>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace starling::node {
@@ -93,19 +96,26 @@ class Bridge {
   // Queues a job; its outcome is on_codec_done.
   void run(gossip::CodecJob job) ON_IO_THREAD;
   // Queues anything else that walks model-sized memory; `done` is called on the io thread. Where
-  // `work` throws, as an allocation can, training has failed.
+  // `work` throws, as an allocation can, that is its error if it returns a Result; otherwise
+  // training has failed.
   template <class Work, class Done>
   void run_on_lane(Work work, Done done) {
+    using Outcome = std::invoke_result_t<Work&>;
     ++pending_;
     auto task = [this, work = std::move(work), done = std::move(done)]() mutable {
+      std::optional<Outcome> outcome;
       try {
-        auto result = work();
-        post_to_io([done = std::move(done), result = std::move(result)]() mutable {
-          done(std::move(result));
-        });
+        outcome.emplace(work());
       } catch (...) {
-        fail_on_lane();
+        if constexpr (std::is_constructible_v<Outcome, std::unexpected<Error>>) {
+          outcome.emplace(fail(current_error(Doing::training, Errc::device_failed)));
+        } else {
+          return fail_on_lane();
+        }
       }
+      post_to_io([done = std::move(done), outcome = std::move(*outcome)]() mutable {
+        done(std::move(outcome));
+      });
     };
     asio::post(lane_, std::move(task));
   }
@@ -115,8 +125,8 @@ class Bridge {
   void set_data_members(const std::vector<NodeId>& members) ON_IO_THREAD;
   // The swarm's share of the budget, for the learning rate.
   void set_progress(double share) { trainer_->set_progress(share); }
-  // `on_paused` on the io thread, once no step is running.
-  void pause(std::function<void()> on_paused) ON_IO_THREAD;
+  // `on_paused` on the io thread, once no step is running; cancelled where training ends instead.
+  void pause(std::function<void(Result<void>)> on_paused) ON_IO_THREAD;
   void resume() { trainer_->resume(); }
   // Replaces the replica between two steps; `on_adopted` on the io thread.
   void adopt(training::Replica replica, std::function<void()> on_adopted) ON_IO_THREAD;
@@ -140,6 +150,10 @@ class Bridge {
   [[nodiscard]] training::Trainer& trainer() { return *trainer_; }
 
  private:
+  // create(), which may throw where it does not fail.
+  [[nodiscard]] static Result<std::unique_ptr<Bridge>> make(
+      asio::io_context& io, BridgeOptions options, std::optional<training::Trainer::Start> begin,
+      BridgeEvents& events, Log& log);
   Bridge(asio::io_context& io, BridgeOptions options, BridgeEvents& events, Log& log);
 
   [[nodiscard]] training::TrainerHooks make_hooks();

@@ -71,7 +71,11 @@ Node::Node(NodeParts parts)
       log_(parts_.log),
       rng_(config_.debug.seed.value_or(system_random())),
       instance_{system_random()},  // of this process, whatever repeats
-      tasks_(io_.get_executor(), log_, [this] { bug_ = true; }),
+      tasks_(io_.get_executor(), log_,
+             [this] {
+               assert_io_thread();
+               on_task_threw();
+             }),
       invites_(parts_.dir.invites(), files_, log_),
       transport_({.io = io_,
                   .events = *this,
@@ -309,6 +313,15 @@ void Node::set_phase(Phase phase) {
   parts_.events.append("phase", {{"phase", std::string(name_of(phase))}});
   publish_status();
   bootstrap_driver_.carry_out(join_.update(clock_.now(), local_facts()));
+}
+
+// Goes on no more: what the task was to do will not happen, and somebody may wait for it.
+void Node::on_task_threw() {
+  const Error error = current_error(Doing::training, Errc::internal);
+  if (error.code == Errc::internal) bug_ = true;
+  if (exit_) return;
+  parts_.terminal.err << "starling run: " << to_string(error) << '\n';
+  end_with_checkpoint(exit_code_of(error.code), to_string(error));
 }
 
 void Node::end(ExitCode code, const std::string& why) {

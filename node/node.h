@@ -116,6 +116,7 @@ class Node final : private transport::SessionEvents,
   void every_second() ON_IO_THREAD;
   void publish_status() ON_IO_THREAD;
   void note_end_phase(const StatusSnapshot::Consensus& end) ON_IO_THREAD;
+  void on_task_threw() ON_IO_THREAD;
   void end(ExitCode code, const std::string& why) ON_IO_THREAD;
   transport::Task<> stop_everything();
   transport::Task<> close_doors();
@@ -237,6 +238,8 @@ class Node final : private transport::SessionEvents,
   transport::Task<> write_final_files();
   void say_final() ON_IO_THREAD;
   void evaluate_final(training::SharedReplica result) ON_IO_THREAD;
+  void on_final_not_written(const Error& error) ON_IO_THREAD;
+  void end_with_checkpoint(ExitCode code, std::string why) ON_IO_THREAD;
   void on_consensus_failed(const Error& error) ON_IO_THREAD;
   void end_if_finished() ON_IO_THREAD;
   void leave_finished(std::string how) ON_IO_THREAD;

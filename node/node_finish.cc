@@ -1,9 +1,11 @@
 // The final consensus, and leaving.
+#include "node/base/fault.h"
 #include "node/node.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <new>
 #include <ostream>
 #include <utility>
 
@@ -20,8 +22,9 @@ constexpr const char* kLeftAfterEnd = "left after the final consensus";
 void Node::pause_training() {
   set_phase(Phase::finishing);
   if (!bridge_) return;
-  bridge_->pause([this] {
+  bridge_->pause([this](const Result<void>& paused) {
     assert_io_thread();
+    if (!paused) return;  // the node ends
     health_.rest_train();
     gossip_driver_.carry_out(gossip_.on_training_paused(clock_.now()));
   });
@@ -56,7 +59,10 @@ void Node::run_consensus_job(consensus::ConsensusJob job) {
 transport::Task<> Node::run_consensus(SharedConsensusMemory memory, consensus::ConsensusJob job) {
   // The pool has one thread and takes jobs in the order of the calls, as the room demands. A merge
   // may fail, and the node drop its memory, while a job of it is on the pool.
-  auto work = [memory = std::move(memory), job = std::move(job)] { return memory->run(job); };
+  auto work = [memory = std::move(memory), job = std::move(job)] {
+    if (fault::maybe("consensus.no_memory")) throw std::bad_alloc();
+    return memory->run(job);
+  };
   const consensus::JobOutcome outcome = co_await transport::on_pool(pool_, std::move(work));
   assert_io_thread();
   gossip_driver_.carry_out(gossip_.on_consensus_done(clock_.now(), outcome));
@@ -152,12 +158,7 @@ transport::Task<> Node::write_final_files() {
   };
   const Result<void> written = co_await transport::on_pool(files_, std::move(write));
   assert_io_thread();
-  if (!written) {
-    log_.error("final.not_written", {{"why", to_string(written.error())}});
-    if (figures_.phase == Phase::leaving) co_return;  // at the deadline, with its checkpoint
-    end(exit_code_of(written.error().code), to_string(written.error()));
-    co_return;
-  }
+  if (!written) co_return on_final_not_written(written.error());
   final_written_ = true;
   const bool leaves = figures_.phase == Phase::leaving;
   if (leaves) {  // nothing that it trained is lost any more
@@ -183,6 +184,23 @@ transport::Task<> Node::write_final_files() {
     co_return;
   }
   evaluate_final(std::move(result));
+}
+
+void Node::on_final_not_written(const Error& error) {
+  log_.error("final.not_written", {{"why", to_string(error)}});
+  for (auto& reply : std::exchange(waiting_for_finish_, {})) reply.fail(error);
+  if (figures_.phase == Phase::leaving) return;  // at the deadline, with its checkpoint
+  parts_.terminal.err << "starling run: the certified model is lost here: " << to_string(error)
+                      << '\n';
+  end_with_checkpoint(exit_code_of(error.code), to_string(error));
+}
+
+// A node that starts again need not train what it has trained.
+void Node::end_with_checkpoint(ExitCode code, std::string why) {
+  save_checkpoint([this, code, why = std::move(why)](const Result<void>&) {
+    assert_io_thread();
+    end(code, why);
+  });
 }
 
 void Node::say_final() {
@@ -222,10 +240,7 @@ void Node::on_consensus_failed(const Error& error) {
     return bootstrap_driver_.carry_out(join_.on_final_unavailable(clock_.now()));
   }
   parts_.terminal.err << "starling run: the final consensus failed: " << error.detail << '\n';
-  save_checkpoint([this, error](const Result<void>&) {
-    assert_io_thread();
-    end(ExitCode::replicas_differ, error.detail);
-  });
+  end_with_checkpoint(ExitCode::replicas_differ, error.detail);
 }
 
 void Node::end_if_finished() {
@@ -255,9 +270,11 @@ void Node::begin_leave(Duration timeout) {
   leave_saved_ = !bridge_;
   if (bridge_) {
     // Steps since the last checkpoint would be lost.
-    bridge_->pause([this] {
+    bridge_->pause([this](const Result<void>& paused) {
       assert_io_thread();
-      save_last_checkpoint();
+      if (paused) return save_last_checkpoint();
+      leave_saved_ = true;  // it is about to train something else
+      end_if_left();
     });
   }
   gossip_driver_.carry_out(gossip_.begin_leave(now, now + work * 3 / 4));
@@ -273,7 +290,8 @@ void Node::save_last_checkpoint() {
   save_checkpoint([this](const Result<void>& saved) {
     assert_io_thread();
     leave_saved_ = true;
-    if (!saved && !final_written_) not_saved_ = saved.error();
+    const bool dropped = !saved && saved.error().code == Errc::cancelled;
+    if (!saved && !dropped && !final_written_) not_saved_ = saved.error();
     end_if_left();
   });
 }

@@ -1,4 +1,5 @@
 // From settings to a trainer that runs, and what training reports.
+#include "node/base/fault.h"
 #include "node/node.h"
 #include "node/options.h"
 #include "node/precision.h"
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <utility>
 
 namespace starling::node {
@@ -112,15 +114,23 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
       std::make_shared<std::optional<training::Trainer::Start>>(std::move(beginning.start));
   auto precision = std::make_shared<PrecisionChoice>();
   auto create = [this, start, precision, options = bridge_options(), file = parts_.dir.precision(),
-                 stop = build_.get_token()]() mutable {
+                 stop = build_.get_token()]() mutable -> Result<std::unique_ptr<Bridge>> {
+    if (fault::maybe("build.no_memory")) throw std::bad_alloc();
     training::DeviceOptions& device = options.trainer.device;
     *precision = choose_precision({device, options.model, options.loader.batch, stop}, file, log_);
     device.precision = precision->precision;
+    if (stop.stop_requested()) return fail(Errc::cancelled, Doing::building_model, "not needed");
     return Bridge::create(io_, options, std::move(*start), *this, log_);
   };
-  auto created = co_await transport::on_pool(pool_, std::move(create));
+  Result<std::unique_ptr<Bridge>> created;
+  try {
+    created = co_await transport::on_pool(pool_, std::move(create));
+  } catch (...) {  // not let go: others wait for the end of this
+    created = fail(current_error(Doing::building_model, Errc::device_failed));
+  }
   building_ = false;
   build_over_.cancel();
+  if (!created && created.error().code == Errc::cancelled) co_return;
   if (!created) co_return end_without_training(created.error());
   bridge_ = std::move(*created);
   log_.info("training.device", {{"device", training::name_of(bridge_->device())},

@@ -160,13 +160,25 @@ bootstrap::AddressBook read_address_book(const StateDir& dir, Log& log) {
   return {};
 }
 
-// Whether DIR/final already holds what these settings lead to (rulings 40).
-std::optional<gossip::consensus::CertificateMessage> finished_before(const StateDir& dir,
-                                                                     const Hash& fingerprint) {
+// What DIR/final already holds of what these settings lead to (rulings 40).
+//
+// Errors:  corrupt and those of a file: whoever trained again would replace the certified model.
+Result<std::optional<gossip::consensus::CertificateMessage>> finished_before(
+    const StateDir& dir, const Hash& fingerprint) {
+  const auto unusable = [&](const Error& why) {
+    const auto folder = dir.final_dir();
+    return fail(why.code, Doing::reading_file,
+                fmt::format("{}: {}; put the file back, or move the folder {} elsewhere to fetch "
+                            "or train the model again",
+                            (folder / "certificate.json").string(), why.detail, folder.string()));
+  };
   auto held = read_certificate(dir.final_dir());
-  if (!held || held->certificate.fingerprint != fingerprint) return std::nullopt;
+  if (!held && held.error().code == Errc::not_found) return std::nullopt;
+  if (!held) return unusable(held.error());
+  if (held->certificate.fingerprint != fingerprint) return std::nullopt;
   const transport::Ed25519Verifier verifier;
-  if (!gossip::consensus::verify(*held, fingerprint, verifier)) return std::nullopt;
+  if (auto genuine = gossip::consensus::verify(*held, fingerprint, verifier); !genuine)
+    return unusable({Errc::corrupt, Doing::reading_file, genuine.error().detail});
   return std::move(*held);
 }
 
@@ -332,7 +344,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   TRY(SwarmAccess access, open_swarm(config, dir, invite, identity.id(), mode));
   const SwarmId swarm = access.key.swarm();
   if (access.made_secret && !dry) warn_of_new_secret(config, dir, log);
-  const auto held = finished_before(dir, settings.text.fingerprint());
+  TRY(const auto held, finished_before(dir, settings.text.fingerprint()));
   std::optional<ServedModel> served;
   if (held) {
     // A certificate says nothing about a model that is gone, or another one.

@@ -20,6 +20,7 @@
 #include <asio/thread_pool.hpp>
 #include <asio/use_awaitable.hpp>
 
+#include <exception>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -72,20 +73,26 @@ Task<Result<T>> with_deadline(Duration time, Doing doing, Task<Result<T>> operat
   co_return fail(Errc::timed_out, doing, "no end within the deadline");
 }
 
-// Runs `job` on the pool and resumes the caller on its own executor.
+// Runs `job` on the pool and resumes the caller on its own executor, where what the job threw is
+// thrown again.
 //
-// Rule:    the job touches nothing that anybody else uses meanwhile; it must not throw. A
-//          cancellation of the caller waits for the job.
+// Rule:    the job touches nothing that anybody else uses meanwhile. A cancellation of the caller
+//          waits for the job.
 template <class Job>
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): the pool outlives all.
 Task<std::invoke_result_t<Job&>> on_pool(asio::thread_pool& pool, Job job) {
   std::optional<std::invoke_result_t<Job&>> result;
-  auto initiate = [&pool, &job, &result](auto handler) {
+  std::exception_ptr thrown;
+  auto initiate = [&pool, &job, &result, &thrown](auto handler) {
     auto executor = asio::get_associated_executor(handler);
     auto work = asio::make_work_guard(executor);
-    auto run = [&job, &result, executor, work = std::move(work),
+    auto run = [&job, &result, &thrown, executor, work = std::move(work),
                 handler = std::move(handler)]() mutable {
-      result.emplace(job());
+      try {
+        result.emplace(job());
+      } catch (...) {
+        thrown = std::current_exception();
+      }
       asio::post(executor, std::move(handler));
       work.reset();
     };
@@ -93,6 +100,7 @@ Task<std::invoke_result_t<Job&>> on_pool(asio::thread_pool& pool, Job job) {
   };
   co_await asio::async_initiate<const asio::use_awaitable_t<>&, void()>(initiate,
                                                                         asio::use_awaitable);
+  if (thrown) std::rethrow_exception(thrown);
   co_return std::move(*result);
 }
 

@@ -22,11 +22,14 @@ namespace starling::transport {
 //
 // A member of the object whose member functions it runs; `stop()` must have finished before the
 // destructor. Lives on the executor it was given, and so does everything it spawns. A coroutine
-// that throws is a bug of ours: it is logged with its name, and `on_bug` is told, which starts an
-// orderly stop.
+// that throws is a bug of ours, or has no memory: it is logged with its name, and `on_bug` is
+// told, which starts an orderly stop.
 class TaskGroup {
  public:
-  TaskGroup(asio::any_io_executor executor, Log& log, std::function<void()> on_bug = {})
+  // While the exception is handled: current_error() knows it.
+  using OnBug = std::function<void()>;
+
+  TaskGroup(asio::any_io_executor executor, Log& log, OnBug on_bug = {})
       : executor_(std::move(executor)), log_(log), on_bug_(std::move(on_bug)), empty_(executor_) {
     empty_.expires_at(asio::steady_timer::time_point::max());
   }
@@ -89,15 +92,16 @@ class TaskGroup {
       std::rethrow_exception(std::move(error));
     } catch (const std::exception& exception) {
       log_.error("task.threw", {{"task", name}, {"what", exception.what()}});
+      if (on_bug_) on_bug_();
     } catch (...) {
       log_.error("task.threw", {{"task", name}, {"what", "unknown exception"}});
+      if (on_bug_) on_bug_();
     }
-    if (on_bug_) on_bug_();
   }
 
   asio::any_io_executor executor_;
   Log& log_;
-  std::function<void()> on_bug_;
+  OnBug on_bug_;
   asio::steady_timer empty_;
   std::list<Entry> running_;
   bool stopping_ = false;

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstddef>
+#include <exception>
+#include <new>
 
 namespace starling {
 
@@ -135,6 +137,19 @@ std::string to_string(const Error& error) {
   text += name_of(error.code);
   text += ')';
   return text;
+}
+
+Error current_error(Doing doing, Errc otherwise) {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return {Errc::no_memory, doing, "the machine has no memory left"};
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    return {otherwise, doing, text.substr(0, text.find('\n'))};
+  } catch (...) {
+    return {otherwise, doing, "an exception that says nothing"};
+  }
 }
 
 }  // namespace starling

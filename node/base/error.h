@@ -107,4 +107,8 @@ struct Error {
 // One line: "while <doing>: <detail> (<code>)".
 [[nodiscard]] std::string to_string(const Error& error);
 
+// The Error for the exception that is being handled: no_memory, or `otherwise` with the first line
+// of what it says (LibTorch's texts go on with a backtrace). Call it in a catch block only.
+[[nodiscard]] Error current_error(Doing doing, Errc otherwise);
+
 }  // namespace starling

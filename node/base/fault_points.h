@@ -64,6 +64,8 @@ inline constexpr std::array kPoints{
     // A step, or a walk over the model beside it, for which there is too little memory.
     PointSpec{"train.no_memory"},
     PointSpec{"lane.no_memory"},
+    PointSpec{"build.no_memory"},
+    PointSpec{"consensus.no_memory"},
     // The thread that writes a checkpoint, where the machine allows no more of them.
     PointSpec{"checkpoint.thread"},
     // A thread that reads images, where the machine allows no more of them.

@@ -208,6 +208,38 @@ TEST_SUITE("e2e/fault_points") {
     CHECK(swarm.node(0).process().running());
   }
 
+  TEST_CASE("a node that has no memory for what it does beside training says so and ends") {
+    if (!has_fault_points()) return;
+    for (const std::string moment :
+         {"build.no_memory@1", "consensus.no_memory@1", "consensus.no_memory@2"}) {
+      CAPTURE(moment);
+      const TempDir dir;
+      const Fault fault(moment + ":once");
+      NodeProcess node(dir.path() / "node", small_run("2000"));
+      const auto ended = node.process().wait(60s);
+      REQUIRE(ended);
+      CHECK(ended->status == 75);
+      CHECK(contains(node.process().standard_error(), "the machine has no memory left"));
+    }
+  }
+
+  TEST_CASE("a node whose final model cannot be written keeps what it trained, and says why") {
+    if (!has_fault_points()) return;
+    Swarm swarm(endless_run());
+    {
+      const Fault fault("final.before_rename@1:fail");
+      swarm.start(1);
+    }
+    NodeProcess& node = swarm.node(0);
+    REQUIRE(eventually(30s, [&] { return node.step() > 5; }));
+    const auto asked = run_to_end({starling_binary(), "finish", "--dir", node.dir().string()}, 60s);
+    CHECK(asked.status != 0);
+    CHECK(contains(asked.err, "final"));
+    CHECK(swarm.wait_all({0}, 60s) != std::vector<int>{0});
+    CHECK(contains(node.process().standard_error(), "the certified model is lost here"));
+    CHECK(newest_checkpoint(node.dir()) > 5);
+  }
+
   TEST_CASE("a node to which the machine refuses a thread that it needs says so and ends") {
     if (!has_fault_points()) return;
     // The one that writes events, the pools, the codec lane, the trainer.

@@ -87,6 +87,13 @@ TEST_SUITE("e2e/restart") {
     const auto served = server.process().wait(10s);
     REQUIRE(served.has_value());
     CHECK(served->status == 0);
+
+    // Nobody knows any more what is beside it, and training again would replace that.
+    std::filesystem::resize_file(server.dir() / "final" / "certificate.json", 300);
+    const NodeProcess& damaged = swarm.restart(0);
+    CHECK(swarm.wait_all({0}, 60s) == std::vector<int>{3});
+    CHECK(contains(damaged.process().standard_error(), "certificate.json"));
+    CHECK(model_of(damaged) == model);
   }
 
   TEST_CASE("an evaluation asked for after the end is one of the certified model") {

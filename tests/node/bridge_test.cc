@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -21,7 +22,9 @@ class DeafEvents final : public BridgeEvents {
  public:
   void on_codec_done(gossip::CodecOutcome) override {}
   void on_steps(const StepFigures&) override {}
-  void on_training_failed(const Error&) override {}
+  void on_training_failed(const Error& error) override { failed = error.code; }
+
+  std::optional<Errc> failed;
 };
 
 // A bridge whose training was never started.
@@ -79,5 +82,43 @@ TEST_SUITE("node/bridge") {
     CHECK(jobs.open_at_stop == 0);
     CHECK(jobs.asked == 5);
     CHECK(jobs.told == 5);
+  }
+
+  TEST_CASE("a job that finds no memory fails alone where it can say so, and training otherwise") {
+    IdleBridge idle;
+    const auto run_out = []() -> Result<int> { throw std::bad_alloc(); };
+    const auto run_out_silently = []() -> int { throw std::bad_alloc(); };
+    std::optional<Errc> outcome;
+    std::optional<Errc> training;
+    idle.bridge->run_on_lane(run_out, [&](const Result<int>& told) {
+      if (!told) outcome = told.error().code;
+      training = idle.events.failed;
+    });
+    bool told = false;
+    idle.bridge->run_on_lane(run_out_silently, [&](int) { told = true; });
+    Jobs jobs;
+    asio::co_spawn(idle.io, stop_and_count(idle.bridge.get(), &jobs),
+                   [](const std::exception_ptr&) {});
+    idle.io.run();
+
+    CHECK(outcome == Errc::no_memory);
+    CHECK_FALSE(training);
+    CHECK_FALSE(told);
+    CHECK(idle.events.failed == Errc::no_memory);
+  }
+
+  TEST_CASE("whoever asks for a pause is told where training ends instead") {
+    IdleBridge idle;
+    std::optional<Errc> told;
+    Jobs jobs;
+    asio::co_spawn(idle.io, stop_and_count(idle.bridge.get(), &jobs),
+                   [&](const std::exception_ptr&) {
+                     assert_io_thread();
+                     idle.bridge->pause([&](const Result<void>& paused) {
+                       if (!paused) told = paused.error().code;
+                     });
+                   });
+    idle.io.run();
+    CHECK(told == Errc::cancelled);
   }
 }

@@ -69,6 +69,21 @@ TEST_SUITE("transport/task") {
     pool.join();
   }
 
+  TEST_CASE("what a job on the pool throws comes to its caller") {
+    asio::thread_pool pool(1);
+    bool caught = false;
+    run_in_group([&]() -> Task<> {
+      auto job = []() -> int { throw std::bad_alloc(); };
+      try {
+        (void)co_await on_pool(pool, std::move(job));
+      } catch (const std::bad_alloc&) {
+        caught = true;
+      }
+    });
+    CHECK(caught);
+    pool.join();
+  }
+
   TEST_CASE("stopping a group cancels its tasks as a result, joins them, and starts no more") {
     asio::io_context io{1};
     NullLog log;
