@@ -231,7 +231,7 @@ void Bridge::snapshot(std::function<void(training::Replica)> done) {
 void Bridge::set_data_members(const std::vector<NodeId>& members) {
   if (members == data_members_) return;
   data_members_ = members;
-  // The loader may be shuffling, which takes longer than the io thread has.
+  // Not here: a thread of the loader holds its mutex while a batch is begun.
   auto tell = [this, members] {
     loader_->set_members(members);
     return members.size();

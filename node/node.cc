@@ -315,13 +315,15 @@ void Node::set_phase(Phase phase) {
   bootstrap_driver_.carry_out(join_.update(clock_.now(), local_facts()));
 }
 
-// Goes on no more: what the task was to do will not happen, and somebody may wait for it.
+// Leaves, because what the task was to do will not happen, and somebody may wait for it: saved,
+// handed over, and with a deadline.
 void Node::on_task_threw() {
   const Error error = current_error(Doing::training, Errc::internal);
   if (error.code == Errc::internal) bug_ = true;
   if (exit_) return;
   parts_.terminal.err << "starling run: " << to_string(error) << '\n';
-  end_with_checkpoint(exit_code_of(error.code), to_string(error));
+  if (!why_it_leaves_) why_it_leaves_ = error;
+  begin_leave(config_.leave.timeout);
 }
 
 void Node::end(ExitCode code, const std::string& why) {

@@ -149,8 +149,8 @@ class Node final : private transport::SessionEvents,
   // on meanwhile.
   transport::Task<> build_and_start(Beginning beginning);
   transport::Task<> wait_for_build();
-  // Puts a state that arrived in the place of the replica that trains.
   void end_without_training(const Error& error) ON_IO_THREAD;
+  // Puts a state that arrived in the place of the replica that trains.
   void adopt_replica(training::Replica replica, double age) ON_IO_THREAD;
   void tell_replica(gossip::Origin origin, double age);
   transport::Task<> drop_bridge();

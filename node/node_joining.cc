@@ -179,7 +179,14 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
   assert_io_thread();
   // All that can fail comes first: settings that are of no use, or lies, stop nothing here.
   auto draw = [&model, seed = settings.seed] { return training::make_genesis(model, seed).hash; };
-  const Hash genesis = co_await transport::on_pool(pool_, std::move(draw));
+  Hash genesis;
+  try {
+    genesis = co_await transport::on_pool(pool_, std::move(draw));
+  } catch (...) {
+    const Error why = current_error(Doing::joining, Errc::internal);
+    bootstrap_driver_.carry_out(join_.on_settings_unusable(clock_.now(), why));
+    co_return;
+  }
   assert_io_thread();
   if (to_text(settings, genesis) != adopt.settings.values()) {
     const Error why{Errc::settings_mismatch, Doing::joining,

@@ -107,12 +107,11 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   if (bridge_ && beginning.origin == gossip::Origin::transferred)
     adopt_replica(std::move(beginning.start->replica), beginning.age);
   if (bridge_ || exit_) co_return;
-  building_ = true;
-  build_ = {};
   // Owners: this coroutine and the job on the pool.
   auto start =
       std::make_shared<std::optional<training::Trainer::Start>>(std::move(beginning.start));
   auto precision = std::make_shared<PrecisionChoice>();
+  build_ = {};
   auto create = [this, start, precision, options = bridge_options(), file = parts_.dir.precision(),
                  stop = build_.get_token()]() mutable -> Result<std::unique_ptr<Bridge>> {
     if (fault::maybe("build.no_memory")) throw std::bad_alloc();
@@ -123,6 +122,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
     return Bridge::create(io_, options, std::move(*start), *this, log_);
   };
   Result<std::unique_ptr<Bridge>> created;
+  building_ = true;
   try {
     created = co_await transport::on_pool(pool_, std::move(create));
   } catch (...) {  // not let go: others wait for the end of this
@@ -149,17 +149,19 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   next_checkpoint_ = next_due(now, config_.checkpoint.every);
   next_evaluation_ = next_due(now, config_.eval.every);
   tell_run(1);
-  bridge_->set_progress(gossip_.share_of(now, settings_.budget));
-  if (const auto started = bridge_->start(); !started)
-    co_return end_without_training(started.error());
-  set_phase(Phase::training);
-  keep_settings();
   const training::TrainingState state = bridge_->state();
   const gossip::Beginning told{.origin = beginning.origin,
                                .age = beginning.age,
                                .steps = static_cast<std::uint64_t>(state.step),
                                .samples = state.samples};
-  gossip_driver_.carry_out(gossip_.begin_averaging(now, model_facts(), told));
+  // Before the first step: only now progress is that of this run.
+  auto averaging = gossip_.begin_averaging(now, model_facts(), told);
+  bridge_->set_progress(gossip_.share_of(now, settings_.budget));
+  if (const auto started = bridge_->start(); !started)
+    co_return end_without_training(started.error());
+  set_phase(Phase::training);
+  keep_settings();
+  gossip_driver_.carry_out(std::move(averaging));
   tell_replica(beginning.origin, beginning.age);
   if (beginning.origin == gossip::Origin::transferred)
     bootstrap_driver_.carry_out(join_.on_state_installed(now));

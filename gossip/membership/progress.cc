@@ -108,7 +108,6 @@ bool Progress::note_settings(Counter& counter, const Hash& settings) {
   if (settings.is_zero() || settings == counter.settings) return false;
   if (!counter.settings.is_zero()) counter.genesis = kNever;  // of another run
   counter.settings = settings;
-  rates_at_.reset();
   return true;
 }
 

@@ -273,13 +273,16 @@ Result<void> Loader::prepare(Slot& slot, std::size_t at, Scratch& scratch) {
       slot.batch.labels[at] = *label;
       return {};
     }
-    TRY_VOID(note_bad(index, label.error()));
+    const Result<void> noted = note_bad(index, label.error());
+    const bool waits = !scratch.stored && options_.pass == Pass::training;
+    // However many threads read: an absence of seconds ends no run.
+    if (!noted && (!waits || unread.waits >= kMostDoublings)) return noted;
     if (options_.pass == Pass::evaluation) {
       item.outcome = Outcome::missing;
       return {};
     }
-    if (scratch.stored || unread.waits > kMostDoublings) TRY_VOID(check_any_good());
-    if (!scratch.stored) {
+    if (!waits || unread.waits > kMostDoublings) TRY_VOID(check_any_good());
+    if (waits) {
       unread.samples.push_back(index);
       if (unread.samples.size() > kReplacements) TRY_VOID(wait_for_storage(unread, label.error()));
     }
@@ -318,6 +321,7 @@ void Loader::settle(Unread& unread) {
 
 Result<void> Loader::check_any_good() const {
   const MutexLock lock(mutex_);
+  if (stopping_ || failed_) return fail(Errc::cancelled, Doing::loading_data, "the loader ends");
   if (bad_.size() == dataset_.size()) return nothing_readable();
   return {};
 }
@@ -337,9 +341,9 @@ Result<std::int64_t> Loader::render(std::uint32_t index, Rng& rng, const Spot& s
 
 Result<View> Loader::read(std::uint32_t index, Rng& rng, std::uint32_t side,
                           Scratch& scratch) const {
-  scratch.stored = false;
-  TRY_VOID(dataset_.read(index, scratch.sample));
-  scratch.stored = true;
+  const Result<void> got = dataset_.read(index, scratch.sample);
+  scratch.stored = got || got.error().code == Errc::corrupt;  // it came, whatever it is
+  if (!got) return fail(got.error());
   const Sample& sample = scratch.sample;
   Image& image = scratch.image;
   if (sample.raw) {

@@ -146,7 +146,7 @@ class PackedDataset final : public Dataset {
     out.bytes.resize(entry.bytes);
     TRY_VOID(file_->read_at(entry.at, out.bytes));
     if (crc32_of(out.bytes) != entry.crc32)
-      return fail(Errc::data_failed, Doing::loading_data, sample_name(index) + ": wrong checksum");
+      return fail(Errc::corrupt, Doing::loading_data, sample_name(index) + ": wrong checksum");
     out.label = entry.label;
     out.raw.reset();
     if (entry.height > 0)
