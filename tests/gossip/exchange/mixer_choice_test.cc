@@ -34,8 +34,8 @@ void say_busy(Bench& bench, std::uint8_t peer, Duration retry) {
 
 TEST_CASE("a neighbour that says Busy gets no larger share of the offers than the others") {
   for (const bool sometimes : {false, true}) {
-    for (const auto [retry, step] : {std::pair{0ms, 100ms}, std::pair{250ms, 300ms},
-                                     std::pair{250ms, 100ms}, std::pair{100ms, 100ms}}) {
+    for (const auto& [retry, step] : {std::pair{0ms, 100ms}, std::pair{250ms, 300ms},
+                                      std::pair{250ms, 100ms}, std::pair{100ms, 100ms}}) {
       CAPTURE(sometimes);
       CAPTURE(retry.count());
       CAPTURE(step.count());
