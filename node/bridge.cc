@@ -37,16 +37,6 @@ Bridge::~Bridge() { STARLING_CHECK(stopped_ || trainer_ == nullptr); }
 Result<std::unique_ptr<Bridge>> Bridge::create(asio::io_context& io, BridgeOptions options,
                                                std::optional<training::Trainer::Start> begin,
                                                BridgeEvents& events, Log& log) {
-  try {
-    return make(io, std::move(options), std::move(begin), events, log);
-  } catch (...) {
-    return fail(current_error(Doing::building_model, Errc::device_failed));
-  }
-}
-
-Result<std::unique_ptr<Bridge>> Bridge::make(asio::io_context& io, BridgeOptions options,
-                                             std::optional<training::Trainer::Start> begin,
-                                             BridgeEvents& events, Log& log) {
   TRY(training::Model model, training::make_model(options.model));
   if (!begin)
     begin =

@@ -77,7 +77,8 @@ class Bridge {
   // Makes model and trainer.
   //
   // `begin`: where training starts; nothing: at genesis.
-  // Errors:  bad_config for a model that there is not; those of training::Trainer::create().
+  // Errors:  bad_config for a model that there is not; those of training::Trainer::create(). An
+  //          allocation may throw.
   // Cost:    seconds for a large model. Thread: any.
   [[nodiscard]] static Result<std::unique_ptr<Bridge>> create(
       asio::io_context& io, BridgeOptions options, std::optional<training::Trainer::Start> begin,
@@ -150,10 +151,6 @@ class Bridge {
   [[nodiscard]] training::Trainer& trainer() { return *trainer_; }
 
  private:
-  // create(), which may throw where it does not fail.
-  [[nodiscard]] static Result<std::unique_ptr<Bridge>> make(
-      asio::io_context& io, BridgeOptions options, std::optional<training::Trainer::Start> begin,
-      BridgeEvents& events, Log& log);
   Bridge(asio::io_context& io, BridgeOptions options, BridgeEvents& events, Log& log);
 
   [[nodiscard]] training::TrainerHooks make_hooks();

@@ -72,9 +72,9 @@ Node::Node(NodeParts parts)
       rng_(config_.debug.seed.value_or(system_random())),
       instance_{system_random()},  // of this process, whatever repeats
       tasks_(io_.get_executor(), log_,
-             [this] {
+             [this](const Error& thrown) {
                assert_io_thread();
-               on_task_threw();
+               on_task_threw(thrown);
              }),
       invites_(parts_.dir.invites(), files_, log_),
       transport_({.io = io_,
@@ -315,15 +315,21 @@ void Node::set_phase(Phase phase) {
   bootstrap_driver_.carry_out(join_.update(clock_.now(), local_facts()));
 }
 
-// Leaves, because what the task was to do will not happen, and somebody may wait for it: saved,
-// handed over, and with a deadline.
-void Node::on_task_threw() {
-  const Error error = current_error(Doing::training, Errc::internal);
-  if (error.code == Errc::internal) bug_ = true;
-  if (exit_) return;
+// Leaves, because what the task was to do will not happen, and somebody may wait for it.
+void Node::on_task_threw(const Error& thrown) {
+  if (thrown.code == Errc::internal) bug_ = true;
+  if (!exit_) leave_with(thrown);
+}
+
+void Node::leave_with(const Error& error) {
   parts_.terminal.err << "starling run: " << to_string(error) << '\n';
   if (!why_it_leaves_) why_it_leaves_ = error;
   begin_leave(config_.leave.timeout);
+}
+
+void Node::end_with(const Error& error) {
+  parts_.terminal.err << "starling run: " << to_string(error) << '\n';
+  end(exit_code_of(error.code), to_string(error));
 }
 
 void Node::end(ExitCode code, const std::string& why) {

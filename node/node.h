@@ -116,7 +116,11 @@ class Node final : private transport::SessionEvents,
   void every_second() ON_IO_THREAD;
   void publish_status() ON_IO_THREAD;
   void note_end_phase(const StatusSnapshot::Consensus& end) ON_IO_THREAD;
-  void on_task_threw() ON_IO_THREAD;
+  void on_task_threw(const Error& thrown) ON_IO_THREAD;
+  // Says why, then leaves: saved, handed over, and with a deadline.
+  void leave_with(const Error& error) ON_IO_THREAD;
+  // Says why, then ends at once: there is nothing to save or to hand over.
+  void end_with(const Error& error) ON_IO_THREAD;
   void end(ExitCode code, const std::string& why) ON_IO_THREAD;
   transport::Task<> stop_everything();
   transport::Task<> close_doors();
@@ -149,7 +153,6 @@ class Node final : private transport::SessionEvents,
   // on meanwhile.
   transport::Task<> build_and_start(Beginning beginning);
   transport::Task<> wait_for_build();
-  void end_without_training(const Error& error) ON_IO_THREAD;
   // Puts a state that arrived in the place of the replica that trains.
   void adopt_replica(training::Replica replica, double age) ON_IO_THREAD;
   void tell_replica(gossip::Origin origin, double age);

@@ -131,7 +131,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   building_ = false;
   build_over_.cancel();
   if (!created && created.error().code == Errc::cancelled) co_return;
-  if (!created) co_return end_without_training(created.error());
+  if (!created) co_return end_with(created.error());
   bridge_ = std::move(*created);
   log_.info("training.device", {{"device", training::name_of(bridge_->device())},
                                 {"precision", training::name_of(bridge_->device().precision)},
@@ -157,8 +157,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   // Before the first step: only now progress is that of this run.
   auto averaging = gossip_.begin_averaging(now, model_facts(), told);
   bridge_->set_progress(gossip_.share_of(now, settings_.budget));
-  if (const auto started = bridge_->start(); !started)
-    co_return end_without_training(started.error());
+  if (const auto started = bridge_->start(); !started) co_return end_with(started.error());
   set_phase(Phase::training);
   keep_settings();
   gossip_driver_.carry_out(std::move(averaging));
@@ -166,11 +165,6 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   if (beginning.origin == gossip::Origin::transferred)
     bootstrap_driver_.carry_out(join_.on_state_installed(now));
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));
-}
-
-void Node::end_without_training(const Error& error) {
-  parts_.terminal.err << "starling run: " << to_string(error) << '\n';
-  end(exit_code_of(error.code), to_string(error));
 }
 
 // A model of size takes seconds to build, and much can arrive meanwhile: other settings, a state.
@@ -344,12 +338,10 @@ void Node::on_steps(const StepFigures& figures) {
 
 void Node::on_training_failed(const Error& error) {
   log_.error("train.failed", {{"why", to_string(error)}});
-  parts_.terminal.err << "starling run: " << to_string(error) << '\n';
-  // What diverged is nothing to go on with, neither here nor for a neighbour.
-  if (error.code == Errc::diverged) return end(exit_code_of(error.code), to_string(error));
-  // The replica is as good as before the step that failed: saved, handed over, and then the end.
-  if (!why_it_leaves_) why_it_leaves_ = error;
-  begin_leave(config_.leave.timeout);
+  // What diverged is nothing to go on with, neither here nor for a neighbour. Otherwise the replica
+  // is as good as before the step that failed.
+  if (error.code == Errc::diverged) return end_with(error);
+  leave_with(error);
 }
 
 }  // namespace starling::node

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
-#include <new>
 #include <string>
 #include <string_view>
 
@@ -39,10 +37,8 @@ Error current_torch_error(Doing doing) {
   } catch (const c10::Error& error) {
     const char* const text = error.what_without_backtrace();
     return {tells_of_memory(text) ? Errc::no_memory : Errc::device_failed, doing, first_line(text)};
-  } catch (const std::bad_alloc&) {
-    return {Errc::no_memory, doing, "the machine has no memory left"};
-  } catch (const std::exception& error) {
-    return {Errc::device_failed, doing, first_line(error.what())};
+  } catch (...) {
+    return current_error(doing, Errc::device_failed);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "node/base/check.h"
+#include "node/base/error.h"
 #include "node/base/log.h"
 #include "transport/task.h"
 
@@ -26,8 +27,7 @@ namespace starling::transport {
 // told, which starts an orderly stop.
 class TaskGroup {
  public:
-  // While the exception is handled: current_error() knows it.
-  using OnBug = std::function<void()>;
+  using OnBug = std::function<void(const Error&)>;
 
   TaskGroup(asio::any_io_executor executor, Log& log, OnBug on_bug = {})
       : executor_(std::move(executor)), log_(log), on_bug_(std::move(on_bug)), empty_(executor_) {
@@ -90,12 +90,10 @@ class TaskGroup {
   void report(std::string_view name, std::exception_ptr error) {
     try {
       std::rethrow_exception(std::move(error));
-    } catch (const std::exception& exception) {
-      log_.error("task.threw", {{"task", name}, {"what", exception.what()}});
-      if (on_bug_) on_bug_();
     } catch (...) {
-      log_.error("task.threw", {{"task", name}, {"what", "unknown exception"}});
-      if (on_bug_) on_bug_();
+      const Error thrown = current_error(Doing::training, Errc::internal);
+      log_.error("task.threw", {{"task", name}, {"what", thrown.detail}});
+      if (on_bug_) on_bug_(thrown);
     }
   }
 

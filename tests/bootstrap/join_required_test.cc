@@ -25,6 +25,13 @@ NodePlan of_run(const std::string& lr) {
   return plan;
 }
 
+// The same for a node that requires a peer.
+NodePlan requiring(const std::string& lr) {
+  NodePlan plan = of_run(lr);
+  plan.options.require_peers = 1;
+  return plan;
+}
+
 // One node that requires a peer behind a name, at which a node of an older run answers.
 struct BehindAName {
   TimePoint now = kStart;
@@ -85,9 +92,7 @@ TEST_SUITE("bootstrap/join") {
       swarm.start(of_run("0.9"), {});
       swarm.start(of_run("0.5"), {});
       swarm.run(1s);
-      auto plan = of_run("0.5");
-      plan.options.require_peers = 1;
-      const auto node = swarm.start(plan, {0, 1});
+      const auto node = swarm.start(requiring("0.5"), {0, 1});
       swarm.run(20s);
 
       CHECK(swarm.told<GiveUp>(node).empty());
@@ -100,9 +105,7 @@ TEST_SUITE("bootstrap/join") {
   TEST_CASE("with a seed that has not answered yet the required peer is waited for") {
     JoinSwarm swarm(1);
     swarm.start(of_run("0.9"), {});
-    auto plan = of_run("0.5");
-    plan.options.require_peers = 1;
-    const auto node = swarm.start(plan, {0, 2});
+    const auto node = swarm.start(requiring("0.5"), {0, 2});
     swarm.run(2min);
     CHECK(swarm.told<GiveUp>(node).empty());
     swarm.start(of_run("0.5"), {});
@@ -114,9 +117,7 @@ TEST_SUITE("bootstrap/join") {
   TEST_CASE("with a seed that never answers the refusal is the verdict when time is over") {
     JoinSwarm swarm(1);
     swarm.start(of_run("0.9"), {});
-    auto plan = of_run("0.5");
-    plan.options.require_peers = 1;
-    const auto node = swarm.start(plan, {0, 7});
+    const auto node = swarm.start(requiring("0.5"), {0, 7});
     swarm.run(4min);
     CHECK(swarm.told<GiveUp>(node).empty());
     swarm.run(2min);
@@ -129,9 +130,7 @@ TEST_SUITE("bootstrap/join") {
     swarm.start(of_run("0.9"), {});
     swarm.start(of_run("0.9"), {0});
     swarm.run(1s);
-    auto plan = of_run("0.5");
-    plan.options.require_peers = 1;
-    const auto node = swarm.start(plan, {0, 1, 2});
+    const auto node = swarm.start(requiring("0.5"), {0, 1, 2});
     swarm.run(3s);
     REQUIRE(swarm.told<GiveUp>(node).size() == 1);
     CHECK(swarm.told<GiveUp>(node)[0].error.code == Errc::settings_mismatch);

@@ -76,6 +76,19 @@ void survive(const std::string& moment, const std::string& samples) {
   CHECK(models_of(swarm, {0, 1, 2}).size() == 1);
 }
 
+// A node to which the machine refuses something at a moment says so and asks to be started again.
+void end_for_want(const std::string& moment, const std::vector<std::string>& run,
+                  const std::string& words) {
+  CAPTURE(moment);
+  const TempDir dir;
+  const Fault fault(moment + ":once");
+  NodeProcess node(dir.path() / "node", run);
+  const auto ended = node.process().wait(60s);
+  REQUIRE(ended);
+  CHECK(ended->status == 75);
+  CHECK(contains(node.process().standard_error(), words));
+}
+
 }  // namespace
 
 TEST_SUITE("e2e/fault_points") {
@@ -210,17 +223,9 @@ TEST_SUITE("e2e/fault_points") {
 
   TEST_CASE("a node that has no memory for what it does beside training says so and ends") {
     if (!has_fault_points()) return;
-    for (const std::string moment :
-         {"build.no_memory@1", "consensus.no_memory@1", "consensus.no_memory@2"}) {
-      CAPTURE(moment);
-      const TempDir dir;
-      const Fault fault(moment + ":once");
-      NodeProcess node(dir.path() / "node", small_run("2000"));
-      const auto ended = node.process().wait(60s);
-      REQUIRE(ended);
-      CHECK(ended->status == 75);
-      CHECK(contains(node.process().standard_error(), "the machine has no memory left"));
-    }
+    for (const char* moment :
+         {"build.no_memory@1", "consensus.no_memory@1", "consensus.no_memory@2"})
+      end_for_want(moment, small_run("2000"), "the machine has no memory left");
   }
 
   TEST_CASE("a node whose final model cannot be written keeps what it trained, and says why") {
@@ -243,16 +248,9 @@ TEST_SUITE("e2e/fault_points") {
   TEST_CASE("a node to which the machine refuses a thread that it needs says so and ends") {
     if (!has_fault_points()) return;
     // The one that writes events, the pools, the codec lane, the trainer.
-    for (const int number : {1, 2, 3, 4}) {
-      CAPTURE(number);
-      const TempDir dir;
-      const Fault fault("thread.refused@" + std::to_string(number) + ":once");
-      NodeProcess node(dir.path() / "node", endless_run());
-      const auto ended = node.process().wait(60s);
-      REQUIRE(ended);
-      CHECK(ended->status == 75);
-      CHECK(contains(node.process().standard_error(), "the machine refused a thread"));
-    }
+    for (const int number : {1, 2, 3, 4})
+      end_for_want("thread.refused@" + std::to_string(number), endless_run(),
+                   "the machine refused a thread");
   }
 
   TEST_CASE("whoever asks a node to leave is told that its last checkpoint was not written") {

@@ -122,7 +122,7 @@ TEST_SUITE("transport/task") {
     asio::io_context io{1};
     NullLog log;
     int bugs = 0;
-    TaskGroup group(io.get_executor(), log, [&bugs] { ++bugs; });
+    TaskGroup group(io.get_executor(), log, [&bugs](const Error&) { ++bugs; });
     TaskGroup stopper(io.get_executor(), log);
     bool stopped = false;
     stopper.spawn("stop", [&]() -> Task<> {
@@ -144,7 +144,7 @@ TEST_SUITE("transport/task") {
     asio::io_context io{1};
     NullLog log;
     int bugs = 0;
-    TaskGroup group(io.get_executor(), log, [&bugs] { ++bugs; });
+    TaskGroup group(io.get_executor(), log, [&bugs](const Error&) { ++bugs; });
     group.spawn("broken", []() -> Task<> {
       throw std::runtime_error("bug");
       co_return;
