@@ -31,7 +31,10 @@ Weight weight_for(double age_steps) {
 }
 
 Edge::Edge(NodeId self, NodeId peer, const EdgeOptions& options)
-    : self_(self), peer_(peer), options_(options) {
+    : self_(self),
+      peer_(peer),
+      options_(options),
+      openings_(1 / seconds(options.opening_rest), options.openings_max) {
   STARLING_CHECK(self_ != peer_);
   STARLING_CHECK(options_.blocks > 0);
 }

@@ -42,10 +42,10 @@
 //              EdgeClose g >= known       -> closed     void
 //
 // An offer that crosses ours is never refused: ours may have been applied already. A reset counts
-// at both ends, and so does an opening within a minute of the one before it; the fourth within an
-// hour closes the edge for ten minutes. A payload that does not
-// decode is an offence as well: the third within an hour drops the peer, which is closed as
-// `misbehaved` for a minute the first time and for twice as long each time after.
+// at both ends; the fourth within an hour closes the edge for ten minutes. After eight openings
+// there is one a minute. A payload that does not decode is an offence as well: the third within an
+// hour drops the peer, which is closed as `misbehaved` for a minute the first time and for twice as
+// long each time after.
 #pragma once
 
 #include "gossip/delta/aggregation.h"
@@ -56,6 +56,7 @@
 #include "node/base/clock.h"
 #include "node/base/hash.h"
 #include "node/base/ids.h"
+#include "transport/rate.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -92,9 +93,10 @@ struct EdgeOptions {
   Duration lost_timeout = std::chrono::seconds(60);
   // How long the other end may take for its half of a resumption.
   Duration resume_timeout = std::chrono::seconds(30);
-  // An opening of the peer within this time of its last one counts as a reset. Each costs a
-  // reference, and often a snapshot, for a message of a hundred bytes. Raising it punishes whoever
-  // restarts often.
+  // Openings of the peer that are accepted at once, and how long until there is one more. Each
+  // costs a reference, and often a snapshot, for a message of a hundred bytes. A process that joins
+  // makes two; fewer keep out who restarts a few times in a row.
+  std::uint32_t openings_max = 8;
   Duration opening_rest = std::chrono::minutes(1);
   // Resets within reset_window; one more closes the edge for `cooling`.
   std::uint32_t resets_max = 3;
@@ -274,7 +276,7 @@ class Edge {
   void reset(Turn& turn, ResetReason reason);
   void start_over(Turn& turn);
   [[nodiscard]] bool count_reset(Turn& turn);
-  // Notes that the peer opens the edge. False if it was once too often: the edge is closed then.
+  // Notes that the peer opens the edge. False if that is once too often: the edge is closed then.
   [[nodiscard]] bool count_opening(Turn& turn, Generation generation);
   // Notes an offence and tells of it. False if it was one too many.
   [[nodiscard]] bool count_offence(Turn& turn, const Error& error);
@@ -310,11 +312,11 @@ class Edge {
   EdgeState state_ = EdgeState::closed;
   bool session_ = false;
   std::optional<Instance> instance_;
-  TimePoint deadline_ = kNever;              // of the present state
-  TimePoint closed_until_{};                 // no opening before, either way
-  TimePoint resend_answer_at_ = kNever;      // the peer had no room for it
-  std::optional<TimePoint> opened_by_peer_;  // when its last opening was accepted
-  std::deque<TimePoint> resets_;             // and openings that count as one
+  TimePoint deadline_ = kNever;          // of the present state
+  TimePoint closed_until_{};             // no opening before, either way
+  TimePoint resend_answer_at_ = kNever;  // the peer had no room for it
+  transport::TokenBucket openings_;      // of the peer, that may still be accepted
+  std::deque<TimePoint> resets_;
   std::deque<TimePoint> offences_;
   std::uint32_t drops_ = 0;
 

@@ -71,20 +71,24 @@ void Edge::handle(Turn& turn, EdgeOpen& message, const Admission& admission) {
 // edge is a reset without its name: it costs this end as much, a reference and the cached answer,
 // and a peer that could do it for ever would need no EdgeReset, whose number is limited. Elsewhere
 // an opening costs a reference too, and a snapshot where the peer names a genesis that is far away:
-// a peer that keeps edges needs one now and then, and not one after the other. The opening that
-// follows a reset was counted with it.
+// a peer that joins or restarts needs a few of them, and not one after the other for ever. The
+// opening that follows a reset was counted with it.
 bool Edge::count_opening(Turn& turn, Generation generation) {
-  const bool again = opened_by_peer_ && turn.now - *opened_by_peer_ < options_.opening_rest;
-  if (state_ == EdgeState::open)
+  if (state_ == EdgeState::resetting) return true;
+  if (state_ == EdgeState::open) {
     turn.out.events.emplace_back(
         EdgeWasReset{peer_, generation, ResetReason::generation_differs, By::them});
-  const bool counts = state_ == EdgeState::open || (again && state_ != EdgeState::resetting);
-  if (!counts || count_reset(turn)) {
-    opened_by_peer_ = turn.now;
-    return true;
+    if (count_reset(turn)) return true;
+    generation_ = generation;
+    close_with(turn, CloseReason::too_many_resets);
+    return false;
   }
+  if (openings_.try_take(turn.now)) return true;
   generation_ = generation;
-  close_with(turn, CloseReason::too_many_resets);
+  if (state_ == EdgeState::closed)
+    send(turn, EdgeClose{generation_, CloseReason::too_many_openings});
+  else
+    close_with(turn, CloseReason::too_many_openings);
   return false;
 }
 
@@ -179,8 +183,7 @@ void Edge::handle(Turn& turn, EdgeClose& message, const Admission&) {
 
 bool Edge::counts_something(TimePoint now) const {
   const auto within = [now](TimePoint at, Duration window) { return now - at < window; };
-  return cooling(now) || offences(now) > 0 ||
-         (opened_by_peer_ && within(*opened_by_peer_, options_.opening_rest)) ||
+  return cooling(now) || offences(now) > 0 || !openings_.full(now) ||
          (!resets_.empty() && within(resets_.back(), options_.reset_window));
 }
 

@@ -153,7 +153,8 @@ Result<EdgeReset> read(exchange_wire::EdgeReset::Reader in, const SharedBytes&) 
 }
 
 Result<EdgeClose> read(exchange_wire::EdgeClose::Reader in, const SharedBytes&) {
-  TRY(const CloseReason reason, enum_of(in.getReason(), CloseReason::misbehaved, "close reason"));
+  TRY(const CloseReason reason,
+      enum_of(in.getReason(), CloseReason::too_many_openings, "close reason"));
   TRY(const Generation generation, count_from<Generation>(in.getGeneration()));
   return EdgeClose{generation, reason};
 }

@@ -58,6 +58,8 @@ std::string_view name_of(CloseReason reason) {
       return "failed";
     case CloseReason::misbehaved:
       return "misbehaved";
+    case CloseReason::too_many_openings:
+      return "too_many_openings";
     case CloseReason::session_lost:
       return "session_lost";
     case CloseReason::peer_restarted:

@@ -36,20 +36,21 @@ enum class ResetReason : std::uint8_t {
 
 // Why an edge ends or an opening is refused.
 enum class CloseReason : std::uint8_t {
-  not_wanted,        // fell out of the topology
-  full,              // degree + 2 edges are taken
-  stale_generation,  // the opening's generation is not above the one known here, which is named
-  too_many_resets,   // more than three in an hour: closed for ten minutes
-  cooling,           // still within those ten minutes, or after a leave push
-  genesis_differs,   // the proposer's genesis has another hash: other settings
-  bad_snapshot,      // the snapshot does not decode to the announced hash
-  timed_out,         // an opening or a resumption got no reply
-  unknown_edge,      // a resumption of an edge that does not exist here
-  replica_changed,   // this end took over another replica
-  leaving,           // this end leaves the swarm
-  finishing,         // this end drains for the final consensus and opens nothing
-  failed,            // this end could not carry out a job of its own
-  misbehaved,        // the other end sent what does not decode three times within an hour
+  not_wanted,         // fell out of the topology
+  full,               // degree + 2 edges are taken
+  stale_generation,   // the opening's generation is not above the one known here, which is named
+  too_many_resets,    // more than three in an hour: closed for ten minutes
+  cooling,            // still within those ten minutes, or after a leave push
+  genesis_differs,    // the proposer's genesis has another hash: other settings
+  bad_snapshot,       // the snapshot does not decode to the announced hash
+  timed_out,          // an opening or a resumption got no reply
+  unknown_edge,       // a resumption of an edge that does not exist here
+  replica_changed,    // this end took over another replica
+  leaving,            // this end leaves the swarm
+  finishing,          // this end drains for the final consensus and opens nothing
+  failed,             // this end could not carry out a job of its own
+  misbehaved,         // the other end sent what does not decode three times within an hour
+  too_many_openings,  // eight at once, then more than one a minute: try again later
   // Never on the wire:
   session_lost,    // the session ended while the edge was being opened, or did not come back
   peer_restarted,  // another process answers for the peer: what it held is gone

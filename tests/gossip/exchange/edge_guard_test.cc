@@ -218,7 +218,7 @@ EdgeOpen opening_beyond(const End& end) {
   return open;
 }
 
-TEST_CASE("openings in quick succession cost four references at most, whatever the edge is") {
+TEST_CASE("openings in quick succession cost eight references at most, whatever the edge is") {
   for (const bool old : {true, false}) {
     CAPTURE(old);
     End end(node_named(1), node_named(2));
@@ -234,17 +234,33 @@ TEST_CASE("openings in quick succession cost four references at most, whatever t
       end.finish_jobs();
     }
 
-    CHECK(references == 4);
+    CHECK(references == 8);
     CHECK(end.edge.state() == EdgeState::closed);
-    CHECK_FALSE(end.edge.may_open(end.now + 9min));
-    CHECK(end.edge.may_open(end.now + 10min));
     const auto* last = std::get_if<EdgeClose>(&end.out.send.back().message);
     REQUIRE(last != nullptr);
-    CHECK(last->reason == CloseReason::cooling);
+    CHECK(last->reason == CloseReason::too_many_openings);
+    CHECK(end.edge.may_open(end.now));
   }
 }
 
-TEST_CASE("who opened too often is let in again after ten minutes, and then with a pause") {
+TEST_CASE("a process that restarts three times within a minute has its edge each time") {
+  End end(node_named(1), node_named(2));
+  for (std::uint64_t process = 7; process <= 10; ++process) {
+    CAPTURE(process);
+    end.session_up(process);
+    end.receive(opening_beyond(end));
+    end.finish_jobs();
+    CHECK(end.take<EdgeOpenAck>().has_value());
+    // It has joined, and took over another replica.
+    end.receive(EdgeClose{end.edge.generation(), CloseReason::replica_changed});
+    end.receive(opening_beyond(end));
+    end.finish_jobs();
+    CHECK(end.edge.state() == EdgeState::open);
+    end.now += 15s;
+  }
+}
+
+TEST_CASE("who opened too often is let in again after a minute, once") {
   End end(node_named(1), node_named(2));
   end.session_up(7);
   const auto accepted = [&] {
@@ -257,12 +273,12 @@ TEST_CASE("who opened too often is let in again after ten minutes, and then with
     end.receive(EdgeClose{end.edge.generation(), CloseReason::not_wanted});
     end.finish_jobs();
   };
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 8; ++i) {
     CHECK(accepted());
     close();
   }
   CHECK_FALSE(accepted());
-  end.now += 10min;
+  end.now += 1min;
 
   CHECK(accepted());
   close();

@@ -159,7 +159,7 @@ TEST_CASE("who opened edges too often has not been forgotten when it comes back"
     generation = generation.next();
   }
 
-  CHECK(accepted == 4);
+  CHECK(accepted == 8);
 }
 
 TEST_CASE("an edge outside the topology whose peer has fallen silent is closed after a minute") {
