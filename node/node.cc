@@ -83,7 +83,7 @@ Node::Node(NodeParts parts)
                   .invites = &invites_,
                   .calendar = [] { return seconds_of(wall_now()); }},
                  parts_.identity, std::move(parts_.key),
-                 transport_options(config_, name_for(parts_), instance_, parts_.first_incarnation)),
+                 transport_options(config_, name_for(parts_), instance_)),
       gossip_(clock_.now(),
               {.swarm = parts_.swarm,
                .self = describe(parts_, name_for(parts_), instance_),
@@ -93,8 +93,7 @@ Node::Node(NodeParts parts)
               Rng(rng_())),
       gossip_driver_(io_, clock_, transport_, gossip_, *this),
       join_(clock_.now(),
-            {.self = parts_.identity.id(),
-             .own = parts_.settings,
+            {.own = parts_.settings,
              .forced = forced_settings(config_),
              .start = parts_.checkpoint || parts_.base ? bootstrap::Start::checkpoint
                                                        : bootstrap::Start::genesis,
@@ -160,7 +159,7 @@ Result<void> Node::open_doors() {
   use_rules(std::move(parts_.peer_rules));
   invites_.load(wall_now());
   TRY(const transport::Endpoint wanted,
-      transport::parse_endpoint(config_.net.listen, kDefaultPort));
+      transport::parse_endpoint(config_.net.listen, bootstrap::kDefaultPort));
   auto bound = transport_.listen(wanted);
   if (!bound && !config_.forced("net.listen")) {
     log_.warn("net.default_port_taken",
@@ -217,7 +216,7 @@ void Node::print_banner() {
   line("data", fmt::format("{}: {} images, {} classes", parts_.data.train->name(),
                            parts_.data.train->size(), parts_.data.train->classes()));
   line("listen", figures_.address);
-  if (http_) line("http", "http://" + http_->address() + "/  (the page; metrics at /metrics)");
+  if (http_) line("http", http_->shown());
   line("folder", parts_.dir.path().string());
   std::string who;
   if (config_.swarm.mode == SwarmMode::open) who = "  open: anyone may join";
@@ -268,8 +267,9 @@ void Node::every_second() {
   figures_.host = host_sampler_.sample(now);
   metrics_.update(*figures_.host);
   metrics_.raise_to(Metric::events_lost, static_cast<double>(parts_.events.lost()));
+  metrics_.update(transport_.totals());
   answer_joins(now);
-  for (const auto& member : gossip_.membership().members(now))
+  for (const auto& member : gossip_.membership().members())
     if (member.round_trip) metrics_.observe(Metric::peer_rtt, seconds(*member.round_trip));
   for (const auto& session : transport_.figures())
     if (session.goodput > 0) gossip_.on_goodput(session.peer, session.goodput);
@@ -283,6 +283,8 @@ void Node::every_second() {
   if (book_changed_) save_address_book();
   reload_access(Read::if_changed);
   tick_spread(now);
+  if (spread_)
+    metrics_.raise_to(Metric::access_forged, static_cast<double>(spread_->figures().forged));
   publish_status();
 }
 
@@ -290,8 +292,8 @@ void Node::publish_status() {
   const TimePoint now = clock_.now();
   figures_.troubles.events_lost = parts_.events.lost();
   fill_access_status();
-  StatusSnapshot status = build_status(now, {figures_, gossip_, transport_, parts_.model,
-                                             bridge_.get(), &join_.settings().values()});
+  StatusSnapshot status =
+      build_status(now, {figures_, gossip_, transport_, parts_.model, bridge_.get(), join_});
   metrics_.update(status);
   note_end_phase(status.consensus);
   if (const auto line = progress_lines_.on_tick(now, status, wall_now()))

@@ -204,6 +204,15 @@ HttpReply answer_http(const HttpRequest& request, const HttpSources& sources,
   return problem(404, "no such path; there are /, /metrics, /livez, /readyz and /api/v1/status");
 }
 
+std::string way_to_page(const HttpOptions& options, std::string_view address) {
+  if (!options.token.empty())
+    return fmt::format(
+        "http://{}/  (the page, with the token in http.token_file; metrics at /metrics)", address);
+  if (!is_loopback(host_of(options.listen)))
+    return fmt::format("http://{}/metrics  (and probes; the page needs http.token_file)", address);
+  return fmt::format("http://{}/  (the page; metrics at /metrics)", address);
+}
+
 struct HttpServer::Daemon {
   MHD_Daemon* daemon = nullptr;
 

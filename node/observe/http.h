@@ -68,6 +68,12 @@ struct HttpReply {
 [[nodiscard]] HttpReply answer_http(const HttpRequest& request, const HttpSources& sources,
                                     const HttpOptions& options);
 
+// Where a person begins to look, for the start banner, and what is to be seen there with these
+// options: "http://127.0.0.1:7780/  (the page; metrics at /metrics)".
+//
+// Thread:  any; pure.
+[[nodiscard]] std::string way_to_page(const HttpOptions& options, std::string_view address);
+
 // libmicrohttpd with a thread of its own, so that probes are answered whatever the rest does: at
 // most 8 connections, 4 of one address and 2 s of silence each, 1 MiB a reply.
 //
@@ -84,6 +90,8 @@ class HttpServer {
 
   // The address really bound: "127.0.0.1:7780".
   [[nodiscard]] const std::string& address() const { return address_; }
+  // way_to_page() of this server.
+  [[nodiscard]] std::string shown() const { return way_to_page(options_, address_); }
 
  private:
   struct Daemon;

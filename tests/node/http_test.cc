@@ -97,6 +97,37 @@ TEST_SUITE("node/http") {
     CHECK(rig.get("/livez").status == 200);
   }
 
+  TEST_CASE("a node whose train thread rests is live, however long ago its last step was") {
+    PageRig rig;
+    rig.health.beat_train(rig.clock.now());
+    rig.clock.advance(10min);
+    CHECK(rig.get("/livez").status == 200);
+    rig.clock.advance(1s);
+    CHECK(rig.get("/livez").status == 503);
+
+    rig.health.rest_train();
+    CHECK(rig.get("/livez").status == 200);
+
+    rig.health.beat_train(rig.clock.now());
+    rig.clock.advance(601s);
+    CHECK(rig.get("/livez").status == 503);
+  }
+
+  TEST_CASE("a start says what its address shows: the page only where it can be read") {
+    HttpOptions options;
+    CHECK(way_to_page(options, "127.0.0.1:7780") ==
+          "http://127.0.0.1:7780/  (the page; metrics at /metrics)");
+
+    options.listen = "0.0.0.0:7780";
+    CHECK(way_to_page(options, "0.0.0.0:7780") ==
+          "http://0.0.0.0:7780/metrics  (and probes; the page needs http.token_file)");
+
+    options.token = "tulip";
+    CHECK(way_to_page(options, "0.0.0.0:7780") ==
+          "http://0.0.0.0:7780/  (the page, with the token in http.token_file; metrics at "
+          "/metrics)");
+  }
+
   TEST_CASE("status, members and neighbours are there, and nothing can be changed") {
     PageRig rig;
     rig.snapshots.put(busy_snapshot());

@@ -88,9 +88,13 @@ Result<void> check_sizes(const Family& family, const ModelSpec& spec) {
     return refuse("image channels is " + std::to_string(spec.channels) + ", expected 1 or 3");
   }
   if (spec.image_size < family.min_image_size || spec.image_size > kMaxImageSize) {
+    const Family& smallest = kFamilies.front();
+    const bool smallest_takes_it =
+        spec.image_size >= smallest.min_image_size && spec.image_size < family.min_image_size;
     return refuse("image size is " + std::to_string(spec.image_size) + " pixels, but " + spec.name +
                   " takes " + std::to_string(family.min_image_size) + " to " +
-                  std::to_string(kMaxImageSize));
+                  std::to_string(kMaxImageSize) + ": choose another with --img" +
+                  (smallest_takes_it ? ", or take --model " + std::string(smallest.name) : ""));
   }
   return {};
 }
