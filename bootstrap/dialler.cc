@@ -295,12 +295,6 @@ TimePoint Dialler::next_deadline() const {
   return next;
 }
 
-bool Dialler::has_seeds() const {
-  return !names_.empty() || std::ranges::any_of(addresses_, [](const auto& item) {
-    return item.second.source == Source::seed;
-  });
-}
-
 bool Dialler::all_turned_away(std::uint32_t times) const {
   bool any = false;
   const auto closed = settled_names([&](const Address& address) {

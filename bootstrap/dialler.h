@@ -76,8 +76,6 @@ struct DiallerEffects {
   std::vector<transport::DialTarget> dial;
   // All addresses of these names are wanted: on_resolved or on_resolve_failed.
   std::vector<transport::Endpoint> resolve;
-
-  [[nodiscard]] bool empty() const { return dial.empty() && resolve.empty(); }
 };
 
 // The endless search for peers.
@@ -132,8 +130,6 @@ class Dialler {
       const Test& is_refused = [](const NodeId&) { return false; });
   [[nodiscard]] TimePoint next_deadline() const;
 
-  // Seeds were given at all (the address book aside).
-  [[nodiscard]] bool has_seeds() const;
   // There is something to try, seeds or book.
   [[nodiscard]] bool has_addresses() const { return !addresses_.empty() || !names_.empty(); }
   // Every seed address closed silently, or refused by name, at least `times` times, and none ever

@@ -9,14 +9,12 @@
 namespace starling::bootstrap {
 
 Join::Join(TimePoint now, JoinParts parts, Rng rng)
-    : self_(parts.self),
-      own_(std::move(parts.own)),
+    : own_(std::move(parts.own)),
       forced_(std::move(parts.forced)),
       start_(parts.start),
       options_(parts.options),
       dialler_(options_.dialler, rng),
       sponsor_(options_.transfer),
-      phase_since_(now),
       began_(now),
       grace_until_(now + options_.grace),
       next_hello_(now + options_.hello_refresh) {
@@ -43,7 +41,6 @@ JoinEffects Join::begin(TimePoint now) {
   JoinEffects out;
   begun_ = true;
   began_ = now;
-  phase_since_ = now;
   // A node without anybody to try has nothing to wait for.
   grace_until_ = dialler_.has_addresses() ? now + options_.grace : now;
   dial(now, out);
@@ -80,7 +77,7 @@ JoinEffects Join::on_session_up(TimePoint now, const NodeId& peer,
   fresh.up = now;
   const auto [at, inserted] = peers_.insert_or_assign(peer, std::move(fresh));
   greet(now, peer, at->second, out);
-  if (phase_ == JoinPhase::seeking) go(now, JoinPhase::greeting);
+  if (phase_ == JoinPhase::seeking) phase_ = JoinPhase::greeting;
   return out;
 }
 
@@ -211,9 +208,6 @@ StateSponsor::Stock Join::stock() const {
   stock.run_age_ms =
       static_cast<std::uint64_t>(std::max<std::int64_t>(facts_.run_age.count(), 0)) / 1000;
   stock.counters = facts_.counters;
-  for (const auto& [id, peer] : peers_)
-    if (peer.same && peer.hello && peer.hello->phase == RunPhase::training)
-      stock.others.push_back(id);
   return stock;
 }
 
@@ -249,8 +243,6 @@ JoinStatus Join::status(TimePoint now) const {
     status.sponsor = receiver_->sponsor();
     status.transfer = receiver_->progress(now);
   }
-  for (const auto& [id, peer] : peers_) status.compatible_peers += peer.same ? 1 : 0;
-  status.addresses = dialler_.report();
   return status;
 }
 

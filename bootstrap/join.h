@@ -100,6 +100,11 @@ struct InstallState {
   std::vector<gossip::SavedCounter> counters;
   Duration run_age{};
 };
+// No model came from this sponsor, or none that can be used here: another one is looked for.
+struct TransferFailed {
+  NodeId sponsor;
+  std::string why;
+};
 // Copy the replica at a step boundary and cut it (cut_snapshot, on the pool), then on_snapshot().
 struct TakeSnapshot {};
 // The swarm is finished, and this node has not begun: fetch the certified model (the consensus room
@@ -149,9 +154,10 @@ struct Resolve {
   transport::Endpoint name;
 };
 
-using JoinEffect = std::variant<BootstrapOutgoing, BootstrapOffence, Dial, Resolve, BeginTraining,
-                                AdoptSettings, InstallState, TakeSnapshot, FetchFinal, SameSettings,
-                                SettingsRefused, GiveUp, ProbePort, Reachability, Joined>;
+using JoinEffect =
+    std::variant<BootstrapOutgoing, BootstrapOffence, Dial, Resolve, BeginTraining, AdoptSettings,
+                 InstallState, TransferFailed, TakeSnapshot, FetchFinal, SameSettings,
+                 SettingsRefused, GiveUp, ProbePort, Reachability, Joined>;
 // In the order in which they are to be carried out.
 using JoinEffects = std::vector<JoinEffect>;
 
@@ -168,18 +174,15 @@ enum class JoinPhase : std::uint8_t {
 };
 [[nodiscard]] std::string_view name_of(JoinPhase phase);
 
-// What `status` and the start lines show.
+// How far the search for a model is.
 struct JoinStatus {
   JoinPhase phase = JoinPhase::seeking;
-  std::optional<NodeId> sponsor;
-  std::optional<TransferProgress> transfer;
-  std::size_t compatible_peers = 0;
-  std::vector<AddressReport> addresses;
+  std::optional<NodeId> sponsor;  // while its model is loaded
+  TransferProgress transfer;
 };
 
 // With what a node starts to look for a swarm.
 struct JoinParts {
-  NodeId self;
   Settings own;                  // this node's settings,
   std::set<std::string> forced;  // and the keys of them that a person chose here
   Start start = Start::genesis;
@@ -255,6 +258,8 @@ class Join {
 
   [[nodiscard]] JoinPhase phase() const { return phase_; }
   [[nodiscard]] JoinStatus status(TimePoint now) const;
+  // Where this node looked for peers, and what came of it.
+  [[nodiscard]] std::vector<AddressReport> addresses() const { return dialler_.report(); }
   [[nodiscard]] const Settings& settings() const { return own_; }
   [[nodiscard]] bool same_settings(const NodeId& peer) const;
   // Whether an attachment of this type from this peer is awaited.
@@ -293,7 +298,7 @@ class Join {
   void compare(TimePoint now, const NodeId& id, JoinEffects& out);
   void compare_counts(TimePoint now, JoinEffects& out);
   [[nodiscard]] std::uint64_t believed_alive(const NodeId& id, const Hello& hello) const;
-  void adopt(TimePoint now, const NodeId& id, std::string diff, JoinEffects& out);
+  void adopt(const NodeId& id, std::string diff, JoinEffects& out);
   void refuse(const NodeId& id, Peer& peer, std::string sentence, JoinEffects& out);
   void proceed(TimePoint now, JoinEffects& out);
   void start_training(TimePoint now, std::string why, std::optional<NodeId> via, JoinEffects& out);
@@ -302,12 +307,8 @@ class Join {
   void look_for_donors(TimePoint now, JoinEffects& out);
   [[nodiscard]] bool hopeless() const;
   void enforce_requirement(TimePoint now, JoinEffects& out);
-  void rest_if_finished(TimePoint now);
+  void rest_if_finished();
   bool fetch_if_finished(TimePoint now, JoinEffects& out);
-  void go(TimePoint now, JoinPhase phase) {
-    phase_ = phase;
-    phase_since_ = now;
-  }
   [[nodiscard]] bool dials() const {
     return begun_ && phase_ != JoinPhase::over && facts_.phase != RunPhase::leaving;
   }
@@ -315,7 +316,6 @@ class Join {
   [[nodiscard]] bool can_sponsor(TimePoint now, const Peer& peer) const;
   [[nodiscard]] bool is_refused(const NodeId& id) const;
 
-  NodeId self_;
   Settings own_;
   std::set<std::string> forced_;
   Start start_;
@@ -335,7 +335,6 @@ class Join {
   std::vector<std::pair<Hash, std::string>> unusable_;
 
   JoinPhase phase_ = JoinPhase::seeking;
-  TimePoint phase_since_;
   TimePoint began_;
   TimePoint grace_until_;
   TimePoint choose_at_ = kNever;

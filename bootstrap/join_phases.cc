@@ -105,7 +105,7 @@ void Join::compare(TimePoint now, const NodeId& id, JoinEffects& out) {
     case SettingsVerdict::they_adopt:
       return;  // their next hello shows it
     case SettingsVerdict::adopt_theirs:
-      return adopt(now, id, std::move(decision.diff), out);
+      return adopt(id, std::move(decision.diff), out);
     case SettingsVerdict::refused:
       if (peer.refused) return;
       refuse(id, peer,
@@ -117,7 +117,7 @@ void Join::compare(TimePoint now, const NodeId& id, JoinEffects& out) {
   }
 }
 
-void Join::adopt(TimePoint now, const NodeId& id, std::string diff, JoinEffects& out) {
+void Join::adopt(const NodeId& id, std::string diff, JoinEffects& out) {
   if (phase_ == JoinPhase::adopting || facts_.phase == RunPhase::finishing ||
       facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving)
     return;
@@ -127,7 +127,7 @@ void Join::adopt(TimePoint now, const NodeId& id, std::string diff, JoinEffects&
   if (tried != unusable_.end()) return refuse(id, peer, tried->second, out);
   receiver_.reset();
   adopting_ = wanted;
-  go(now, JoinPhase::adopting);
+  phase_ = JoinPhase::adopting;
   out.emplace_back(AdoptSettings{peer.hello->settings, id, std::move(diff)});
 }
 
@@ -162,7 +162,7 @@ JoinEffects Join::on_settings_adopted(TimePoint now, const Settings& settings) {
   // A requirement that was met stays met: the timeout of the start is long past for a node that
   // ran.
   if (!required_peers_met()) met_.clear();
-  go(now, JoinPhase::greeting);
+  phase_ = JoinPhase::greeting;
   grace_until_ = std::max(grace_until_, now + options_.hello_patience);
   for (auto& [id, peer] : peers_) {
     peer.same = false;
@@ -181,7 +181,7 @@ JoinEffects Join::on_settings_unusable(TimePoint now, const Error& why) {
   if (phase_ != JoinPhase::adopting) return out;
   if (unusable_.size() >= kMaxUnusable) unusable_.erase(unusable_.begin());
   unusable_.emplace_back(adopting_, last_refusal_);
-  go(now, running_ ? JoinPhase::member : JoinPhase::greeting);
+  phase_ = running_ ? JoinPhase::member : JoinPhase::greeting;
   for (auto& [id, peer] : peers_)
     if (peer.hello && peer.hello->settings.fingerprint() == adopting_)
       refuse(id, peer, last_refusal_, out);
@@ -189,8 +189,8 @@ JoinEffects Join::on_settings_unusable(TimePoint now, const Error& why) {
   return out;
 }
 
-JoinEffects Join::on_settings_kept(TimePoint now) {
-  if (phase_ == JoinPhase::adopting) go(now, running_ ? JoinPhase::member : JoinPhase::greeting);
+JoinEffects Join::on_settings_kept(TimePoint) {
+  if (phase_ == JoinPhase::adopting) phase_ = running_ ? JoinPhase::member : JoinPhase::greeting;
   return {};
 }
 
@@ -212,23 +212,23 @@ bool Join::fetch_if_finished(TimePoint now, JoinEffects& out) {
   if (!finished) return false;
   fetched_.insert(finished->certificate);
   out.emplace_back(*finished);
-  go(now, JoinPhase::fetching);
+  phase_ = JoinPhase::fetching;
   return true;
 }
 
-void Join::rest_if_finished(TimePoint now) {
+void Join::rest_if_finished() {
   if (facts_.phase != RunPhase::finished || phase_ == JoinPhase::member) return;
   if (phase_ == JoinPhase::over) return;
   receiver_.reset();
   running_ = told_joined_ = true;
-  go(now, JoinPhase::member);
+  phase_ = JoinPhase::member;
 }
 
 JoinEffects Join::on_final_unavailable(TimePoint now) {
   JoinEffects out;
   if (phase_ != JoinPhase::fetching) return out;
   fetched_.clear();
-  go(now, JoinPhase::greeting);
+  phase_ = JoinPhase::greeting;
   grace_until_ = now + options_.grace;
   return out;
 }
@@ -245,7 +245,7 @@ void Join::proceed(TimePoint now, JoinEffects& out) {
   if (!begun_) return;
   if (phase_ == JoinPhase::choosing && now >= choose_at_) return choose_sponsor(now, out);
   if (phase_ != JoinPhase::seeking && phase_ != JoinPhase::greeting) return;
-  if (phase_ == JoinPhase::greeting && peers_.empty()) go(now, JoinPhase::seeking);
+  if (phase_ == JoinPhase::greeting && peers_.empty()) phase_ = JoinPhase::seeking;
   if (fetch_if_finished(now, out) || !required_peers_met()) return;
 
   bool awaited = false;  // somebody whose hello may change everything
@@ -265,7 +265,7 @@ void Join::proceed(TimePoint now, JoinEffects& out) {
     else
       young = &id;
     if (!can_sponsor(now, peer) || start_ == Start::checkpoint) continue;
-    go(now, JoinPhase::choosing);
+    phase_ = JoinPhase::choosing;
     choose_at_ = now + options_.sponsor_choice;
     return;
   }
@@ -283,7 +283,7 @@ void Join::proceed(TimePoint now, JoinEffects& out) {
 void Join::start_training(TimePoint now, std::string why, std::optional<NodeId> via,
                           JoinEffects& out) {
   running_ = true;
-  go(now, JoinPhase::member);
+  phase_ = JoinPhase::member;
   out.emplace_back(BeginTraining{start_, std::move(why)});
   if (!std::exchange(told_joined_, true)) out.emplace_back(Joined{via, now - began_});
 }
@@ -306,14 +306,14 @@ void Join::choose_sponsor(TimePoint now, JoinEffects& out) {
     choose_at_ = now + kPatientTick;
     if (later) return;
     grace_until_ = std::max(grace_until_, now + kPatientTick);
-    go(now, running_ ? JoinPhase::member : JoinPhase::greeting);
+    phase_ = running_ ? JoinPhase::member : JoinPhase::greeting;
     return;
   }
   choose_at_ = now + kPatientTick;
   if (facts_.max_state_bytes == 0) return;  // the size of the model is not known yet
   receiver_.emplace(own_.fingerprint(), facts_.max_state_bytes, options_.transfer,
                     running_ ? std::optional(facts_.age) : std::nullopt);
-  go(now, JoinPhase::loading);
+  phase_ = JoinPhase::loading;
   take_transfer(now, receiver_->start(now, *best), out);
   greet_all(now, out);
 }
@@ -326,7 +326,7 @@ void Join::take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& ou
     // that they can have it here.
     sponsor_.hold(now, effects.complete);
     receiver_.reset();
-    go(now, JoinPhase::member);
+    phase_ = JoinPhase::member;
     return;
   }
   if (effects.complete) {
@@ -340,15 +340,16 @@ void Join::take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& ou
     install.run_age = std::chrono::milliseconds(
         static_cast<std::int64_t>(std::min<std::uint64_t>(effects.facts->run_age_ms, 1ULL << 42U)));
     receiver_.reset();
-    go(now, JoinPhase::installing);
+    phase_ = JoinPhase::installing;
     out.emplace_back(std::move(install));
     return;
   }
   if (effects.failed) {
+    out.emplace_back(TransferFailed{receiver_->sponsor(), std::move(effects.why)});
     if (const auto at = peers_.find(receiver_->sponsor()); at != peers_.end())
       at->second.no_sponsor = now + (effects.not_ahead ? 10 * kSponsorPause : kSponsorPause);
     receiver_.reset();
-    go(now, JoinPhase::choosing);
+    phase_ = JoinPhase::choosing;
     choose_at_ = now;
     choose_sponsor(now, out);
     return;
@@ -371,20 +372,21 @@ JoinEffects Join::on_state_installed(TimePoint now) {
   const bool looking = phase_ == JoinPhase::adopting && installing_ != nullptr;
   if (phase_ != JoinPhase::installing && !looking) return out;
   running_ = true;
-  if (!looking) go(now, JoinPhase::member);
+  if (!looking) phase_ = JoinPhase::member;
   const auto snapshot = std::exchange(installing_, nullptr);
   if (snapshot) sponsor_.hold(now, snapshot);
   if (!std::exchange(told_joined_, true)) out.emplace_back(Joined{installed_from_, now - began_});
   return out;
 }
 
-JoinEffects Join::on_state_unusable(TimePoint now, const Error&) {
+JoinEffects Join::on_state_unusable(TimePoint now, const Error& why) {
   JoinEffects out;
   if (phase_ != JoinPhase::installing) return out;
   installing_.reset();
+  out.emplace_back(TransferFailed{installed_from_, "cannot be used here: " + why.detail});
   if (const auto at = peers_.find(installed_from_); at != peers_.end())
     at->second.no_sponsor = now + 10 * kSponsorPause;
-  go(now, JoinPhase::choosing);
+  phase_ = JoinPhase::choosing;
   choose_at_ = now;
   choose_sponsor(now, out);
   return out;
@@ -393,7 +395,7 @@ JoinEffects Join::on_state_unusable(TimePoint now, const Error&) {
 JoinEffects Join::rejoin(TimePoint now) {
   JoinEffects out;
   if (phase_ != JoinPhase::member) return out;
-  go(now, JoinPhase::choosing);
+  phase_ = JoinPhase::choosing;
   choose_at_ = now + options_.sponsor_choice;
   return out;
 }
@@ -432,7 +434,7 @@ void Join::enforce_requirement(TimePoint now, JoinEffects& out) {
     error.code = any_refused_by_name(dialler_.report()) ? Errc::refused : Errc::wrong_swarm;
     error.detail = "every address turned this node away: " + addresses;
   }
-  go(now, JoinPhase::over);
+  phase_ = JoinPhase::over;
   out.emplace_back(GiveUp{std::move(error)});
 }
 
@@ -441,7 +443,7 @@ void Join::enforce_requirement(TimePoint now, JoinEffects& out) {
 JoinEffects Join::update(TimePoint now, LocalFacts facts) {
   JoinEffects out;
   facts_ = std::move(facts);
-  rest_if_finished(now);
+  rest_if_finished();
   for (const auto& known : facts_.addresses) dialler_.learn(known.endpoint, known.id);
   dial(now, out);
   greet_all(now, out);

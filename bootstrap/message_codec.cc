@@ -42,8 +42,7 @@ std::string plain(std::string_view text) {
 Bytes ids_to_bytes(const std::vector<NodeId>& ids) {
   Bytes bytes;
   ByteWriter writer(bytes);
-  for (std::size_t i = 0; i < std::min(ids.size(), kMaxRedirects); ++i)
-    writer.append(ids[i].view());
+  for (std::size_t i = 0; i < std::min(ids.size(), kMaxDonors); ++i) writer.append(ids[i].view());
   return bytes;
 }
 
@@ -97,11 +96,9 @@ transport::Message write(const StateManifest& m) {
 }
 
 transport::Message write(const StateRefused& m) {
-  const Bytes redirect = ids_to_bytes(m.redirect);
   return pack(BootstrapType::state_refused, write_capnp<wire::StateRefused>([&](auto out) {
                 if (!m.snapshot.is_zero()) out.setSnapshot(data_of(m.snapshot.view()));
                 out.setReason(static_cast<std::uint8_t>(m.reason));
-                out.setRedirect(data_of(redirect));
               }));
 }
 
@@ -160,7 +157,7 @@ Result<Hash> read_optional_hash(::capnp::Data::Reader data) {
 
 Result<std::vector<NodeId>> read_ids(::capnp::Data::Reader data) {
   const auto bytes = view_of(data);
-  if (bytes.size() % kIdBytes != 0 || bytes.size() > kMaxRedirects * kIdBytes)
+  if (bytes.size() % kIdBytes != 0 || bytes.size() > kMaxDonors * kIdBytes)
     return bad_message("a list of ids of " + std::to_string(bytes.size()) + " bytes");
   std::vector<NodeId> ids;
   for (std::size_t at = 0; at < bytes.size(); at += kIdBytes)
@@ -243,7 +240,6 @@ Result<BootstrapMessage> read_refused(wire::StateRefused::Reader in) {
   if (in.getReason() < 1 || in.getReason() > 5)
     return bad_message("a refusal for reason " + std::to_string(in.getReason()));
   refused.reason = static_cast<RefusalReason>(in.getReason());
-  TRY(refused.redirect, read_ids(in.getRedirect()));
   return refused;
 }
 

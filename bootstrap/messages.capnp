@@ -58,7 +58,7 @@ struct StateManifest {
 struct StateRefused {
   snapshot @0 :Data;          # as in the request
   reason @1 :UInt8;
-  redirect @2 :Data;          # ids, at most 16
+  unused @2 :Data;            # older nodes name others here, whom nobody ever asked
 }
 
 struct ChunkRequest {

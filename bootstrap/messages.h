@@ -17,7 +17,7 @@
 namespace starling::bootstrap {
 
 inline constexpr std::size_t kMaxBootstrapBody = std::size_t{64} << 10;
-inline constexpr std::size_t kMaxRedirects = 16;
+inline constexpr std::size_t kMaxDonors = 16;
 inline constexpr std::size_t kMaxReasonBytes = 160;
 inline constexpr std::size_t kMaxSavedCounters = 32768;
 
@@ -55,7 +55,7 @@ struct StateRequest {
 struct StateManifest {
   Manifest manifest;
   std::uint64_t run_age_ms = 0;
-  std::vector<NodeId> donors;                  // others that hold it, at most kMaxRedirects
+  std::vector<NodeId> donors;                  // others that hold it, at most kMaxDonors
   std::vector<gossip::SavedCounter> counters;  // samples of every identity; travel as attachment
   friend bool operator==(const StateManifest&, const StateManifest&) = default;
 };
@@ -71,7 +71,6 @@ enum class RefusalReason : std::uint8_t {
 struct StateRefused {
   Hash snapshot;  // as asked for
   RefusalReason reason = RefusalReason::busy;
-  std::vector<NodeId> redirect;  // who else may help, at most kMaxRedirects
   friend bool operator==(const StateRefused&, const StateRefused&) = default;
 };
 

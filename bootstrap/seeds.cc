@@ -41,13 +41,13 @@ Result<void> add(std::vector<Seed>& seeds, Seed seed) {
   return {};
 }
 
-Result<void> add_one(std::vector<Seed>& seeds, std::string_view text, std::uint16_t default_port) {
+Result<void> add_one(std::vector<Seed>& seeds, std::string_view text) {
   if (text.empty()) return bad_seed(text, "an address is missing; give host:port");
   Seed seed;
   seed.origin = std::string(text);
   if (text.starts_with(kDns)) {
     seed.kind = SeedKind::all_of_name;
-    auto endpoint = transport::parse_endpoint(text.substr(kDns.size()), default_port);
+    auto endpoint = transport::parse_endpoint(text.substr(kDns.size()), kDefaultPort);
     if (!endpoint || endpoint->port == 0)
       return bad_seed(text, "after 'dns:' stands NAME:PORT, as in dns:starling-headless:7700");
     seed.endpoint = std::move(*endpoint);
@@ -56,7 +56,7 @@ Result<void> add_one(std::vector<Seed>& seeds, std::string_view text, std::uint1
   if (text.starts_with("srv:"))
     return bad_seed(text,
                     "SRV records are not supported; use dns:NAME:PORT for all addresses of a name");
-  auto target = transport::parse_dial_target(text, default_port);
+  auto target = transport::parse_dial_target(text, kDefaultPort);
   if (!target)
     return bad_seed(text, target.error().detail +
                               "; give host:port, [v6]:port, id@host:port, dns:NAME:PORT or @file");
@@ -65,8 +65,7 @@ Result<void> add_one(std::vector<Seed>& seeds, std::string_view text, std::uint1
   return add(seeds, std::move(seed));
 }
 
-Result<void> add_file(std::vector<Seed>& seeds, std::string_view path, const ReadSeedFile& read,
-                      std::uint16_t default_port) {
+Result<void> add_file(std::vector<Seed>& seeds, std::string_view path, const ReadSeedFile& read) {
   if (path.empty()) return bad_seed("@", "after '@' stands the name of a file with addresses");
   TRY(const auto content, read(std::string(path)));
   if (content.size() > kMaxSeedFileBytes)
@@ -79,19 +78,18 @@ Result<void> add_file(std::vector<Seed>& seeds, std::string_view path, const Rea
     if (line.empty()) return {};
     return for_parts(line, ',', [&](std::string_view part) -> Result<void> {
       if (part.starts_with('@')) return bad_seed(part, "a peer file cannot name another file");
-      return add_one(seeds, part, default_port);
+      return add_one(seeds, part);
     });
   });
 }
 
 }  // namespace
 
-Result<std::vector<Seed>> parse_seeds(std::string_view text, const ReadSeedFile& read,
-                                      std::uint16_t default_port) {
+Result<std::vector<Seed>> parse_seeds(std::string_view text, const ReadSeedFile& read) {
   std::vector<Seed> seeds;
   TRY_VOID(for_parts(text, ',', [&](std::string_view part) {
-    if (part.starts_with('@')) return add_file(seeds, part.substr(1), read, default_port);
-    return add_one(seeds, part, default_port);
+    if (part.starts_with('@')) return add_file(seeds, part.substr(1), read);
+    return add_one(seeds, part);
   }));
   return seeds;
 }

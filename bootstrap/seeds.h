@@ -15,6 +15,8 @@
 
 namespace starling::bootstrap {
 
+// Where a node listens unless it is told otherwise.
+inline constexpr std::uint16_t kDefaultPort = 7700;
 inline constexpr std::size_t kMaxSeeds = 256;
 inline constexpr std::size_t kMaxSeedFileBytes = std::size_t{64} << 10;
 
@@ -40,10 +42,10 @@ using ReadSeedFile = std::function<Result<std::string>(const std::string& path)>
 // The seeds of one --peer value: a comma list of host:port, id@host:port, dns:NAME:PORT and @file.
 // A file has one such value on each line; '#' begins a comment; files do not name further files.
 //
-// Rule:    in the order of the text, without duplicates. dns:NAME takes the default port.
+// Rule:    in the order of the text, without duplicates. dns:NAME takes kDefaultPort.
 // Errors:  bad_config naming the value and what would be right; too_many above kMaxSeeds; what
 //          `read` returns for a file.
-[[nodiscard]] Result<std::vector<Seed>> parse_seeds(std::string_view text, const ReadSeedFile& read,
-                                                    std::uint16_t default_port = 7700);
+[[nodiscard]] Result<std::vector<Seed>> parse_seeds(std::string_view text,
+                                                    const ReadSeedFile& read);
 
 }  // namespace starling::bootstrap

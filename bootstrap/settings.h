@@ -35,7 +35,6 @@ class Settings {
   [[nodiscard]] std::string text() const;
   // BLAKE2b of a domain and the text.
   [[nodiscard]] Hash fingerprint() const;
-  [[nodiscard]] bool empty() const { return values_.empty(); }
 
   friend bool operator==(const Settings&, const Settings&) = default;
 

@@ -3,12 +3,30 @@
 #include "node/base/tree_hash.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace starling::bootstrap {
 namespace {
 
 constexpr std::uint32_t kMaxSlow = 3;
+
+std::string_view sentence_of(RefusalReason reason) {
+  switch (reason) {
+    case RefusalReason::busy:
+      return "it serves as many joiners as it can, or could not copy its model";
+    case RefusalReason::no_model:
+      return "it has no model";
+    case RefusalReason::other_settings:
+      return "it trains other settings";
+    case RefusalReason::not_held:
+      return "it does not hold that snapshot";
+    case RefusalReason::ending:
+      return "it leaves or finishes";
+  }
+  return "it names no reason";
+}
 
 }  // namespace
 
@@ -71,7 +89,7 @@ ReceiverEffects StateReceiver::on_refused(TimePoint now, const NodeId& from,
                                           const StateRefused& refused) {
   ReceiverEffects effects;
   if (state_ == State::asking && from == sponsor_ && refused.snapshot.is_zero())
-    give_up("the sponsor refused", effects);
+    give_up("the sponsor refused: " + std::string(sentence_of(refused.reason)), effects);
   else if (donors_.contains(from) && refused.snapshot == id_)
     lose_donor(now, from, effects);
   return effects;
@@ -260,14 +278,9 @@ bool StateReceiver::expects(const NodeId& from) const {
 
 TransferProgress StateReceiver::progress(TimePoint now) const {
   TransferProgress progress;
-  progress.chunks_done = done_;
-  progress.chunks = facts_.manifest.chunks();
   progress.bytes_done = bytes_done_;
-  progress.total_bytes = facts_.manifest.total_bytes;
-  progress.donors = donors_.size();
+  progress.bytes_total = facts_.manifest.total_bytes;
   if (started_ != TimePoint{}) progress.loading = now - started_;
-  if (progress.loading > Duration{0})
-    progress.bytes_per_second = static_cast<double>(bytes_done_) / seconds(progress.loading);
   return progress;
 }
 

@@ -10,14 +10,9 @@ namespace {
 // A joiner that asks for nothing for so long has gone elsewhere.
 constexpr Duration kIdleJoiner = std::chrono::seconds(30);
 
-std::vector<NodeId> others_for(const NodeId& asker, const std::vector<NodeId>& first,
-                               const std::vector<NodeId>& then) {
-  std::vector<NodeId> ids;
-  for (const auto* list : {&first, &then})
-    for (const auto& id : *list)
-      if (id != asker && ids.size() < kMaxRedirects && std::ranges::find(ids, id) == ids.end())
-        ids.push_back(id);
-  return ids;
+std::vector<NodeId> others_for(const NodeId& asker, std::vector<NodeId> donors) {
+  std::erase(donors, asker);
+  return donors;
 }
 
 }  // namespace
@@ -26,8 +21,7 @@ SponsorEffects StateSponsor::on_request(TimePoint now, const NodeId& from,
                                         const StateRequest& request, const Stock& stock) {
   SponsorEffects effects;
   const auto refuse = [&](RefusalReason reason) {
-    effects.send.push_back(
-        {from, StateRefused{request.snapshot, reason, others_for(from, donors_, stock.others)}});
+    effects.send.push_back({from, StateRefused{request.snapshot, reason}});
     return effects;
   };
   if (request.fingerprint != stock.fingerprint) return refuse(RefusalReason::other_settings);
@@ -71,7 +65,7 @@ void StateSponsor::offer(TimePoint now, const NodeId& to, const Stock& stock,
   StateManifest manifest;
   manifest.manifest = held_->manifest;
   manifest.run_age_ms = stock.run_age_ms;
-  manifest.donors = others_for(to, donors_, {});
+  manifest.donors = others_for(to, donors_);
   manifest.counters = stock.counters;
   if (manifest.counters.size() > kMaxSavedCounters) manifest.counters.resize(kMaxSavedCounters);
   effects.send.push_back({to, std::move(manifest)});
@@ -84,8 +78,7 @@ SponsorEffects StateSponsor::on_snapshot(TimePoint now, SharedSnapshot snapshot,
   taking_ = false;
   if (!snapshot) {
     for (const auto& id : std::exchange(waiting_, {}))
-      effects.send.push_back(
-          {id, StateRefused{Hash{}, RefusalReason::busy, others_for(id, {}, stock.others)}});
+      effects.send.push_back({id, StateRefused{Hash{}, RefusalReason::busy}});
     return effects;
   }
   held_ = std::move(snapshot);
@@ -142,7 +135,7 @@ SponsorEffects StateSponsor::on_chunk_request(TimePoint now, const NodeId& from,
 void StateSponsor::on_done(TimePoint now, const NodeId& from, const StateDone& done) {
   if (!held_ || done.snapshot != held_id_ || joiners_.erase(from) == 0) return;
   last_used_ = now;
-  if (donors_.size() < kMaxRedirects && std::ranges::find(donors_, from) == donors_.end())
+  if (donors_.size() < kMaxDonors && std::ranges::find(donors_, from) == donors_.end())
     donors_.push_back(from);
 }
 

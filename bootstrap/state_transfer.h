@@ -46,7 +46,7 @@ struct TransferOptions {
   // transfer without a chunk in between. Not once only: a sponsor drops who is idle for long, and
   // takes it back.
   std::uint32_t max_wrong = 3;
-  // A sponsor serves this many joiners at a time and refuses more with a redirect.
+  // A sponsor serves this many joiners at a time and refuses more.
   std::size_t max_joiners = 8;
   // A snapshot younger than this is given to newcomers; an older one is replaced if nobody loads
   // it.
@@ -61,13 +61,9 @@ struct TransferOptions {
 };
 
 struct TransferProgress {
-  std::size_t chunks_done = 0;
-  std::size_t chunks = 0;
   std::uint64_t bytes_done = 0;
-  std::uint64_t total_bytes = 0;
-  double bytes_per_second = 0;
-  Duration loading{0};  // since the first chunk was asked for
-  std::size_t donors = 0;
+  std::uint64_t bytes_total = 0;  // 0: not known before the manifest
+  Duration loading{0};            // since the first chunk was asked for
 };
 
 struct ReceiverEffects {
@@ -81,7 +77,7 @@ struct ReceiverEffects {
   bool failed = false;
   // The sponsor has nothing at present that is ahead of this node's replica.
   bool not_ahead = false;
-  std::string why;
+  std::string why;  // it failed
 };
 
 // One download of one snapshot.
@@ -184,7 +180,6 @@ class StateSponsor {
     RunPhase phase = RunPhase::starting;
     std::uint64_t run_age_ms = 0;
     std::vector<gossip::SavedCounter> counters;
-    std::vector<NodeId> others;  // alive members with the same settings, for redirects
   };
   SponsorEffects on_request(TimePoint now, const NodeId& from, const StateRequest& request,
                             const Stock& stock);
@@ -202,7 +197,6 @@ class StateSponsor {
 
   // Joiners that load from this node.
   [[nodiscard]] std::uint32_t load() const { return static_cast<std::uint32_t>(joiners_.size()); }
-  [[nodiscard]] bool holds_snapshot() const { return held_ != nullptr; }
 
  private:
   struct Joiner {

@@ -24,6 +24,7 @@ constexpr double kUntrainedShare = 0.01;
 
 Gossip::Gossip(TimePoint now, GossipParts parts, Rng rng)
     : self_(parts.signer.id()),
+      swarm_(parts.swarm),
       options_(std::move(parts.options)),
       signer_(parts.signer),
       verifier_(parts.verifier),
@@ -47,7 +48,7 @@ GossipEffects Gossip::on_session_down(TimePoint now, const NodeId& peer, Session
   same_settings_.erase(peer);
   if (mixer_) take(now, mixer_->on_session_down(now, peer), out);
   if (consensus_) take(now, consensus_->on_session_down(now, peer), out);
-  if (merge_) take_merge(now, merge_->on_session_down(now, peer), out);
+  if (merge_) take_merge(merge_->on_session_down(now, peer), out);
   take(now, membership_.on_session_down(now, peer, end), out);
   return out;
 }
@@ -87,7 +88,7 @@ GossipEffects Gossip::on_message(TimePoint now, const NodeId& from,
           from, consensus::decode(message),
           [&](const consensus::ConsensusMessage& m) {
             take(now, consensus_->on_message(now, from, m), out);
-            if (merge_) take_merge(now, merge_->on_message(now, from, m), out);
+            if (merge_) take_merge(merge_->on_message(now, from, m), out);
           },
           out);
       break;
@@ -140,7 +141,7 @@ void Gossip::on_bulk_refused(TimePoint now, const NodeId& peer, const transport:
       peer, consensus::decode(message),
       [&](const consensus::ConsensusMessage& m) {
         take(now, consensus_->on_refused(now, peer, m), out);
-        if (merge_) take_merge(now, merge_->on_refused(now, peer, m), out);
+        if (merge_) take_merge(merge_->on_refused(now, peer, m), out);
       },
       out);
 }
@@ -176,7 +177,7 @@ GossipEffects Gossip::on_tick(TimePoint now) {
   take(now, membership_.on_tick(now), out);
   if (mixer_) take(now, mixer_->on_tick(now), out);
   if (consensus_) take(now, consensus_->on_tick(now), out);
-  if (merge_) take_merge(now, merge_->on_tick(now), out);
+  if (merge_) take_merge(merge_->on_tick(now), out);
   if (now >= next_progress_) update_progress(now, out);
   advance(now, out);
   return out;
@@ -194,7 +195,6 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   GossipEffects out;
   model_ = model;
   origin_ = beginning.origin;
-  training_ = {.steps = beginning.steps, .samples = beginning.samples};
   options_.exchange.degree = model.degree != 0 ? model.degree : MixerOptions{}.degree;
   options_.exchange.edge.inbox_bytes = 3 * model.max_payload;
   record_told_ = {};
@@ -204,7 +204,7 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   if (contributes == Contributes::no) out.emplace_back(PauseTraining{});
   consensus_ = std::make_unique<FinalConsensus>(consensus_options(contributes), signer_, verifier_);
   merge_ = std::make_unique<Merge>(consensus_options(Contributes::yes), signer_, verifier_);
-  for (const auto& member : membership_.members(now))
+  for (const auto& member : membership_.members())
     take(now, consensus_->on_member(now, member.record.id, presence_of(member)), out);
   if (phase_ == Phase::joining) phase_ = Phase::averaging;
   far_behind_told_ = false;
@@ -215,7 +215,7 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   for (const auto& [peer, instance] : sessions_) {
     take(now, consensus_->on_session_up(now, peer), out);
     if (!same_settings_.contains(peer)) continue;
-    take_merge(now, merge_->on_session_up(now, peer), out);
+    take_merge(merge_->on_session_up(now, peer), out);
     take(now, mixer_->on_session_up(now, peer, instance), out);
   }
   update_neighbours(now, out);
@@ -263,7 +263,7 @@ GossipEffects Gossip::on_same_settings(TimePoint now, const NodeId& peer) {
 
 void Gossip::connect(TimePoint now, const NodeId& peer, GossipEffects& out) {
   if (!mixer_) return;
-  take_merge(now, merge_->on_session_up(now, peer), out);
+  take_merge(merge_->on_session_up(now, peer), out);
   take(now, mixer_->on_session_up(now, peer, sessions_.at(peer)), out);
   update_neighbours(now, out);
 }
@@ -279,13 +279,11 @@ GossipEffects Gossip::on_adopted(TimePoint now, double age) {
 
 GossipEffects Gossip::on_steps(TimePoint now, const TrainingFigures& figures) {
   GossipEffects out;
-  training_ = figures;
   membership_.on_local_samples(now, figures.samples);
   if (!mixer_) return out;
   const TrainingState state{.steps = figures.steps,
                             .samples = figures.samples,
                             .progress = progress_share(now),
-                            .loss = figures.loss,
                             .step_time = figures.step_time};
   take(now, mixer_->on_steps(now, state), out);
   update_progress(now, out);
@@ -308,12 +306,6 @@ Result<GossipEffects> Gossip::set_addresses(TimePoint now, std::vector<std::stri
   TRY(MembershipEffects effects, membership_.set_addresses(now, std::move(addresses), able));
   GossipEffects out;
   take(now, std::move(effects), out);
-  return out;
-}
-
-GossipEffects Gossip::set_data_set(TimePoint now, const Hash& data_set) {
-  GossipEffects out;
-  take(now, membership_.set_data_set(now, data_set), out);
   return out;
 }
 
@@ -375,9 +367,9 @@ consensus::Presence Gossip::presence_of(const std::optional<MemberView>& member)
 void Gossip::react(TimePoint now, const MemberChange& change, GossipEffects& out) {
   const bool gone =
       !change.after || *change.after == MemberState::dead || *change.after == MemberState::left;
-  const auto presence = presence_of(membership_.find(now, change.id));
+  const auto presence = presence_of(membership_.find(change.id));
   if (consensus_) take(now, consensus_->on_member(now, change.id, presence), out);
-  if (gone && merge_) take_merge(now, merge_->on_member_gone(now, change.id), out);
+  if (gone && merge_) take_merge(merge_->on_member_gone(now, change.id), out);
   // A joiner that became alive may be averaged with from now on.
   if (!gone) update_neighbours(now, out);
 }
@@ -437,7 +429,7 @@ void Gossip::update_standing(TimePoint now, GossipEffects& out) {
   const auto standing =
       newcomer || lag.far_behind ? consensus::Role::follower : consensus::Role::participant;
   take(now, consensus_->on_standing(now, standing), out);
-  if (merge_) take_merge(now, merge_->on_standing(now, standing), out);
+  if (merge_) take_merge(merge_->on_standing(now, standing), out);
   if (lag.caught_up) far_behind_told_ = false;
   if (lag.far_behind && phase_ == Phase::averaging && !std::exchange(far_behind_told_, true))
     out.emplace_back(FarBehind{lag});

@@ -44,7 +44,6 @@ struct GossipOptions {
   Duration drain = std::chrono::seconds(5);
   // `finish.linger`.
   Duration linger = std::chrono::seconds(30);
-  std::vector<NodeId> commanders;
 };
 
 // When the run is over: at so many samples of the swarm, or at an age.
@@ -64,6 +63,9 @@ struct ModelFacts {
   std::uint32_t degree = 0;     // neighbours wanted; 0: as TopologyOptions and MixerOptions say
   consensus::Rule rule = consensus::Rule::mean;  // of the final consensus and of merges
   Budget budget;
+  // Whose order alone ends the run by command, as ConsensusOptions::admin. Zeros: an admin whom
+  // this node does not know (yet), so that nobody's order counts.
+  std::optional<NodeId> admin = std::nullopt;
 };
 
 // How this node came to its replica.
@@ -115,9 +117,8 @@ struct ConsensusFailed {
   consensus::RunKind kind = consensus::RunKind::finish;
   Error error;
 };
-struct MayExit {
-  Epoch epoch;
-};
+// The final consensus asks nothing of this process any more.
+struct MayExit {};
 using consensus::NotTaken;
 
 using GossipEffect =
@@ -132,7 +133,6 @@ using GossipEffects = std::vector<GossipEffect>;
 struct TrainingFigures {
   std::uint64_t steps = 0;
   std::uint64_t samples = 0;  // of this process, its checkpoint included
-  float loss = 0;
   Duration step_time{};
 };
 
@@ -191,7 +191,11 @@ class Gossip {
   [[nodiscard]] GossipEffects on_consensus_done(TimePoint now,
                                                 const consensus::JobOutcome& outcome);
 
-  [[nodiscard]] GossipEffects finish(TimePoint now);
+  // Ends the run. Where there is an admin nothing happens without its order.
+  [[nodiscard]] GossipEffects finish(TimePoint now, std::optional<Signature> order = std::nullopt);
+  // The certificate of this node names this admin from now on. Nothing where any member may end the
+  // run.
+  void set_admin(const NodeId& admin);
   // Brings all replicas to their exact mean without stopping the run (rulings 39). The end is
   // Merged or ConsensusFailed of kind merge.
   //
@@ -213,7 +217,6 @@ class Gossip {
   [[nodiscard]] GossipEffects begin_leave(TimePoint now, TimePoint deadline);
   [[nodiscard]] Result<GossipEffects> set_addresses(TimePoint now,
                                                     std::vector<std::string> addresses);
-  [[nodiscard]] GossipEffects set_data_set(TimePoint now, const Hash& data_set);
 
   // Views, for status and for bootstrap.
   [[nodiscard]] Membership& membership() { return membership_; }
@@ -234,9 +237,9 @@ class Gossip {
   void take(TimePoint now, MembershipEffects effects, GossipEffects& out);
   void take(TimePoint now, ExchangeEffects effects, GossipEffects& out);
   void take(TimePoint now, ConsensusEffects effects, GossipEffects& out);
-  void take_merge(TimePoint now, ConsensusEffects effects, GossipEffects& out);
+  void take_merge(ConsensusEffects effects, GossipEffects& out);
   // What both kinds of run have in common.
-  void take_common(TimePoint now, ConsensusEffects& effects, GossipEffects& out);
+  void take_common(ConsensusEffects& effects, GossipEffects& out);
   void on_bulk_refused(TimePoint now, const NodeId& peer, const transport::Message& message,
                        GossipEffects& out);
   [[nodiscard]] consensus::Presence presence_of(const std::optional<MemberView>& member) const;
@@ -256,6 +259,7 @@ class Gossip {
   void deliver(const NodeId& from, Decoded decoded, Handle handle, GossipEffects& out);
 
   NodeId self_;
+  SwarmId swarm_;
   GossipOptions options_;
   const Signer& signer_;
   const Verifier& verifier_;
@@ -270,7 +274,6 @@ class Gossip {
   std::unique_ptr<Merge> merge_;
   std::map<NodeId, Instance> sessions_;
   std::set<NodeId> same_settings_;
-  TrainingFigures training_;
   TimePoint next_progress_{};
   TimePoint leave_deadline_ = kNever;
   bool leave_wanted_ = false;

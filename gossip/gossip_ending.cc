@@ -1,6 +1,7 @@
 // Gossip, second part: merging, the final consensus, what comes after it, and leaving.
 #include "gossip/consensus/message_codec.h"
 #include "gossip/gossip.h"
+#include "transport/finish_order.h"
 
 #include <utility>
 
@@ -13,7 +14,8 @@ consensus::ConsensusOptions Gossip::consensus_options(Contributes contributes) c
   made.model = model_.name;
   made.shape = model_.shape;
   made.contributes = contributes == Contributes::yes;
-  made.commanders = options_.commanders;
+  made.admin = model_.admin;
+  made.order = {transport::kFinishOrderDomain, transport::ordered_part(swarm_, model_.fingerprint)};
   made.linger = options_.linger;
   made.rule = model_.rule;
   return made;
@@ -22,18 +24,24 @@ consensus::ConsensusOptions Gossip::consensus_options(Contributes contributes) c
 GossipEffects Gossip::on_consensus_done(TimePoint now, const consensus::JobOutcome& outcome) {
   GossipEffects out;
   if (outcome.target.round.run.kind == consensus::RunKind::merge) {
-    if (merge_) take_merge(now, merge_->on_job_done(now, outcome), out);
+    if (merge_) take_merge(merge_->on_job_done(now, outcome), out);
   } else if (consensus_) {
     take(now, consensus_->on_job_done(now, outcome), out);
   }
   return out;
 }
 
-GossipEffects Gossip::finish(TimePoint now) {
+GossipEffects Gossip::finish(TimePoint now, std::optional<Signature> order) {
   GossipEffects out;
-  if (consensus_) take(now, consensus_->on_finish_command(now), out);
+  if (consensus_) take(now, consensus_->on_finish_command(now, order), out);
   advance(now, out);
   return out;
+}
+
+void Gossip::set_admin(const NodeId& admin) {
+  if (!model_.admin) return;
+  model_.admin = admin;
+  if (consensus_) consensus_->set_admin(admin);
 }
 
 Result<GossipEffects> Gossip::merge(TimePoint now) {
@@ -41,7 +49,7 @@ Result<GossipEffects> Gossip::merge(TimePoint now) {
     return fail(Errc::not_found, Doing::merging, "this node has no replica that is training");
   TRY(ConsensusEffects effects, merge_->request(now, rng_() | 1U));
   GossipEffects out;
-  take_merge(now, std::move(effects), out);
+  take_merge(std::move(effects), out);
   return out;
 }
 
@@ -55,7 +63,7 @@ GossipEffects Gossip::on_training_paused(TimePoint now) {
 GossipEffects Gossip::on_contribution(TimePoint now, consensus::RunKind kind) {
   GossipEffects out;
   if (kind == consensus::RunKind::merge) {
-    if (merge_) take_merge(now, merge_->on_frozen(now), out);
+    if (merge_) take_merge(merge_->on_frozen(now), out);
     return out;
   }
   if (consensus_) take(now, consensus_->on_frozen(now), out);
@@ -65,6 +73,11 @@ GossipEffects Gossip::on_contribution(TimePoint now, consensus::RunKind kind) {
 GossipEffects Gossip::on_result_stored(TimePoint now) {
   GossipEffects out;
   if (consensus_) take(now, consensus_->on_stored(now), out);
+  // Who came to a swarm that had ended holds its model now, and is there like one that serves it.
+  if (!mixer_ && phase_ == Phase::joining) {
+    take(now, membership_.set_settings(now, model_.fingerprint), out);
+    take(now, membership_.set_state(now, RecordState::alive), out);
+  }
   return out;
 }
 
@@ -77,7 +90,7 @@ GossipEffects Gossip::begin_following(TimePoint now, const ModelFacts& model) {
   take(now, consensus_->on_standing(now, consensus::Role::follower), out);
   for (const auto& [peer, instance] : sessions_)
     take(now, consensus_->on_session_up(now, peer), out);
-  // Whoever holds a certificate answers a Finish with it.
+  // Whoever holds a certificate answers a Finish with it, also one without an order.
   take(now, consensus_->on_finish_command(now), out);
   return out;
 }
@@ -101,7 +114,7 @@ GossipEffects Gossip::begin_leave(TimePoint now, TimePoint deadline) {
   if (phase_ == Phase::leaving || phase_ == Phase::left) return out;
   leave_wanted_ = true;
   leave_deadline_ = deadline;
-  if (merge_) take_merge(now, merge_->abort(now, "this node leaves"), out);
+  if (merge_) take_merge(merge_->abort(now, "this node leaves"), out);
   advance(now, out);
   return out;
 }
@@ -122,7 +135,7 @@ void Gossip::start_leaving(TimePoint now, GossipEffects& out) {
   if (mixer_ && !ended) take(now, mixer_->begin_leave(now, leave_deadline_), out);
 }
 
-void Gossip::take_common(TimePoint now, ConsensusEffects& effects, GossipEffects& out) {
+void Gossip::take_common(ConsensusEffects& effects, GossipEffects& out) {
   for (auto& sent : effects.send)
     out.emplace_back(Outgoing{sent.to, consensus::encode(sent.message)});
   for (auto& job : effects.jobs) out.emplace_back(std::move(job));
@@ -130,17 +143,17 @@ void Gossip::take_common(TimePoint now, ConsensusEffects& effects, GossipEffects
     out.emplace_back(
         CloseSession{bad.peer, Error{Errc::bad_message, Doing::agreeing, std::move(bad.detail)}});
   for (const auto& id : effects.dial) {
-    const auto member = membership_.find(now, id);
+    const auto member = membership_.find(id);
     if (member && !member->record.addresses.empty())
-      out.emplace_back(WantedSession{id, member->record.addresses, DialPurpose::neighbour});
+      out.emplace_back(WantedSession{id, member->record.addresses});
   }
 }
 
 void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
-  take_common(now, effects, out);
+  take_common(effects, out);
   if (effects.freeze && phase_ == Phase::averaging) {
     phase_ = Phase::freezing;
-    if (merge_) take_merge(now, merge_->abort(now, "the final consensus has begun"), out);
+    if (merge_) take_merge(merge_->abort(now, "the final consensus has begun"), out);
     take(now, mixer_->begin_drain(now, now + options_.drain), out);
     out.emplace_back(PauseTraining{});
     advance(now, out);
@@ -165,7 +178,7 @@ void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
   }
   if (effects.failed)
     out.emplace_back(ConsensusFailed{consensus::RunKind::finish, std::move(*effects.failed)});
-  if (effects.may_exit) out.emplace_back(MayExit{*effects.may_exit});
+  if (effects.may_exit) out.emplace_back(MayExit{});
 }
 
 bool Gossip::may_be_here(const NodeId& id) const {
@@ -173,12 +186,12 @@ bool Gossip::may_be_here(const NodeId& id) const {
   return state && *state != MemberState::dead && *state != MemberState::left;
 }
 
-void Gossip::take_merge(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
+void Gossip::take_merge(ConsensusEffects effects, GossipEffects& out) {
   // What a node of other settings signs for its own merges is wrong here, and rightly so.
   std::erase_if(effects.misbehaved, [&](const consensus::Misbehaviour& bad) {
     return !same_settings_.contains(bad.peer);
   });
-  take_common(now, effects, out);
+  take_common(effects, out);
   if (effects.freeze) out.emplace_back(TakeContribution{consensus::RunKind::merge});
   if (effects.merged) out.emplace_back(std::move(*effects.merged));
   if (effects.failed)

@@ -240,7 +240,6 @@ void Bridge::note_step(const training::StepReport& report) {
     gathered_.step = report.step;
     gathered_.samples = report.samples;
     gathered_.learning_rate = report.learning_rate;
-    gathered_.bad_steps = report.bad_steps;
     gathered_.bad_samples = bad_samples;
     gathered_.steps += 1;
     gathered_.batch = static_cast<std::uint32_t>(report.batch);

@@ -51,7 +51,6 @@ struct StepFigures {
   double data_wait_share = 0;
   double compute_s = 0;    // of one step, forward and backward
   double optimizer_s = 0;  // of one step, holding the master
-  std::uint64_t bad_steps = 0;
   std::uint64_t bad_samples = 0;
 };
 
@@ -126,9 +125,9 @@ class Bridge {
   void set_data_members(const std::vector<NodeId>& members) ON_IO_THREAD;
   // The swarm's share of the budget, for the learning rate.
   void set_progress(double share) { trainer_->set_progress(share); }
-  // `on_paused` on the io thread, once no step is running; cancelled where training ends instead.
+  // For good. `on_paused` on the io thread, once no step is running; cancelled where training ends
+  // instead.
   void pause(std::function<void(Result<void>)> on_paused) ON_IO_THREAD;
-  void resume() { trainer_->resume(); }
   // Replaces the replica between two steps; `on_adopted` on the io thread.
   void adopt(training::Replica replica, std::function<void()> on_adopted) ON_IO_THREAD;
   // Outcomes on the io thread. Without a validation set evaluate() fails at once with not_found.

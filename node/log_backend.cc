@@ -144,11 +144,6 @@ void LogBackend::set_level(LogLevel level) {
   level_ = level;
 }
 
-LogLevel LogBackend::level() const {
-  const MutexLock lock(mutex_);
-  return level_;
-}
-
 std::string_view name_of(LogLevel level) {
   constexpr std::array<std::string_view, 5> kNames{"TRACE", "DEBUG", "INFO", "WARN", "ERROR"};
   return kNames[static_cast<std::size_t>(level)];

@@ -52,7 +52,6 @@ class LogBackend final : public Log {
              std::initializer_list<LogField> fields) override;
 
   void set_level(LogLevel level);
-  [[nodiscard]] LogLevel level() const;
   // The last lines from `info` on, also those that the level keeps from being written.
   [[nodiscard]] const RecentEvents& recent() const { return recent_; }
 

@@ -62,6 +62,7 @@ void Node::apply_access(Access access) {
                  {"revocations", list},
                  {"secret_epoch", epoch}});
   parts_.membership = access.membership;
+  if (parts_.membership) gossip_.set_admin(parts_.membership->admin);
   transport_.set_certificate(parts_.membership ? std::optional(parts_.membership->chain)
                                                : std::nullopt);
   // First, so that nobody who is shut out is offered a new key.

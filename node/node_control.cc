@@ -74,7 +74,7 @@ void Node::answer(const JoinRequest& request, ControlReply reply) {
 
 void Node::answer_joins(TimePoint now) {
   if (waiting_for_join_.empty()) return;
-  const auto known = join_.status(now).addresses;
+  const auto known = join_.addresses();
   const auto sessions = transport_.sessions();
   std::erase_if(waiting_for_join_, [&](WaitingJoin& waiting) {
     const auto met = std::ranges::find_if(sessions, [&](const transport::SessionInfo& info) {
@@ -102,7 +102,7 @@ void Node::answer(const LeaveRequest& request, ControlReply reply) {
   begin_leave(request.timeout.value_or(config_.leave.timeout));
 }
 
-void Node::answer(const FinishRequest&, ControlReply reply) {
+void Node::answer(const FinishRequest& request, ControlReply reply) {
   if (final_written_)
     return reply.done({{"hash", figures_.final_hash},
                        {"epoch", finished_->certificate.epoch.value},
@@ -111,8 +111,12 @@ void Node::answer(const FinishRequest&, ControlReply reply) {
     return reply.fail(Error{
         Errc::refused, Doing::agreeing,
         "this node has no replica to finish with: it is " + std::string(name_of(figures_.phase))});
+  const gossip::ModelFacts& model = gossip_.model();
+  const auto may_end = check_finish(request, {parts_.swarm, model.fingerprint, model.admin});
+  if (!may_end) return reply.fail(may_end.error());
   waiting_for_finish_.push_back(std::move(reply));
-  gossip_driver_.carry_out(gossip_.finish(clock_.now()));
+  const auto order = request.order ? std::optional(request.order->signature) : std::nullopt;
+  gossip_driver_.carry_out(gossip_.finish(clock_.now(), order));
 }
 
 void Node::answer(const MergeRequest&, ControlReply reply) {

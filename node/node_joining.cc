@@ -73,7 +73,7 @@ bootstrap::LocalFacts Node::local_facts() {
   facts.samples = gossip_.swarm_samples(now);
   facts.run_age = gossip_.membership().progress().run_age(now);
   facts.max_state_bytes = state_bytes(parts_.model);
-  for (const auto& member : gossip_.membership().members(now))
+  for (const auto& member : gossip_.membership().members())
     if (member.state == gossip::MemberState::alive ||
         member.state == gossip::MemberState::suspect) {
       facts.alive.push_back(member.record.id);
@@ -99,6 +99,10 @@ void Node::on_effect(bootstrap::JoinEffect effect) {
     adopt_settings(*adopt);
   } else if (const auto* install = std::get_if<bootstrap::InstallState>(&effect)) {
     install_state(*install);
+  } else if (const auto* failed = std::get_if<bootstrap::TransferFailed>(&effect)) {
+    log_.warn("join.transfer_failed", {{"sponsor", short_form(failed->sponsor)},
+                                       {"why", failed->why},
+                                       {"did", "looks for another sponsor"}});
   } else if (std::holds_alternative<bootstrap::TakeSnapshot>(effect)) {
     take_snapshot();
   } else if (const auto* fetch = std::get_if<bootstrap::FetchFinal>(&effect)) {
@@ -126,7 +130,7 @@ void Node::on_effect(bootstrap::JoinEffect effect) {
 
 void Node::begin_training(const bootstrap::BeginTraining& begin) {
   log_.info("join.begin", {{"why", begin.why}});
-  if (transport_.sessions().empty()) warn_of_silence(join_.status(clock_.now()).addresses, log_);
+  if (transport_.sessions().empty()) warn_of_silence(join_.addresses(), log_);
   Beginning beginning;
   const std::string fingerprint = to_hex(join_.settings().fingerprint().view());
   if (begin.start == bootstrap::Start::checkpoint && parts_.checkpoint &&
@@ -169,6 +173,12 @@ void Node::adopt_settings(const bootstrap::AdoptSettings& adopt) {
   if (!model) return unusable(std::move(model).error());
   auto same_classes = check_classes(settings->model, *parts_.data.train, Doing::joining);
   if (!same_classes) return unusable(std::move(same_classes).error());
+  // An invite brings the certificate, which may still be on its way.
+  if (config_.swarm.invite.empty()) {
+    auto certified =
+        check_ends_by_order(*settings, parts_.membership, parts_.identity.id(), Doing::joining);
+    if (!certified) return unusable(std::move(certified).error());
+  }
   tasks_.spawn("adopt", [this, wanted = std::move(*settings), model = std::move(*model), adopt] {
     return rebuild_for(wanted, model, adopt);
   });

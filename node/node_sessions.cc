@@ -17,9 +17,6 @@ bool is_bootstrap(std::uint16_t type) {
 }  // namespace
 
 void Node::on_session_up(const transport::SessionInfo& info) {
-  log_.debug("session.up", {{"peer", short_form(info.peer)},
-                            {"name", info.name},
-                            {"remote", transport::to_string(info.remote)}});
   if (info.direction == transport::Direction::dialled) {
     parts_.address_book.on_worked(info.peer, info.remote);
     book_changed_ = true;
@@ -33,7 +30,6 @@ void Node::on_session_up(const transport::SessionInfo& info) {
 }
 
 void Node::on_session_down(const NodeId& peer, const Error& why) {
-  log_.debug("session.down", {{"peer", short_form(peer)}, {"why", to_string(why)}});
   count_failure(why);
   if (fault_of(why.code) == Fault::peer && why.code != Errc::closed && why.code != Errc::timed_out)
     log_.warn("session.ended", {{"peer", short_form(peer)},
@@ -144,7 +140,7 @@ void Node::note(const gossip::MemberChange& change) {
   const std::string text = gossip::describe(change);
   const std::string after =
       change.after ? std::string(gossip::name_of(*change.after)) : "forgotten";
-  const auto member = gossip_.membership().find(clock_.now(), change.id);
+  const auto member = gossip_.membership().find(change.id);
   const std::string name = member ? member->record.name : std::string();
   // A node that was only ever dialled finds the swarm again after a restart too.
   if (member && change.after == gossip::MemberState::alive)

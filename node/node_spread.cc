@@ -46,7 +46,7 @@ void Node::tick_spread(TimePoint now) {
     check_own_certificate();
   }
   SpreadMembers members;
-  for (const auto& member : gossip_.membership().members(now)) {
+  for (const auto& member : gossip_.membership().members()) {
     if (member.state == gossip::MemberState::left) continue;
     members.known.insert(member.record.id);
     if (member.state != gossip::MemberState::dead) members.alive.insert(member.record.id);

@@ -74,7 +74,7 @@ std::vector<NodeId> Node::data_members() const {
   std::vector<NodeId> members;
   if (config_.data.partition != DataPartition::members) return members;
   const Hash settings = join_.settings().fingerprint();
-  for (const auto& member : gossip_.membership().members(clock_.now())) {
+  for (const auto& member : gossip_.membership().members()) {
     const bool here =
         member.state == gossip::MemberState::alive || member.state == gossip::MemberState::suspect;
     const gossip::MemberRecord& record = member.record;
@@ -97,7 +97,8 @@ gossip::ModelFacts Node::model_facts() const {
       .max_payload = gossip::max_payload_bytes(layout, gossip::Level::l6, gossip::Statistics::with),
       .degree = settings_.degree,
       .rule = settings_.rule,
-      .budget = settings_.budget};
+      .budget = settings_.budget,
+      .admin = ends_by_order_of(settings_, parts_.membership)};
 }
 
 transport::Task<> Node::build_and_start(Beginning beginning) {
@@ -202,6 +203,7 @@ transport::Task<> Node::drop_bridge() {
   tell_run(0);
   auto ends = bridge_->stop();
   co_await std::move(ends);
+  health_.rest_train();  // what comes next may train never again, or wait long for a state
   bridge_.reset();
   building_ = false;
   build_over_.cancel();
@@ -329,7 +331,6 @@ void Node::on_steps(const StepFigures& figures) {
   observe("optimizer", figures.optimizer_s);
   const gossip::TrainingFigures told{.steps = static_cast<std::uint64_t>(figures.step),
                                      .samples = figures.samples,
-                                     .loss = static_cast<float>(figures_.loss.value_or(0)),
                                      .step_time = std::chrono::duration_cast<Duration>(
                                          std::chrono::duration<double>(figures.step_s))};
   gossip_driver_.carry_out(gossip_.on_steps(now, told));

@@ -85,11 +85,10 @@ gossip::Aggregator aggregator_of(ExchangeRule rule) {
 }  // namespace
 
 transport::TransportOptions transport_options(const Config& config, std::string name,
-                                              Instance instance, Incarnation incarnation) {
+                                              Instance instance) {
   transport::TransportOptions options;
   options.name = std::move(name);
   options.instance = instance;
-  options.incarnation = incarnation;
   options.handshakes_per_address = config.net.handshake_rate;
   options.prefer_bbr = config.net.bbr;
   return options;

@@ -15,11 +15,8 @@
 
 namespace starling::node {
 
-inline constexpr std::uint16_t kDefaultPort = 7700;
-
 [[nodiscard]] transport::TransportOptions transport_options(const Config& config, std::string name,
-                                                            Instance instance,
-                                                            Incarnation incarnation);
+                                                            Instance instance);
 [[nodiscard]] gossip::GossipOptions gossip_options(const Config& config);
 [[nodiscard]] bootstrap::JoinOptions join_options(const Config& config);
 [[nodiscard]] training::DeviceOptions device_options(const Config& config);

@@ -141,11 +141,9 @@ Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
 Result<std::vector<bootstrap::Seed>> read_seeds(const Config& config) {
   std::vector<bootstrap::Seed> seeds;
   for (const auto& text : config.net.peers) {
-    TRY(const auto some,
-        bootstrap::parse_seeds(
-            text,
-            [](const std::string& path) { return read_whole(path, bootstrap::kMaxSeedFileBytes); },
-            kDefaultPort));
+    TRY(const auto some, bootstrap::parse_seeds(text, [](const std::string& path) {
+          return read_whole(path, bootstrap::kMaxSeedFileBytes);
+        }));
     seeds.insert(seeds.end(), some.begin(), some.end());
   }
   return seeds;
@@ -343,6 +341,10 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   TRY(const transport::Identity identity, identity_of(dir, mode));
   TRY(SwarmAccess access, open_swarm(config, dir, invite, identity.id(), mode));
   const SwarmId swarm = access.key.swarm();
+  // An invite brings the certificate with the secret.
+  if (!access.secret_to_get)
+    TRY_VOID(
+        check_ends_by_order(settings.training, access.membership, identity.id(), Doing::starting));
   if (access.made_secret && !dry) warn_of_new_secret(config, dir, log);
   TRY(const auto held, finished_before(dir, settings.text.fingerprint()));
   std::optional<ServedModel> served;

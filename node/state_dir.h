@@ -70,7 +70,6 @@ class StateDir {
   // Invites that this node made and nobody has used (invites.h).
   [[nodiscard]] std::filesystem::path invites() const { return path_ / "invites"; }
   [[nodiscard]] std::filesystem::path address_file() const { return path_ / "address"; }
-  [[nodiscard]] std::filesystem::path control_socket() const { return path_ / "control.sock"; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   [[nodiscard]] std::filesystem::path events() const { return path_ / "events.jsonl"; }
   // What the swarm trains, as this node last knew it (kept_settings.h).

@@ -71,9 +71,9 @@ MemberStatus own_member(const StatusSources& sources) {
   return own;
 }
 
-void fill_members(TimePoint now, const StatusSources& sources, StatusSnapshot& status) {
+void fill_members(const StatusSources& sources, StatusSnapshot& status) {
   status.members.push_back(own_member(sources));
-  for (const auto& member : sources.gossip.membership().members(now)) {
+  for (const auto& member : sources.gossip.membership().members()) {
     MemberStatus one;
     one.id = to_hex(member.record.id.view());
     one.name = member.record.name;
@@ -127,7 +127,7 @@ void fill_neighbours(TimePoint now, const StatusSources& sources, StatusSnapshot
     const bool known = view.exchanges > 0 || view.refused > 0;
     if (view.state != gossip::EdgeState::open && !known) continue;
     status.neighbours.push_back(
-        neighbour_status(now, view, sources.gossip.membership().find(now, view.peer)));
+        neighbour_status(now, view, sources.gossip.membership().find(view.peer)));
     if (view.exchanges > 0) disagreements.push_back(view.disagreement_ratio);
   }
   if (disagreements.empty()) return;
@@ -176,6 +176,15 @@ void fill_consensus(const StatusSources& sources, StatusSnapshot& status) {
   if (figures.final_participants.empty())
     for (const auto& id : state.participants)
       status.consensus.participants.push_back(to_hex(id.view()));
+}
+
+void fill_join(TimePoint now, const StatusSources& sources, StatusSnapshot& status) {
+  const auto join = sources.join.status(now);
+  if (join.phase == bootstrap::JoinPhase::member) return;
+  status.join = {.phase = std::string(bootstrap::name_of(join.phase)),
+                 .sponsor = join.sponsor ? to_hex(join.sponsor->view()) : "",
+                 .bytes_done = join.transfer.bytes_done,
+                 .bytes_total = join.transfer.bytes_total};
 }
 
 void fill_progress(TimePoint now, const StatusSources& sources, StatusSnapshot& status) {
@@ -250,10 +259,11 @@ StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
   status.swarm = {.id = to_hex(figures.swarm.view()),
                   .mode = figures.mode,
                   .fingerprint = to_hex(sources.gossip.model().fingerprint.view())};
-  if (sources.settings != nullptr) status.swarm.settings = *sources.settings;
+  status.swarm.settings = sources.join.settings().values();
+  fill_join(now, sources, status);
   fill_training(sources, status);
   fill_progress(now, sources, status);
-  fill_members(now, sources, status);
+  fill_members(sources, status);
   fill_neighbours(now, sources, status);
   fill_consensus(sources, status);
   status.access = figures.access;

@@ -1,6 +1,7 @@
 // Puts together the StatusSnapshot from what each part of the node knows.
 #pragma once
 
+#include "bootstrap/join.h"
 #include "gossip/gossip.h"
 #include "node/bridge.h"
 #include "node/observe/host_sampler.h"
@@ -58,7 +59,7 @@ struct StatusSources {
   const transport::Transport& transport;
   const training::Model& model;
   const Bridge* bridge;
-  const std::map<std::string, std::string>* settings = nullptr;  // of the swarm
+  const bootstrap::Join& join;
 };
 
 // Cost: O(members). Thread: io.

@@ -23,6 +23,7 @@ constexpr std::uint64_t kMaxBudgetSeconds = std::uint64_t{100} * 366 * 24 * 3600
 
 // In the order of gossip::consensus::Rule.
 constexpr std::array<std::string_view, 3> kRules{"mean", "median", "trimmed"};
+constexpr const char* kByAdmin = "admin";
 
 gossip::consensus::Rule rule_of(FinishRule rule) {
   switch (rule) {
@@ -169,6 +170,7 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
   made.budget = budget_of(config.train.until, train.size(), batch);
   made.extension = config.run.extend;
   made.rule = rule_of(config.finish.aggregator);
+  made.finish_by = config.finish.by;
   // Settings say it in seconds: a part of one would be a run of another length, or without an end.
   if (made.budget.time % std::chrono::seconds(1) != Duration::zero())
     return fail(Errc::bad_config, Doing::reading_config,
@@ -213,6 +215,7 @@ SettingsText to_text(const TrainingSettings& settings, const Hash& genesis) {
   // Only where there is one, so that swarms which never heard of it keep their fingerprint.
   if (settings.rule != gossip::consensus::Rule::mean)
     text.emplace("aggregator", kRules.at(static_cast<std::size_t>(settings.rule)));
+  if (settings.finish_by == FinishBy::admin) text.emplace("finish_by", kByAdmin);
   if (settings.model.class_names)
     text.emplace("class_names", to_hex(settings.model.class_names->view()));
   if (!settings.resize.empty()) text.emplace("resize", show_resize(settings.resize));
@@ -242,6 +245,11 @@ Result<TrainingSettings> parse_settings(const SettingsText& text) {
   reader.same("codec", std::to_string(gossip::kCodecVersion));
   (void)reader.word("genesis");
   if (text.contains("aggregator")) made.rule = reader.rule("aggregator");
+  if (text.contains("finish_by")) {
+    // Any member is what a swarm has that says nothing.
+    if (reader.word("finish_by") != kByAdmin) reader.note("finish_by", "is not admin");
+    made.finish_by = FinishBy::admin;
+  }
   if (text.contains("class_names")) made.model.class_names = reader.hash("class_names");
   if (text.contains("resize")) made.resize = reader.resize("resize");
   if (!training::make_plan(made.model)) reader.note("model", "names no model that this node has");
@@ -273,12 +281,30 @@ Result<void> check_classes(const training::ModelSpec& model, const training::Dat
   return {};
 }
 
+std::optional<NodeId> ends_by_order_of(const TrainingSettings& settings,
+                                       const std::optional<transport::Membership>& membership) {
+  if (settings.finish_by == FinishBy::any) return std::nullopt;
+  return membership ? membership->admin : NodeId{};
+}
+
+Result<void> check_ends_by_order(const TrainingSettings& settings,
+                                 const std::optional<transport::Membership>& membership,
+                                 const NodeId& node, Doing doing) {
+  if (settings.finish_by == FinishBy::any || membership) return {};
+  return fail(Errc::bad_config, doing,
+              fmt::format("only the admin ends this run (finish.by = admin), and without a "
+                          "certificate this node does not know the admin: where the admin key is, "
+                          "`starling key certify {} --admin-key FILE > member.cert` makes one; put "
+                          "it into this node's folder (--dir) and start again",
+                          to_hex(node.view())));
+}
+
 bool is_local(const Until& until) {
   return until.kind == Until::Kind::epochs || until.kind == Until::Kind::steps;
 }
 
 std::set<std::string> settings_by_hand(const Config& config) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kKeys{{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kKeys{{
       {"swarm.degree", "degree"},
       {"train.model", "model"},
       {"train.img", "img"},
@@ -292,6 +318,7 @@ std::set<std::string> settings_by_hand(const Config& config) {
       {"train.until", "budget_samples"},
       {"run.extend", "extend"},
       {"finish.aggregator", "aggregator"},
+      {"finish.by", "finish_by"},
   }};
   std::set<std::string> forced;
   if (config.swarm.adopt == Adopt::always) return forced;

@@ -8,9 +8,11 @@
 #include "training/data/dataset.h"
 #include "training/models/plan.h"
 #include "training/trainer.h"
+#include "transport/member_certificate.h"
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,6 +30,7 @@ struct TrainingSettings {
   std::uint32_t degree = 0;  // neighbours of a node; 0: by the number of members
   gossip::Budget budget;
   gossip::consensus::Rule rule = gossip::consensus::Rule::mean;  // of the final consensus
+  FinishBy finish_by = FinishBy::any;
   std::uint32_t extension = 0;  // > 0: the run goes on from a certified model (rulings 40)
 
   friend bool operator==(const TrainingSettings&, const TrainingSettings&);
@@ -63,6 +66,19 @@ using SettingsText = std::map<std::string, std::string>;
 // Errors:  data_failed with what differs and what to do about it.
 [[nodiscard]] Result<void> check_classes(const training::ModelSpec& model,
                                          const training::Dataset& data, Doing doing);
+
+// Whose order alone ends a run of these settings by command, for ModelFacts::admin: the admin that
+// this node's certificate names. Nothing where any member may end it; zeros, and so nobody, where
+// the node has no certificate (yet).
+[[nodiscard]] std::optional<NodeId> ends_by_order_of(
+    const TrainingSettings& settings, const std::optional<transport::Membership>& membership);
+// Whether `node` can be a member of a run of these settings: where the admin ends it, a node
+// without a certificate would not know whom to believe.
+//
+// Errors:  bad_config with what to do about it.
+[[nodiscard]] Result<void> check_ends_by_order(
+    const TrainingSettings& settings, const std::optional<transport::Membership>& membership,
+    const NodeId& node, Doing doing);
 
 // Whether a budget is resolved with the data or the batch of one node: in epochs or steps.
 [[nodiscard]] bool is_local(const Until& until);

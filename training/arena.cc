@@ -74,33 +74,6 @@ bool Arena::gradients_finite(std::size_t set) const {
   return finite(gradients_.at(set).big) && finite(gradients_.at(set).small);
 }
 
-void Arena::attach_gradients() {
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    at::Tensor parameter = working_.weights().parameters[i];
-    parameter.requires_grad_(true);
-    parameter.mutable_grad() = gradients_.front().views[i];
-  }
-}
-
-void Arena::zero_gradients() {
-  const torch::NoGradGuard no_grad;
-  gradients_.front().big.zero_();
-  gradients_.front().small.zero_();
-}
-
-bool Arena::gradients_in_place() const {
-  const auto& parameters = working_.weights().parameters;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const at::Tensor& gradient = parameters[i].grad();
-    const at::Tensor& expected = gradients_.front().views[i];
-    if (!gradient.defined() || gradient.data_ptr() != expected.data_ptr() ||
-        gradient.strides() != expected.strides()) {
-      return false;
-    }
-  }
-  return true;
-}
-
 PassTimes Arena::optimizer_pass(const Rates& rates, std::size_t sets, Team* team) {
   const SteadyClock clock;
   const TimePoint asked = clock.now();

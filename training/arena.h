@@ -24,10 +24,6 @@ namespace starling::training {
 // optimizer pass is two ranges and no loop over tensors.
 // Cost: master, momenta, gradients and working copy: 16 bytes a parameter in fp32, 12 in bf16; 4
 // or 2 more for every further set of gradients.
-//
-// Traps of autograd, kept away from here: zero_grad() of torch drops the gradient views (we zero
-// the memory instead); backward with create_graph replaces them; autograd does not notice writes
-// between forward and backward (the optimizer pass comes after).
 class Arena {
  public:
   // `momenta` is empty (zero) or has the size of the parameters.
@@ -37,19 +33,12 @@ class Arena {
   [[nodiscard]] MasterLease& lease() { return lease_; }
   // What forward computes with.
   [[nodiscard]] const Weights& weights() const { return working_.weights(); }
-  [[nodiscard]] at::Device device() const { return working_.device(); }
 
   // One set of gradients for each slice of a batch: views in the order of Layout::tensors(). A set
   // is made when it is first asked for, and stays.
   [[nodiscard]] const std::vector<at::Tensor>& gradients(std::size_t set);
   // Whether all values of a set are finite numbers. Any thread, for sets that exist.
   [[nodiscard]] bool gradients_finite(std::size_t set) const;
-
-  // For autograd: every parameter wants gradients and has its view of the first set attached.
-  void attach_gradients();
-  void zero_gradients();
-  // Whether every parameter's gradient is still the view it was given.
-  [[nodiscard]] bool gradients_in_place() const;
 
   // The optimizer pass over the master with the sum of the first `sets` gradients, under the lease;
   // then the working copy is that of the new master, and the statistics of the forward pass are in

@@ -189,14 +189,6 @@ std::string name_of(const ResolvedDevice& device) {
   return name;
 }
 
-Result<Precision> parse_precision(std::string_view text) {
-  for (const Precision precision : {Precision::automatic, Precision::fp32, Precision::bf16}) {
-    if (text == name_of(precision)) return precision;
-  }
-  return fail(Errc::bad_config, Doing::reading_config,
-              "precision is \"" + std::string(text) + "\", expected auto, fp32 or bf16");
-}
-
 std::string libtorch_version() {
   return std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR) + "." +
          std::to_string(TORCH_VERSION_PATCH);

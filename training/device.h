@@ -91,8 +91,6 @@ struct PrecisionCost {
 [[nodiscard]] std::string_view name_of(Precision precision);
 // "cpu", "cuda:0".
 [[nodiscard]] std::string name_of(const ResolvedDevice& device);
-// auto, fp32 or bf16. Errors: bad_config.
-[[nodiscard]] Result<Precision> parse_precision(std::string_view text);
 
 // "2.11.0", for `starling version`.
 [[nodiscard]] std::string libtorch_version();

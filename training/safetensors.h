@@ -58,7 +58,7 @@ struct SafetensorsHeader {
 // Errors:  corrupt for everything that the format does not allow, with the name or place.
 // Cost:    linear in the header; at most 4 MiB and 16,384 tensors.
 // Thread:  any; pure.
-// Tested:  tests/training/safetensors_test.cc, tests/fuzz/safetensors_fuzz.cc.
+// Tested:  tests/training/safetensors_test.cc, tests/fuzz/training_safetensors.cc.
 [[nodiscard]] Result<SafetensorsHeader> parse_safetensors_header(ByteView prefix,
                                                                  std::uint64_t file_bytes);
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "node/base/clock.h"
+#include "node/base/rate.h"
 #include "transport/limits.h"
-#include "transport/rate.h"
 
 #include <asio/ip/address.hpp>
 

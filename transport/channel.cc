@@ -233,7 +233,6 @@ std::optional<Record> Channel::next_bulk_record(TimePoint now, std::size_t bulk_
   Record record;
   record.type = RecordType::bulk;
   ByteWriter(record.head).write(id);
-  record.owner = transfer.attachment;
   record.tail = ByteView(*transfer.attachment).subspan(transfer.sent, size);
   if (unconfirmed_ == 0) {
     burst_start_ = now;

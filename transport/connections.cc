@@ -59,8 +59,6 @@ Task<Result<void>> run_handshake(tcp::socket& socket, Handshake& handshake, cons
 HandshakeContext Transport::Impl::context() const {
   HandshakeContext context{identity_, noise_static_, swarm_, replays_, {}, {}, {}};
   context.own.instance = options_.instance;
-  context.own.incarnation = options_.incarnation;
-  context.own.capabilities = options_.capabilities;
   context.own.name = options_.name;
   context.own.addresses = options_.advertised;
   context.own.certificate = options_.certificate;
@@ -72,10 +70,8 @@ std::unique_ptr<Session> Transport::Impl::make_session(Connection connection, Di
   SessionInfo info;
   info.peer = hello.identity;
   info.instance = hello.instance;
-  info.incarnation = hello.incarnation;
   info.name = hello.name;
   info.peer_addresses = hello.addresses;
-  info.capabilities = hello.capabilities;
   info.direction = direction;
   info.purpose = connection.purpose;
   info.invited = connection.outcome.invited;
@@ -328,8 +324,6 @@ Task<Result<std::variant<Transport::Impl::Connection, NodeId>>> Transport::Impl:
       return fail(Errc::already_exists, Doing::handshaking, "a session exists");
     }
     if (auto why = refusal_of(peer.identity, peer.certificate, false)) return fail(std::move(*why));
-    if (table_.banned(clock_.now(), peer.identity))
-      return fail(Errc::refused, Doing::handshaking, short_form(peer.identity) + " is banned here");
     return {};
   };
   auto handshake = Handshake::initiate(std::move(setup), target.pin);

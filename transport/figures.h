@@ -1,7 +1,6 @@
 // What can be counted about sessions, for the status page and the metrics.
 #pragma once
 
-#include "node/base/clock.h"
 #include "node/base/ids.h"
 
 #include <cstddef>
@@ -36,8 +35,6 @@ struct SessionFigures {
   double goodput = 0;
   std::size_t queued_control_bytes = 0;
   std::size_t queued_bulk_bytes = 0;
-  std::size_t incoming_transfer_bytes = 0;  // reserved for attachments on their way in, and bodies
-  Duration age{0};
 };
 
 // Why handshakes failed, as the one who noticed it names it.
@@ -48,7 +45,7 @@ struct HandshakeFailures {
   std::uint64_t wrong_identity = 0;
   std::uint64_t timed_out = 0;
   std::uint64_t replayed = 0;
-  std::uint64_t refused = 0;  // by name, after authentication: duplicate, banned, full, itself
+  std::uint64_t refused = 0;  // by name, after authentication: duplicate, revoked, full, itself
   std::uint64_t crowded = 0;  // turned away before we said a byte: too many, or too fast
   std::uint64_t closed = 0;   // the other side went away
 };

@@ -320,7 +320,6 @@ void Handshake::finish(Hello peer) {
   outcome_->peer = std::move(peer);
   outcome_->send = ciphers.send;
   outcome_->receive = ciphers.receive;
-  outcome_->transcript = noise_->hash();
   outcome_->invited = invite_.has_value() || context_.swarm.mode() == Mode::invite;
   noise_.reset();
   step_ = Step::done;

@@ -80,7 +80,6 @@ struct HandshakeOutcome {
   Hello peer;
   noise::CipherState send;
   noise::CipherState receive;
-  noise::NoiseHash transcript{};
   Bytes rest;            // bytes after the handshake: the first records
   bool invited = false;  // the initiator came with an invite
 };

@@ -121,7 +121,6 @@ inline constexpr Duration kNotSentTime = std::chrono::milliseconds(30);
 
 inline constexpr std::size_t kMaxSessions = 1'024;
 inline constexpr std::size_t kMaxPendingDials = 64;
-inline constexpr std::size_t kMaxBans = 4'096;
 // Two connections between the same processes within this time were dialled by both: the one that
 // the smaller id dialled stays.
 inline constexpr Duration kSimultaneousDial = std::chrono::seconds(5);

@@ -61,8 +61,6 @@ class KeyPair {
 class CipherState {
  public:
   void set_key(const Key& key);
-  [[nodiscard]] bool has_key() const { return has_key_; }
-  [[nodiscard]] std::uint64_t nonce() const { return nonce_; }
   // What encryption adds: 16 with a key, 0 without.
   [[nodiscard]] std::size_t overhead() const { return has_key_ ? kTagSize : 0; }
 
@@ -187,7 +185,6 @@ class HandshakeState {
   [[nodiscard]] const NoiseHash& hash() const { return symmetric_.hash(); }
   // The other side's static key; only after the message that carries it.
   [[nodiscard]] const std::optional<Key>& remote_static() const { return remote_static_; }
-  [[nodiscard]] const Pattern& pattern() const { return pattern_; }
 
   // The ciphers for what this side sends and receives. In a one-way pattern only the initiator's
   // direction may be used.

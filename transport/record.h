@@ -33,8 +33,7 @@ inline constexpr std::uint8_t kLastRecordType = 9;
 struct Record {
   RecordType type = RecordType::ping;
   Bytes head;
-  ByteView tail;      // part of *owner
-  SharedBytes owner;  // keeps the tail alive while the record is out for sealing
+  ByteView tail;  // of an attachment, which the channel may let go of at the next record it hears
 
   [[nodiscard]] std::size_t body_size() const { return head.size() + tail.size(); }
   [[nodiscard]] std::size_t wire_size() const {

@@ -155,8 +155,6 @@ SessionFigures Session::figures() const {
   figures.goodput = channel_.goodput();
   figures.queued_control_bytes = channel_.queued_control_bytes();
   figures.queued_bulk_bytes = channel_.queued_bulk_bytes();
-  figures.incoming_transfer_bytes = channel_.incoming_bytes();
-  figures.age = services_.clock.now() - since_;
   return figures;
 }
 

@@ -109,7 +109,6 @@ class Session {
   [[nodiscard]] bool closing() const { return close_by_.has_value(); }
   // Why it ends; nothing as long as nobody said so.
   [[nodiscard]] const std::optional<Error>& reason() const { return reason_; }
-  [[nodiscard]] bool retired() const { return retired_; }
   // Either side's Hello said so.
   [[nodiscard]] bool renews() const { return info_.purpose == Purpose::renew; }
   [[nodiscard]] SessionEnd how_it_ended() const { return end_; }

@@ -21,11 +21,9 @@ enum class Purpose : std::uint8_t { fresh = 0, renew = 1 };
 struct SessionInfo {
   NodeId peer;
   Instance instance;                     // random per process: tells a restart from a reconnect
-  Incarnation incarnation;               // the peer's life when the session began
   std::string name;                      // the peer's choice, at most 64 bytes: escape it
   Endpoint remote;                       // the address of this connection
   std::vector<Endpoint> peer_addresses;  // where the peer says it can be dialled, at most 4
-  std::uint64_t capabilities = 0;
   Direction direction = Direction::dialled;
   Purpose purpose = Purpose::fresh;             // what the side that dialled said
   bool invited = false;                         // the side that dialled came with an invite

@@ -1,6 +1,5 @@
 #include "transport/session_table.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -14,7 +13,6 @@ DecisionWithReason refuse(Errc code, std::string detail) {
 }  // namespace
 
 DecisionWithReason SessionTable::decide(TimePoint now, const Candidate& candidate) const {
-  if (banned(now, candidate.peer)) return refuse(Errc::refused, "this identity is banned here");
   const auto* existing = find(candidate.peer);
   const bool ours_is_smaller = self_ < candidate.peer;
   const bool renews = candidate.purpose == Purpose::renew;
@@ -62,21 +60,6 @@ bool SessionTable::erase(const NodeId& peer, const Session* session) {
 
 void SessionTable::end_dial(const NodeId& peer) {
   if (const auto found = dials_.find(peer); found != dials_.end()) dials_.erase(found);
-}
-
-void SessionTable::ban(const NodeId& peer, TimePoint until) {
-  if (!bans_.contains(peer) && bans_.size() >= limits::kMaxBans) {
-    const auto first =
-        std::ranges::min_element(bans_, {}, [](const auto& entry) { return entry.second; });
-    bans_.erase(first);
-  }
-  auto& end = bans_[peer];
-  end = std::max(end, until);
-}
-
-bool SessionTable::banned(TimePoint now, const NodeId& peer) const {
-  const auto found = bans_.find(peer);
-  return found != bans_.end() && now < found->second;
 }
 
 }  // namespace starling::transport

@@ -1,4 +1,4 @@
-// SessionTable: one session per node, the decision which of two connections stays, bans. Sans-I/O.
+// SessionTable: one session per node, the decision which of two connections stays. Sans-I/O.
 #pragma once
 
 #include "node/base/clock.h"
@@ -84,15 +84,10 @@ class SessionTable {
   void begin_dial(const NodeId& peer) { dials_.insert(peer); }
   void end_dial(const NodeId& peer);
 
-  void ban(const NodeId& peer, TimePoint until);
-  [[nodiscard]] bool banned(TimePoint now, const NodeId& peer) const;
-
  private:
   NodeId self_;
   std::map<NodeId, TableEntry> sessions_;
   std::multiset<NodeId> dials_;
-  std::map<NodeId, TimePoint>
-      bans_;  // at most limits::kMaxBans; the one that ends first makes room
 };
 
 }  // namespace starling::transport

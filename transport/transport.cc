@@ -60,13 +60,6 @@ void Transport::Impl::close(const NodeId& peer, Error why) {
   if (auto* session = find(peer)) session->close(std::move(why), Leave::after_messages);
 }
 
-void Transport::Impl::ban(const NodeId& peer, Error why, Duration time) {
-  log_.warn("session.banned",
-            {{"peer", short_form(peer)}, {"seconds", seconds(time)}, {"reason", to_string(why)}});
-  table_.ban(peer, clock_.now() + time);
-  close(peer, std::move(why));
-}
-
 Task<> Transport::Impl::stop() {
   assert_io_thread();
   if (!std::exchange(stopping_, true)) {
@@ -221,10 +214,6 @@ void Transport::set_advertised(std::vector<Endpoint> advertised) {
   impl_->options().advertised = std::move(advertised);
 }
 
-void Transport::set_incarnation(Incarnation incarnation) {
-  impl_->options().incarnation = incarnation;
-}
-
 void Transport::set_certificate(std::optional<CertificateChain> certificate) {
   impl_->options().certificate = certificate;
 }
@@ -238,10 +227,6 @@ Result<void> Transport::send(const NodeId& peer, Message message) {
 }
 
 void Transport::close(const NodeId& peer, Error why) { impl_->close(peer, std::move(why)); }
-
-void Transport::ban(const NodeId& peer, Error why, Duration time) {
-  impl_->ban(peer, std::move(why), time);
-}
 
 bool Transport::has_session(const NodeId& peer) const {
   return impl_->table().find(peer) != nullptr;

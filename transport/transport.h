@@ -68,8 +68,6 @@ struct TransportOptions {
   std::string name;
   // Random per process.
   Instance instance;
-  Incarnation incarnation;
-  std::uint64_t capabilities = 0;
   // Where peers can dial this node, at most limits::kMaxAdvertised.
   std::vector<Endpoint> advertised;
   // What this node shows of the swarm's admin's word about itself.
@@ -126,7 +124,6 @@ class Transport {
 
   // Changes where this node says it can be dialled, for handshakes from now on.
   void set_advertised(std::vector<Endpoint> advertised) ON_IO_THREAD;
-  void set_incarnation(Incarnation incarnation) ON_IO_THREAD;
   // Changes what this node shows of the admin's word about itself, for handshakes from now on.
   void set_certificate(std::optional<CertificateChain> certificate) ON_IO_THREAD;
 
@@ -147,9 +144,6 @@ class Transport {
 
   // Ends a session with a goodbye that names the reason. on_session_down follows.
   void close(const NodeId& peer, Error why) ON_IO_THREAD;
-
-  // Closes the session, and refuses this node for the given time.
-  void ban(const NodeId& peer, Error why, Duration time) ON_IO_THREAD;
 
   [[nodiscard]] bool has_session(const NodeId& peer) const ON_IO_THREAD;
   // One entry for each session that is up.

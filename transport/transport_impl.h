@@ -26,7 +26,6 @@ class Transport::Impl final : public SessionHost {
   void dial(DialTarget target, DialMet met) ON_IO_THREAD;
   Result<void> send(const NodeId& peer, Message message) ON_IO_THREAD;
   void close(const NodeId& peer, Error why) ON_IO_THREAD;
-  void ban(const NodeId& peer, Error why, Duration time) ON_IO_THREAD;
   Task<> stop();
 
   void set_key(SwarmKey key) ON_IO_THREAD;

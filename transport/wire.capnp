@@ -72,9 +72,9 @@ struct Hello {
   purpose @4 :UInt8;
   # 0 new: first session, or after the old one ended. 1 renew: takes over from the session that the
   # same two processes have.
-  incarnation @5 :UInt64;
-  capabilities @6 :UInt64;
-  # Bits, none defined yet; unknown ones are ignored.
+  reserved5 @5 :UInt64;
+  reserved6 @6 :UInt64;
+  # Zero when sent; nobody reads them.
   name @7 :Text;
   # The node's name for people, at most 64 bytes of any content: escape it before showing it.
   addresses @8 :List(Address);

@@ -48,8 +48,6 @@ Result<Hello> copy_hello(wire::Hello::Reader reader) {
   if (reader.getPurpose() > static_cast<std::uint8_t>(Purpose::renew))
     return bad_payload("purpose " + std::to_string(reader.getPurpose()) + " in a hello is unknown");
   hello.purpose = static_cast<Purpose>(reader.getPurpose());
-  hello.incarnation = {reader.getIncarnation()};
-  hello.capabilities = reader.getCapabilities();
   const auto name = reader.getName();
   if (name.size() > limits::kMaxName) return bad_payload("the name in a hello is too long");
   hello.name.assign(name.begin(), name.size());
@@ -90,8 +88,6 @@ Bytes encode_hello(const Hello& hello) {
     builder.setSwarm(data_of(hello.swarm.view()));
     builder.setInstance(hello.instance.value);
     builder.setPurpose(static_cast<std::uint8_t>(hello.purpose));
-    builder.setIncarnation(hello.incarnation.value);
-    builder.setCapabilities(hello.capabilities);
     builder.setName(hello.name.c_str());
     auto list = builder.initAddresses(static_cast<unsigned>(hello.addresses.size()));
     if (hello.certificate) {

@@ -25,8 +25,6 @@ struct Hello {
   SwarmId swarm;
   Instance instance;
   Purpose purpose = Purpose::fresh;
-  Incarnation incarnation;
-  std::uint64_t capabilities = 0;
   std::string name;
   std::vector<Endpoint> addresses;
   std::optional<CertificateChain> certificate;

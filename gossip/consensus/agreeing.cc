@@ -80,11 +80,17 @@ bool FinalConsensus::follow_into_epoch(const Finish& message) {
     if (signer != self_) (void)admit(message);
     return false;
   }
+  if (phase_ == Phase::idle && !may_end(message)) {
+    // Not of later epochs: who is shut out since then would take everybody there.
+    if (message.reason == FinishReason::budget && message.round.epoch == Epoch{1})
+      (void)admit(message);
+    return false;
+  }
   if (check(message, signer, verifier_, options_.fingerprint) != Verdict::valid) {
     out_.misbehaved.push_back({from_, "forwarded a statement with a wrong signature"});
     return false;
   }
-  if (phase_ == Phase::idle && !may_order(message)) return false;
+  if (phase_ == Phase::idle && message.reason == FinishReason::command) keep_order(message.order);
   if (phase_ == Phase::idle && may_join(message))
     join(Epoch{1}, message.reason, standing_);
   else if (phase_ == Phase::idle)
@@ -95,10 +101,6 @@ bool FinalConsensus::follow_into_epoch(const Finish& message) {
 
 void FinalConsensus::tell_everything(const NodeId& peer) {
   if (is_deserted()) return;  // nobody is drawn into a run that seems to be dead
-  // Whoever may order a finish is heard first: the others' statements mean nothing before.
-  for (const auto& id : options_.commanders)
-    if (const auto at = ledger_.finishes().find(id); at != ledger_.finishes().end())
-      send(peer, at->second);
   for (auto& message : ledger_.everything()) send(peer, std::move(message));
 }
 
@@ -110,17 +112,38 @@ bool FinalConsensus::is_of_this_run(const Hash& fingerprint) {
   return true;
 }
 
-// Whether the message is reason enough to leave idle at all.
-bool FinalConsensus::may_order(const Finish& message) const {
-  if (message.reason == FinishReason::budget || options_.commanders.empty()) return true;
-  return std::ranges::find(options_.commanders, message.signer) != options_.commanders.end();
+// Whether the run may end by command: at anybody's, or because the admin says so.
+bool FinalConsensus::is_ordered(const std::optional<Signature>& order) const {
+  if (!options_.admin || order_) return true;
+  if (!order) return false;
+  const auto& [domain, bytes] = options_.order;
+  return verifier_.verify(*options_.admin, domain, bytes, *order) == Verdict::valid;
+}
+
+// Where only the admin ends the run, a member must not do it by saying that the budget is spent.
+bool FinalConsensus::may_end(const Finish& message) const {
+  if (!options_.admin) return true;
+  return message.reason == FinishReason::budget ? is_spent() : is_ordered(message.order);
+}
+
+// What this node says by command shows it, so that it counts wherever that gets.
+void FinalConsensus::keep_order(const std::optional<Signature>& order) {
+  if (options_.admin && !order_) order_ = order;
+}
+
+void FinalConsensus::set_admin(const NodeId& admin) {
+  if (options_.admin) options_.admin = admin;
+}
+
+// Whether the budget is as good as spent, as far as is known here.
+bool FinalConsensus::is_spent() const {
+  return budget_ > 0 && static_cast<double>(done_) >= kNearBudget * static_cast<double>(budget_);
 }
 
 // Whether this node takes part with its own replica in what the message says.
 bool FinalConsensus::may_join(const Finish& message) const {
   if (message.round.epoch.value > 1 && !started_over_) return false;  // late (rulings 35)
-  if (message.reason == FinishReason::command) return true;
-  return budget_ > 0 && static_cast<double>(done_) >= kNearBudget * static_cast<double>(budget_);
+  return message.reason == FinishReason::command || is_spent();
 }
 
 void FinalConsensus::join(Epoch epoch, FinishReason reason, Role role) {
@@ -201,6 +224,7 @@ void FinalConsensus::state_finish() {
                 .weight = options_.weight,
                 .samples = samples_,
                 .sessions = {},
+                .order = reason_ == FinishReason::command ? order_ : std::nullopt,
                 .signature = {}};
   for (const auto& peer : sessions_) {
     if (finish.sessions.size() == kMaxListedSessions) break;

@@ -72,11 +72,6 @@ std::int64_t divide_rounded(std::int64_t sum, std::uint64_t weight) {
   return divide_away(sum, weight);
 }
 
-float dequantize(std::int64_t z, FixedPoint point) {
-  const int e = static_cast<int>(point.exponent) - kExponentBias;
-  return static_cast<float>(static_cast<double>(z) * power_of_two(e - point.fraction));
-}
-
 void dequantize(std::span<const std::int64_t> z, FixedPoint point, std::span<float> out) {
   STARLING_CHECK_OP(z.size(), ==, out.size());
   const int e = static_cast<int>(point.exponent) - kExponentBias;

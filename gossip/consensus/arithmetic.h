@@ -44,8 +44,7 @@ void add_quantized(std::span<const float> values, FixedPoint point, std::uint32_
 // Z = S / W, rounded half away from zero; W >= 1.
 [[nodiscard]] std::int64_t divide_rounded(std::int64_t sum, std::uint64_t weight);
 
-// x* of one Z: exact in double, at most one rounding to fp32.
-[[nodiscard]] float dequantize(std::int64_t z, FixedPoint point);
+// x* of each Z: exact in double, at most one rounding to fp32.
 void dequantize(std::span<const std::int64_t> z, FixedPoint point, std::span<float> out);
 
 // The second moment of one member about the common mean, v + (m - mean)^2 (rulings 18).

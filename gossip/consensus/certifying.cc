@@ -338,7 +338,7 @@ void FinalConsensus::advance_lingering() {
                      (role_ == Role::participant && !everybody_acknowledged());
   if (stays && now_ < *settled_at_ + options_.linger) return;
   phase_ = Phase::done;
-  out_.may_exit = certificate_->epoch;
+  out_.may_exit = true;
 }
 
 TimePoint FinalConsensus::linger_deadline() const {

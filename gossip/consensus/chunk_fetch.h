@@ -39,7 +39,6 @@ class ChunkFetch {
   ChunkFetch(RunId run, ChunkStore& store) : run_(run), store_(store) {}
 
   void begin(std::vector<Hash> hashes);
-  [[nodiscard]] bool active() const { return !hashes_.empty() && !complete(); }
   [[nodiscard]] bool complete() const;
   [[nodiscard]] std::uint32_t missing() const;
 

@@ -3,7 +3,6 @@
 
 #include "node/base/ids.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -32,7 +31,6 @@ class ChunkStore {
   [[nodiscard]] bool is_being_written(std::uint32_t chunk) const {
     return entries_[chunk].writes > 0;
   }
-  [[nodiscard]] std::size_t size() const { return entries_.size(); }
 
  private:
   struct Entry {

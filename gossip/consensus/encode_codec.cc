@@ -51,6 +51,7 @@ void write(wire::Finish::Builder out, const Finish& m) {
   out.setSamples(m.samples);
   out.setSessions(data_of(joined(m.sessions)));
   out.setSignature(data_of(m.signature.view()));
+  if (m.order) out.setOrder(data_of(m.order->view()));
 }
 
 void write(wire::Participants::Builder out, const Participants& m) {

@@ -34,7 +34,7 @@ void ConsensusEffects::append(ConsensusEffects other) {
   if (other.finished) finished = std::move(other.finished);
   if (other.merged) merged = std::move(other.merged);
   if (other.failed) failed = std::move(other.failed);
-  if (other.may_exit) may_exit = other.may_exit;
+  may_exit = may_exit || other.may_exit;
 }
 
 FinalConsensus::FinalConsensus(ConsensusOptions options, const Signer& signer,
@@ -53,7 +53,10 @@ FinalConsensus::FinalConsensus(ConsensusOptions options, const Signer& signer,
   STARLING_CHECK(plan_.count() >= 1 && plan_.count() <= kMaxChunks);
   rule_ = options_.rule;
   options_.max_epoch = std::clamp<std::uint64_t>(options_.max_epoch, 1, kMaxEpoch);
-  if (options_.run.kind == RunKind::merge) options_.max_epoch = 1;
+  if (options_.run.kind == RunKind::merge) {
+    options_.max_epoch = 1;
+    options_.admin.reset();
+  }
 }
 
 // Runs one event, lets the phase move on as far as it can, and returns what came of it.
@@ -65,8 +68,10 @@ ConsensusEffects FinalConsensus::on_event(TimePoint now, Event&& event) {
   return std::exchange(out_, {});
 }
 
-ConsensusEffects FinalConsensus::on_finish_command(TimePoint now) {
+ConsensusEffects FinalConsensus::on_finish_command(TimePoint now, std::optional<Signature> order) {
   return on_event(now, [&] {
+    if (options_.contributes && !is_ordered(order)) return;
+    keep_order(order);
     ordered_ = true;
     if (phase_ == Phase::idle) join(Epoch{1}, FinishReason::command, standing_);
   });
@@ -78,7 +83,10 @@ ConsensusEffects FinalConsensus::on_progress(TimePoint now, std::uint64_t done,
     done_ = std::max(done_, done);
     budget_ = budget;
     if (options_.run.kind == RunKind::merge || budget == 0) return;
-    if (phase_ == Phase::idle && done_ >= budget) join(Epoch{1}, FinishReason::budget, standing_);
+    // Somebody said so when less was spent here: it is not said again.
+    const bool was_said = options_.admin && is_spent() && ledger_.latest() > epoch_;
+    if (phase_ == Phase::idle && (done_ >= budget || was_said))
+      join(Epoch{1}, FinishReason::budget, standing_);
     reconsider_role();
   });
 }

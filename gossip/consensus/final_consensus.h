@@ -5,6 +5,10 @@
 //   idle        command, or P >= budget                collecting  Finish(1) to all sessions
 //   idle        Finish(1) heard, may join              collecting  own Finish(1)
 //   idle        Finish(E) heard, late or unfit         following   Finish(E) as a follower
+//   idle        with an admin: a Finish by command     idle        none
+//               without the order
+//   idle        with an admin: a Finish(1) by budget,  idle        kept and passed on; it counts
+//               which is not spent here                            when it is spent here, too
 //   collecting  all named sessions answered (but those confirming  Participants(E)
 //               that have nothing to say), settled
 //   collecting  the participants are not connected     collecting  dial along a cycle of them
@@ -97,8 +101,11 @@ struct ConsensusOptions {
   // and trimmed mean bring every contribution to one node for each chunk, and hold for up to
   // kMaxMedianParticipants: above, the first epoch takes the mean.
   Rule rule = Rule::mean;
-  // Ids that may order a finish by command; empty: any member (`finish.by`).
-  std::vector<NodeId> commanders;
+  // Whose order alone ends the run by command (`finish.by = admin`), and what such an order signs;
+  // without an admin any member's word ends it. With one, a Finish by budget counts only where the
+  // budget is as good as spent, as far as is known here. A merge needs no order.
+  std::optional<NodeId> admin = std::nullopt;
+  Statement order{};
   // First deadline of AGREE; doubles with every epoch up to the second. Raising it lets slower
   // nodes in and delays every retry by as much.
   Duration first_deadline = std::chrono::seconds(5);
@@ -196,7 +203,7 @@ struct ConsensusEffects {
   // The run is over without a result. A merge: aborted, training goes on untouched.
   std::optional<Error> failed;
   // Everybody has the result, or had the time to get it: the process may end.
-  std::optional<Epoch> may_exit;
+  bool may_exit = false;
 
   void append(ConsensusEffects other);
 };
@@ -228,8 +235,11 @@ class FinalConsensus {
   // `signer` and `verifier` must outlive this object.
   FinalConsensus(ConsensusOptions options, const Signer& signer, const Verifier& verifier);
 
-  // A person (or a time limit) wants the run to end now.
-  ConsensusEffects on_finish_command(TimePoint now);
+  // A person wants the run to end now, with the admin's order where there has to be one; without it
+  // nothing happens. Who has no replica only follows, and needs none.
+  ConsensusEffects on_finish_command(TimePoint now, std::optional<Signature> order = std::nullopt);
+  // Another admin's orders count from now on; only where there is an admin.
+  void set_admin(const NodeId& admin);
   // How much of the budget is spent, in samples or in time. A budget of 0 never ends a run.
   ConsensusEffects on_progress(TimePoint now, std::uint64_t done, std::uint64_t budget);
   // P, which the next statement names.
@@ -299,7 +309,10 @@ class FinalConsensus {
   bool follow_into_epoch(const Finish& message);
   void tell_everything(const NodeId& peer);
   [[nodiscard]] bool is_of_this_run(const Hash& fingerprint);
-  [[nodiscard]] bool may_order(const Finish& message) const;
+  [[nodiscard]] bool is_ordered(const std::optional<Signature>& order) const;
+  [[nodiscard]] bool may_end(const Finish& message) const;
+  [[nodiscard]] bool is_spent() const;
+  void keep_order(const std::optional<Signature>& order);
   [[nodiscard]] bool may_join(const Finish& message) const;
   void join(Epoch epoch, FinishReason reason, Role role);
   [[nodiscard]] bool is_near_budget() const;
@@ -396,11 +409,12 @@ class FinalConsensus {
   std::uint32_t revision_ = 0;
   bool frozen_ = false;
   bool freeze_asked_ = false;
-  bool left_out_ = false;    // in this epoch it is a follower whatever its standing is
-  bool withdrawn_ = false;   // the own replica is lost or unfit: follower in this run
-  bool ordered_ = false;     // a command was given here: it outlasts one run that comes to nothing
-  bool dialled_ = false;     // in this epoch
-  bool considered_ = false;  // nothing changed since the set was last looked at
+  bool left_out_ = false;   // in this epoch it is a follower whatever its standing is
+  bool withdrawn_ = false;  // the own replica is lost or unfit: follower in this run
+  bool ordered_ = false;    // a command was given here: it outlasts one run that comes to nothing
+  std::optional<Signature> order_;  // the admin's, once seen: it is good for the whole run
+  bool dialled_ = false;            // in this epoch
+  bool considered_ = false;         // nothing changed since the set was last looked at
 
   std::set<NodeId> sessions_;
   std::map<NodeId, TimePoint> away_;  // sessions that went down in this epoch

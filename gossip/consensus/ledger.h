@@ -32,7 +32,6 @@ class Ledger {
   // Statements of older epochs are forgotten, participants of them may take part in `epoch`. What
   // was kept for `epoch` is of the current one now.
   void enter(Epoch epoch);
-  [[nodiscard]] Epoch epoch() const { return epoch_; }
   // As before epoch 1, but for who has said that it takes part: whoever has frozen goes on in a
   // later epoch, and does not say again what it said in the first.
   void start_over();

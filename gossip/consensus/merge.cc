@@ -144,6 +144,4 @@ ConsensusEffects Merge::on_tick(TimePoint now) {
 
 TimePoint Merge::next_deadline() const { return run_ ? run_->next_deadline() : kNever; }
 
-ConsensusState Merge::state() const { return run_ ? run_->state() : ConsensusState{}; }
-
 }  // namespace starling::gossip::consensus

@@ -58,7 +58,6 @@ class Merge {
 
   [[nodiscard]] TimePoint next_deadline() const;
   [[nodiscard]] bool running() const { return run_.has_value(); }
-  [[nodiscard]] ConsensusState state() const;
 
  private:
   // Merges that are over: their late messages start nothing. The oldest are forgotten.

@@ -115,6 +115,9 @@ Result<Finish> copy(wire::Finish::Reader in, const transport::Message&) {
   TRY(m.sessions, read_ids(view_of(in.getSessions()), kMaxListedSessions, "sessions"));
   if (std::binary_search(m.sessions.begin(), m.sessions.end(), m.signer))
     return refuse("a session of the signer with itself");
+  if (in.getOrder().size() > 0) {
+    TRY(m.order, read_id<Signature>(in.getOrder(), "order"));
+  }
   TRY(m.signature, read_id<Signature>(in.getSignature(), "signature"));
   return m;
 }

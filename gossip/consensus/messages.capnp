@@ -12,6 +12,11 @@
 # session it never comes before what its signer said earlier. A signature covers a domain text, the
 # fingerprint of the swarm's settings and every field.
 #
+# Where only the admin may end the run, whoever takes part or follows by command states the admin's order
+# in its Finish: an Ed25519 signature of the admin under "starling/finish-order/1" over swarm id (32) and
+# fingerprint (32). Only a node that knows of no end yet checks it, and leaves a Finish by command without
+# it alone; a Finish by budget, and one to follow by a node without a model, have none.
+#
 # Everything else goes between two neighbours of a chunk's tree (Exponents, Sum, Contribution,
 # ResultChunk) or between two nodes with a session (ChunkRequest, Chunk, CertificateMessage). It may be
 # repeated after a reconnect, and a second after the receiver had no room for it; the receiver ignores
@@ -52,6 +57,7 @@ struct Finish {
   samples @8 :UInt64;
   sessions @9 :Data; # ids, ascending, at most 128
   signature @10 :Data;
+  order @11 :Data;   # empty, or the admin's signature of 64 bytes; under the signer's signature if there
 }
 
 struct Participants {

@@ -25,8 +25,9 @@ class Signed {
         .add(round.run.number)
         .add(round.epoch.value);
   }
-  Signed& add(std::string_view text) {
-    writer_.append(as_bytes(text));
+  Signed& add(std::string_view text) { return add(as_bytes(text)); }
+  Signed& add(ByteView bytes) {
+    writer_.append(bytes);
     return *this;
   }
   Statement under(std::string_view domain) { return {domain, std::move(bytes_)}; }
@@ -87,6 +88,7 @@ Statement statement_of(const Finish& message, const Hash& fingerprint) {
       .add(message.samples)
       .add(message.sessions.size());
   for (const auto& id : message.sessions) bytes.add(id);
+  if (message.order) bytes.add(message.order->view());
   return bytes.under("starling/consensus/finish/1");
 }
 

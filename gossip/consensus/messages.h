@@ -12,6 +12,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,7 +60,7 @@ struct RoundId {
 
 enum class FinishReason : std::uint8_t {
   budget,   // the signer's P reached the budget
-  command,  // a person, or a time limit, asked for it; also every merge
+  command,  // a person asked for it; also every merge
 };
 
 enum class Role : std::uint8_t {
@@ -85,6 +86,9 @@ struct Finish {
   std::uint32_t weight = 1;      // 1 to kMaxWeight
   std::uint64_t samples = 0;     // P as the signer knows it
   std::vector<NodeId> sessions;  // sorted, no repetition, without the signer
+  // The admin's signature on the order to finish, of a signer that joined by command where only the
+  // admin may end the run (`finish.by`). Who passes a Finish on need not have checked it.
+  std::optional<Signature> order = std::nullopt;
   Signature signature;
 };
 

@@ -176,7 +176,6 @@ TreePlace place_in_tree(const Agreed& agreed, std::uint32_t root, std::uint32_t 
     members[parent[*at]] += members[*at];
   }
   TreePlace place;
-  place.root = root;
   if (member != root) place.parent = parent[member];
   for (const auto near : agreed.sessions[member])
     if (parent[near] == member) place.children.push_back({near, weight[near], members[near]});

@@ -58,7 +58,6 @@ struct TreePlace {
     std::uint64_t weight = 0;   // of its whole subtree
     std::uint32_t members = 0;  // in its whole subtree
   };
-  std::uint32_t root = 0;
   std::optional<std::uint32_t> parent;  // nothing at the root
   std::vector<Child> children;          // ascending
 };

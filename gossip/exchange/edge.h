@@ -56,7 +56,7 @@
 #include "node/base/clock.h"
 #include "node/base/hash.h"
 #include "node/base/ids.h"
-#include "transport/rate.h"
+#include "node/base/rate.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -220,7 +220,6 @@ class Edge {
   [[nodiscard]] Duration answer_time() const { return answer_time_; }
   [[nodiscard]] double answer_steps() const { return answer_steps_; }
   [[nodiscard]] std::optional<TimePoint> last_exchange() const { return last_exchange_; }
-  [[nodiscard]] const EdgeOptions& options() const { return options_; }
 
  private:
   enum class JobKind : std::uint8_t { reference, install, offer, answer, apply, drop };
@@ -315,7 +314,7 @@ class Edge {
   TimePoint deadline_ = kNever;          // of the present state
   TimePoint closed_until_{};             // no opening before, either way
   TimePoint resend_answer_at_ = kNever;  // the peer had no room for it
-  transport::TokenBucket openings_;      // of the peer, that may still be accepted
+  TokenBucket openings_;                 // of the peer, that may still be accepted
   std::deque<TimePoint> resets_;
   std::deque<TimePoint> offences_;
   std::uint32_t drops_ = 0;

@@ -62,7 +62,6 @@ class LevelHistory {
 
   // Average unsent share of every level; nothing before the first encode that measured something.
   [[nodiscard]] const std::optional<PerLevel>& unsent() const { return unsent_; }
-  [[nodiscard]] std::uint64_t exchanges() const { return exchanges_; }
   [[nodiscard]] bool left_within(Level level, std::uint32_t exchanges) const;
 
  private:

@@ -45,16 +45,13 @@ Result<double> age_from(double age) {
 
 Result<ReplicaFigures> figures_from(exchange_wire::Figures::Reader in) {
   TRY(const double age, age_from(in.getAge()));
-  if (!std::isfinite(in.getLoss())) return bad("a loss that is not finite");
-  return ReplicaFigures{
-      .samples = in.getSamples(), .steps = in.getSteps(), .age = age, .loss = in.getLoss()};
+  return ReplicaFigures{.samples = in.getSamples(), .steps = in.getSteps(), .age = age};
 }
 
 void write_figures(exchange_wire::Figures::Builder out, const ReplicaFigures& figures) {
   out.setSamples(figures.samples);
   out.setSteps(figures.steps);
   out.setAge(figures.age);
-  out.setLoss(figures.loss);
 }
 
 // What the attachment of an exchange must look like before its delta is decoded.

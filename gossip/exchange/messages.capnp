@@ -31,7 +31,7 @@ struct Figures {
   samples @0 :UInt64;   # processed by the sender
   steps @1 :UInt64;     # taken by the sender
   age @2 :Float64;      # steps behind its replica, averaged with the parameters
-  loss @3 :Float32;     # moving average
+  unused @3 :Float32;   # older nodes say their loss here
 }
 
 struct EdgeOpen {

@@ -71,7 +71,6 @@ struct ReplicaFigures {
   std::uint64_t samples = 0;  // processed by the sender, ever
   std::uint64_t steps = 0;    // taken by the sender, ever
   double age = 0;             // steps behind this replica (rulings 7), finite, >= 0
-  float loss = 0;             // moving average of the training loss, finite
 };
 
 // Proposes an edge. The receiver acknowledges, or refuses with EdgeClose.

@@ -112,7 +112,6 @@ ExchangeEffects Mixer::on_steps(TimePoint now, const TrainingState& training) {
     node_.replica.age += static_cast<double>(steps);
     node_.replica.steps += steps;
     node_.replica.samples = std::max(node_.replica.samples, training.samples);
-    if (std::isfinite(training.loss)) node_.replica.loss = training.loss;
     training_ = training;
   });
 }
@@ -255,7 +254,6 @@ void Mixer::count_exchange(Turn& turn, const Exchanged& event) {
     ++peer.counters.clipped;
     peer.counters.last_scale = event.scale;
   }
-  peer.counters.last_norm = static_cast<double>(event.norm);
   if (peer.difference > 0)
     peer.counters.disagreement_ratio = static_cast<double>(event.norm) / peer.difference;
   remember_norm(event);
@@ -371,13 +369,11 @@ std::vector<NeighbourView> Mixer::neighbours() const {
     NeighbourView view = each.counters;
     view.peer = peer;
     view.state = each.edge.state();
-    view.generation = each.edge.generation();
     view.level = each.edge.level();
     view.level_reason = each.decision.reason;
     view.wanted = wanted_.contains(peer);
     view.parked = each.edge.parked();
     view.last_exchange = each.edge.last_exchange();
-    view.answer_time = each.edge.answer_time();
     view.offences = each.edge.offences(last_event_);
     view.drops = each.edge.drops();
     view.closed_until = each.edge.closed_until();

@@ -49,7 +49,6 @@ struct TrainingState {
   std::uint64_t steps = 0;
   std::uint64_t samples = 0;
   double progress = 0;  // share of the swarm's budget, 0 to 1
-  float loss = 0;       // moving average
   Duration step_time{};
 };
 
@@ -66,7 +65,6 @@ struct Lag {
 struct NeighbourView {
   NodeId peer;
   EdgeState state = EdgeState::closed;
-  Generation generation;
   Level level = Level::l2;
   LevelReason level_reason = LevelReason::unmeasured;
   bool wanted = false;
@@ -86,9 +84,7 @@ struct NeighbourView {
   // |q_their - q_own| over |x - r| of the last exchange that measured both: a figure to watch, not
   // a signal to steer by (algorithm 6.3).
   double disagreement_ratio = 0;
-  double last_norm = 0;
   std::optional<TimePoint> last_exchange;
-  Duration answer_time{};
 };
 
 // All edges of one node and the choice between them.

@@ -15,17 +15,10 @@
 
 namespace starling::gossip {
 
-enum class DialPurpose : std::uint8_t {
-  neighbour,  // the topology wants an edge
-  verify,     // somebody suspects it: can we reach it?
-  revive,     // it is dead in our view, or long suspected: perhaps the network was
-};
-
 // One dial that the shell should make now.
 struct WantedSession {
   NodeId id;
   std::vector<std::string> addresses;
-  DialPurpose purpose = DialPurpose::neighbour;
 };
 
 struct DialPlanOptions {
@@ -81,7 +74,6 @@ class DialPlan {
   [[nodiscard]] bool passed_over(TimePoint now, const NodeId& id) const;
   // When `id` may be dialled next; kNever if it was never asked for.
   [[nodiscard]] TimePoint due(const NodeId& id) const;
-  [[nodiscard]] TimePoint next_revival() const { return next_revival_; }
 
  private:
   struct Entry {

@@ -123,16 +123,6 @@ Result<MembershipEffects> Membership::set_addresses(TimePoint now,
   return effects;
 }
 
-MembershipEffects Membership::set_data_set(TimePoint now, const Hash& data_set) {
-  MembershipEffects effects;
-  if (self_.data_set != data_set) {
-    self_.data_set = data_set;
-    renew_self(now, effects);
-  }
-  finish_event(now, effects);
-  return effects;
-}
-
 MembershipEffects Membership::set_degree(TimePoint now, std::uint32_t degree) {
   MembershipEffects effects;
   topology_.set_degree(degree);
@@ -396,28 +386,23 @@ std::optional<MemberState> Membership::state_of(const NodeId& id) const {
   return member->state;
 }
 
-std::optional<MemberView> Membership::find(TimePoint now, const NodeId& id) const {
+std::optional<MemberView> Membership::find(const NodeId& id) const {
   const auto* member = table_.find(id);
   if (member == nullptr) return std::nullopt;
   MemberView view;
   view.record = member->record;
   view.state = member->state;
   view.samples = progress_.samples_of(id);
-  if (const auto at = sessions_.find(id); at != sessions_.end()) {
-    view.has_session = true;
-    if (at->second.watch.round_trip() > Duration{0})
-      view.round_trip = at->second.watch.round_trip();
-    view.last_heard_ago = now - at->second.watch.last_heard();
-  } else if (member->last_heard) {
-    view.last_heard_ago = now - *member->last_heard;
-  }
+  const auto session = sessions_.find(id);
+  if (session != sessions_.end() && session->second.watch.round_trip() > Duration{0})
+    view.round_trip = session->second.watch.round_trip();
   return view;
 }
 
-std::vector<MemberView> Membership::members(TimePoint now) const {
+std::vector<MemberView> Membership::members() const {
   std::vector<MemberView> views;
   views.reserve(table_.size());
-  for (const auto& [id, member] : table_.all()) views.push_back(*find(now, id));
+  for (const auto& [id, member] : table_.all()) views.push_back(*find(id));
   return views;
 }
 

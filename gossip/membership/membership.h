@@ -160,9 +160,7 @@ enum class SessionEnd : std::uint8_t { bye, reset, timed_out, local };
 struct MemberView {
   MemberRecord record;
   MemberState state = MemberState::joining;
-  bool has_session = false;
-  std::optional<Duration> round_trip;
-  std::optional<Duration> last_heard_ago;
+  std::optional<Duration> round_trip;  // where there is a session
   std::uint64_t samples = 0;
 };
 
@@ -237,7 +235,6 @@ class Membership {
   // Errors:  bad_argument if there are too many or too long ones; nothing changes then.
   Result<MembershipEffects> set_addresses(TimePoint now, std::vector<std::string> addresses,
                                           std::uint32_t capabilities);
-  MembershipEffects set_data_set(TimePoint now, const Hash& data_set);
   // The fingerprint of what this node trains: members that train something else are no neighbours.
   MembershipEffects set_settings(TimePoint now, const Hash& settings);
   // Neighbours that the topology gives each node, as TopologyOptions::degree; all nodes of a swarm
@@ -263,9 +260,9 @@ class Membership {
   [[nodiscard]] std::vector<NodeId> sessions() const;
   [[nodiscard]] bool has_session(const NodeId& id) const { return sessions_.contains(id); }
   [[nodiscard]] std::optional<MemberState> state_of(const NodeId& id) const;
-  [[nodiscard]] std::optional<MemberView> find(TimePoint now, const NodeId& id) const;
+  [[nodiscard]] std::optional<MemberView> find(const NodeId& id) const;
   // All members but this node, ascending by id.
-  [[nodiscard]] std::vector<MemberView> members(TimePoint now) const;
+  [[nodiscard]] std::vector<MemberView> members() const;
   // This node included, if it has not left: those that are alive or suspected.
   [[nodiscard]] std::size_t alive_count() const;
   // Alive or suspected members whose records name these settings, this node not included.

@@ -55,7 +55,7 @@ void Membership::refresh_wanted(TimePoint now, MembershipEffects& effects) {
     const auto manners = self_.id < id || !self_.dialable() ? DialPlan::Manners::at_once
                                                             : DialPlan::Manners::after_you;
     if (dials_.take(now, id, manners, rng_))
-      effects.wanted_sessions.push_back({id, member->record.addresses, DialPurpose::neighbour});
+      effects.wanted_sessions.push_back({id, member->record.addresses});
   }
   dials_.keep_only({neighbours_.begin(), neighbours_.end()}, now);
   const std::size_t missed = table_.count(MemberState::dead) + table_.count(MemberState::suspect);
@@ -68,7 +68,7 @@ void Membership::refresh_wanted(TimePoint now, MembershipEffects& effects) {
   if (lost.empty()) return;
   const auto& record = lost[rng_.below(lost.size())]->record;
   if (dials_.take_at_once(now, record.id))
-    effects.wanted_sessions.push_back({record.id, record.addresses, DialPurpose::revive});
+    effects.wanted_sessions.push_back({record.id, record.addresses});
 }
 
 // Whoever joined through this node, was its neighbour once, or was dialled to verify a suspicion

@@ -306,12 +306,6 @@ std::uint64_t Progress::samples_of(const NodeId& id) const {
   return at == counters_.end() ? 0 : at->second.counted;
 }
 
-double Progress::rate_of(const NodeId& id) const {
-  if (id == self_) return own_.rate;
-  const auto at = counters_.find(id);
-  return at == counters_.end() ? 0 : static_cast<double>(counted_rate(at->second)) / 1000;
-}
-
 const ProgressReport* Progress::report_of(const NodeId& id) const {
   const auto at = counters_.find(id);
   return at == counters_.end() || !at->second.report ? nullptr : &*at->second.report;

@@ -94,7 +94,6 @@ class Progress {
   [[nodiscard]] double rate() const;
   [[nodiscard]] std::uint64_t own_samples() const { return own_.samples; }
   [[nodiscard]] std::uint64_t samples_of(const NodeId& id) const;
-  [[nodiscard]] double rate_of(const NodeId& id) const;
   // Since genesis, continued on our own clock: the largest age that this node or two others know of
   // (of one other alone: its word, after `patience`).
   [[nodiscard]] Duration run_age(TimePoint now) const;

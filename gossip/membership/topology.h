@@ -54,8 +54,6 @@ class Topology {
   void set_degree(std::uint32_t degree);
   void add(const NodeId& id);
   void remove(const NodeId& id);
-  [[nodiscard]] bool contains(const NodeId& id) const { return places_.contains(id); }
-  [[nodiscard]] std::size_t size() const { return places_.size(); }
 
   // The neighbours of `self`, in ascending order, without duplicates.
   //

@@ -49,7 +49,7 @@ void Membership::open_case(TimePoint now, const NodeId& subject, Evidence eviden
     const bool untried = evidence == Evidence::session_lost || evidence == Evidence::no_answer ||
                          evidence == Evidence::indirect_silence;
     if (untried && member->record.dialable() && dials_.take_at_once(now, subject))
-      effects.wanted_sessions.push_back({subject, member->record.addresses, DialPurpose::verify});
+      effects.wanted_sessions.push_back({subject, member->record.addresses});
   }
   opened.deadline = now + health_.stretch(window);
   cases_.emplace(subject, opened);
@@ -291,7 +291,7 @@ bool Membership::dial_for_another(TimePoint now, const NodeId& subject,
   if (member->state == MemberState::dead || member->state == MemberState::left) return false;
   if (dials_.is_out(now, subject)) return true;
   if (!dials_.take_for_another(now, subject, rng_)) return false;
-  effects.wanted_sessions.push_back({subject, member->record.addresses, DialPurpose::verify});
+  effects.wanted_sessions.push_back({subject, member->record.addresses});
   return true;
 }
 

@@ -6,9 +6,9 @@
 #include "node/base/clock.h"
 #include "node/base/error.h"
 #include "node/base/ids.h"
+#include "node/base/rate.h"
 #include "node/base/signing.h"
 #include "transport/limits.h"
-#include "transport/rate.h"
 #include "transport/revocation.h"
 #include "transport/secret.h"
 
@@ -157,8 +157,8 @@ class Spread {
     SecretMark holders_told;
     bool warned = false;
     // An honest peer sends each list and each secret once a minute at most.
-    transport::TokenBucket lists{0.2, 5};
-    transport::TokenBucket secrets{0.2, 5};
+    TokenBucket lists{0.2, 5};
+    TokenBucket secrets{0.2, 5};
   };
 
   [[nodiscard]] AccessFacts facts() const;

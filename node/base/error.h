@@ -86,7 +86,7 @@ enum class Doing : std::uint8_t {
 
 // Who has to act on an error.
 enum class Fault : std::uint8_t {
-  peer,      // close the session, count it, maybe ban
+  peer,      // close the session, count it
   self,      // retry with backoff, count it
   config,    // exit with the code of its kind and the name of the key
   stopping,  // silence

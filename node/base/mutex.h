@@ -14,7 +14,6 @@ class STARLING_CAPABILITY("mutex") Mutex {
  public:
   void lock() STARLING_ACQUIRE() { mutex_.lock(); }
   void unlock() STARLING_RELEASE() { mutex_.unlock(); }
-  [[nodiscard]] bool try_lock() STARLING_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:
   friend class CondVar;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace starling::transport {
+namespace starling {
 
 // A value type without clock; full at first. Thread: any, one at a time.
 class TokenBucket {
@@ -44,4 +44,4 @@ class TokenBucket {
   bool started_ = false;
 };
 
-}  // namespace starling::transport
+}  // namespace starling

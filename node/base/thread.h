@@ -1,8 +1,9 @@
-// Which thread may call what, checked by clang at compile time and once at run time.
+// Which thread may call what, checked by clang at compile time.
 //
 // Three kinds of thread exist (design section 3): `io` runs protocol logic and sockets, `train`
 // owns the model, `pool` runs pure functions. A function that belongs to one says so with
-// ON_IO_THREAD or ON_TRAIN_THREAD; a thread's entry function adopts its capability with ThreadRole.
+// ON_IO_THREAD or ON_TRAIN_THREAD; a thread's entry function takes its capability with
+// assert_io_thread() or assert_train_thread().
 #pragma once
 
 #if defined(__clang__)
@@ -17,7 +18,6 @@
 #define STARLING_REQUIRES(...) STARLING_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define STARLING_ACQUIRE(...) STARLING_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define STARLING_RELEASE(...) STARLING_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
-#define STARLING_TRY_ACQUIRE(...) STARLING_THREAD_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 #define STARLING_EXCLUDES(...) STARLING_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 #define STARLING_ASSERT_CAPABILITY(x) STARLING_THREAD_ATTRIBUTE(assert_capability(x))
 

@@ -128,10 +128,8 @@ class RoundNode final : public transport::SessionEvents, private gossip::GossipH
   // Trains a step, as far as gossip can tell.
   void step() ON_IO_THREAD {
     ++steps_;
-    const gossip::TrainingFigures figures{.steps = steps_,
-                                          .samples = steps_ * kBatch,
-                                          .loss = 1,
-                                          .step_time = std::chrono::milliseconds(100)};
+    const gossip::TrainingFigures figures{
+        .steps = steps_, .samples = steps_ * kBatch, .step_time = std::chrono::milliseconds(100)};
     driver_->carry_out(gossip_.on_steps(clock_.now(), figures));
   }
   [[nodiscard]] bool has_edge(const NodeId& peer) const ON_IO_THREAD {

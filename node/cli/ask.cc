@@ -3,6 +3,7 @@
 #include "node/cli/verb_list.h"
 #include "node/control/caller.h"
 #include "node/printable.h"
+#include "node/state_dir.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -104,7 +105,14 @@ int invite(const Arguments& arguments, const Surroundings& surroundings) {
 }
 
 int finish(const Arguments& arguments, const Surroundings& surroundings) {
-  return ask(arguments, surroundings, FinishRequest{});
+  nlohmann::json args = nlohmann::json::object();
+  if (const auto given = arguments.given.find("--order"); given != arguments.given.end()) {
+    const auto text = read_whole(given->second == "-" ? "/dev/stdin" : given->second,
+                                 transport::kMaxFinishOrderText);
+    if (!text) return report("finish", text.error(), surroundings.terminal);
+    args["order"] = *text;
+  }
+  return ask_checked(arguments, surroundings, {{"verb", "finish"}, {"args", args}});
 }
 
 int merge(const Arguments& arguments, const Surroundings& surroundings) {

@@ -103,7 +103,7 @@ std::string help_text(const Verb& verb) {
   if (verb.keys == KeyFlags::all)
     out +=
         "\nIn the environment net.listen is STARLING_NET__LISTEN (two underscores); lists are\n"
-        "separated by commas. Sizes: 50MB is 10^6, 50MiB is 2^20. Durations: 90s, 5m, 2h.\n";
+        "separated by commas. Durations: 90s, 5m, 2h.\n";
   return out;
 }
 

@@ -35,7 +35,7 @@ constexpr std::size_t kMaxPassphrase = 1'024;
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kFlagsOfWords{
     {{"--passphrase-file", "new"},
      {"--json", "show id"},
-     {"--admin-key", "certify revoke rotate"},
+     {"--admin-key", "certify revoke rotate finish"},
      {"--role", "certify"},
      {"--ttl", "certify"},
      {"--list", "revoke rotate"}}};
@@ -226,7 +226,8 @@ int key(const Arguments& arguments, const Surroundings& surroundings) {
   for (const auto& [flag, where] : kFlagsOfWords)
     if (arguments.has(flag) && !fmt::format(" {} ", where).contains(fmt::format(" {} ", what)))
       return no(fmt::format("{} belongs to: key {}", flag, where));
-  const bool takes_more = what == "admin" || what == "certify" || what == "revoke";
+  const bool takes_more =
+      what == "admin" || what == "certify" || what == "revoke" || what == "finish";
   if (!takes_more && arguments.words.size() > 1)
     return no(fmt::format("`key {}` takes no further words", printable(what)));
   if (what == "id") return id(arguments, surroundings);
@@ -238,8 +239,10 @@ int key(const Arguments& arguments, const Surroundings& surroundings) {
   if (what == "admin") return finish("key", make_admin(arguments, terminal), terminal);
   if (what == "certify") return finish("key", certify(arguments, terminal), terminal);
   if (what == "revoke") return finish("key", revoke(arguments, terminal), terminal);
-  return no(fmt::format("no \"{}\": new, show, rotate, promote, id, admin, certify or revoke",
-                        printable(what)));
+  if (what == "finish") return finish("key", order_end(arguments, terminal), terminal);
+  return no(
+      fmt::format("no \"{}\": new, show, rotate, promote, id, admin, certify, revoke or finish",
+                  printable(what)));
 }
 
 }  // namespace starling::node::verbs

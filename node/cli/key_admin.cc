@@ -1,11 +1,12 @@
-// `starling key admin|certify|revoke`: what is done with the admin's key, on a machine that need
-// not be a node.
+// `starling key admin|certify|revoke|finish`: what is done with the admin's key, on a machine that
+// need not be a node.
 #include "node/cli/verb_list.h"
 #include "node/config/values.h"
 #include "node/printable.h"
 #include "node/state_dir.h"
 #include "node/wall_time.h"
 #include "transport/admin_key.h"
+#include "transport/finish_order.h"
 #include "transport/member_certificate.h"
 #include "transport/revocation.h"
 #include "transport/secret.h"
@@ -182,6 +183,27 @@ Result<void> revoke(const Arguments& arguments, const Terminal& terminal) {
       list.number, list.nodes.size(), list.serials.size(), printable(file.string()),
       printable(arguments.given.at("--admin-key")),
       arguments.has("--list") ? " --list " + printable(file.string()) : std::string());
+  return {};
+}
+
+Result<void> order_end(const Arguments& arguments, const Terminal& terminal) {
+  constexpr std::string_view kForm =
+      "the 64 hexadecimal digits that `starling status` shows as the settings of the run";
+  if (arguments.words.size() != 2)
+    return wrong(fmt::format("`key finish` takes one word: {}", kForm));
+  const auto settings = Hash::from_hex(arguments.words[1]);
+  if (!settings)
+    return wrong(fmt::format("\"{}\" is no fingerprint: {}",
+                             printable(arguments.words[1].substr(0, 80)), kForm));
+  TRY(const auto admin, load_admin(arguments));
+  terminal.out << transport::print_finish_order(
+                      transport::order_finish(admin.swarm, *settings, admin.key))
+               << std::flush;
+  terminal.err << fmt::format(
+      "order to end the run with the settings {} of swarm {}, and no other. At any one of its "
+      "nodes:\n    starling finish --order FILE      (FILE has the line above; - reads it from "
+      "standard input)\n",
+      short_form(*settings), short_form(admin.swarm));
   return {};
 }
 

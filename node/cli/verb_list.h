@@ -29,6 +29,7 @@ int key(const Arguments& arguments, const Surroundings& surroundings);
 Result<void> make_admin(const Arguments& arguments, const Terminal& terminal);
 Result<void> certify(const Arguments& arguments, const Terminal& terminal);
 Result<void> revoke(const Arguments& arguments, const Terminal& terminal);
+Result<void> order_end(const Arguments& arguments, const Terminal& terminal);
 // The number of the list that the order names.
 Result<std::uint64_t> order_rotation(const Arguments& arguments, const SecretFiles& files);
 int log_level(const Arguments& arguments, const Surroundings& surroundings);

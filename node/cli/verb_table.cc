@@ -36,12 +36,17 @@ constexpr std::array<VerbFlag, 2> kLeaveFlags{
     {kJson, {"--timeout", "D", "Time for the last exchange and the checkpoint."}}};
 constexpr std::array<VerbFlag, 2> kInviteFlags{
     {kJson, {"--ttl", "D", "How long it is good (1m to 30d); without it 24h."}}};
+constexpr std::array<VerbFlag, 2> kFinishFlags{
+    {kJson,
+     {"--order", "FILE|-",
+      "The admin's order, which `starling key finish` prints; needed where finish.by is admin."}}};
 constexpr std::array<VerbFlag, 6> kKeyFlags{
     {{"--json", "", "Print one JSON object instead of text (show, id)."},
      {"--passphrase-file", "FILE|-",
       "Derive the secret from a passphrase and swarm.name instead of random bytes (new)."},
      {"--admin-key", "FILE",
-      "The admin's key, which stays off the nodes (certify, revoke). With it, rotate makes a next "
+      "The admin's key, which stays off the nodes (certify, revoke, finish). With it, rotate makes "
+      "a next "
       "secret that members hand on by themselves."},
      {"--role", "member|inviter",
       "What the certificate makes of the node; an inviter's invites bring in members (certify)."},
@@ -111,8 +116,8 @@ constexpr std::array kVerbs{
          KeyFlags::folder, kJsonOnly, 1, kAny, &verbs::join},
     Verb{"leave", "", "Let the running node leave: last exchange, checkpoint, goodbye.",
          KeyFlags::folder, kLeaveFlags, 0, 0, &verbs::leave},
-    Verb{"finish", "", "Ask the swarm for the final consensus now.", KeyFlags::folder, kJsonOnly, 0,
-         0, &verbs::finish},
+    Verb{"finish", "", "Ask the swarm for the final consensus now.", KeyFlags::folder, kFinishFlags,
+         0, 0, &verbs::finish},
     Verb{"merge", "", "Average all replicas once, in the middle of the run.", KeyFlags::folder,
          kJsonOnly, 0, 0, &verbs::merge},
     Verb{"eval", "[MODEL.safetensors]",
@@ -130,10 +135,11 @@ constexpr std::array kVerbs{
          KeyFlags::folder, kInviteFlags, 0, 0, &verbs::invite},
     Verb{"id", "", "Print this node's id and name, as a line of peers.allow; makes the identity.",
          KeyFlags::folder, kJsonOnly, 0, 0, &verbs::id},
-    Verb{"key", "new|show|rotate|promote|id|admin FILE|certify ID|revoke ID|SERIAL...",
+    Verb{"key",
+         "new|show|rotate|promote|id|admin FILE|certify ID|revoke ID|SERIAL...|finish FINGERPRINT",
          "Make the swarm's secret, show which ones are accepted (never a secret), make the next "
-         "one, let it take over; or, for a closed swarm, make an admin key, certify a node, and "
-         "take that back.",
+         "one, let it take over; or, for a closed swarm, make an admin key, certify a node, take "
+         "that back, and order the end of a run (its fingerprint is in `starling status`).",
          KeyFlags::all, kKeyFlags, 1, 65, &verbs::key},
     Verb{"log-level",
          "LEVEL",

@@ -27,6 +27,8 @@ enum class DataPartition : std::uint8_t { none, members };
 // What the increments of neighbours become, and how the final consensus makes one model of all.
 enum class ExchangeRule : std::uint8_t { mean, clip, median, trimmed };
 enum class FinishRule : std::uint8_t { mean, median, trimmed };
+// Who may end the run by command.
+enum class FinishBy : std::uint8_t { any, admin };
 // What a node evaluates while it trains.
 enum class EvalOf : std::uint8_t { replica, neighbourhood };
 enum class AfterFinish : std::uint8_t { exit, serve };
@@ -126,6 +128,7 @@ struct FinishConfig {
   Duration linger = std::chrono::seconds(30);
   AfterFinish then = AfterFinish::exit;
   FinishRule aggregator = FinishRule::mean;
+  FinishBy by = FinishBy::any;
 };
 
 struct LeaveConfig {

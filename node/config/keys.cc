@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <ranges>
 
 namespace starling::node {
@@ -28,6 +27,7 @@ constexpr std::array<std::string_view, 9> kCodecWords{"auto", "L0", "L1", "L2", 
 constexpr std::array<std::string_view, 2> kPartitionWords{"none", "members"};
 constexpr std::array<std::string_view, 4> kExchangeRuleWords{"mean", "clip", "median", "trimmed"};
 constexpr std::array<std::string_view, 3> kFinishRuleWords{"mean", "median", "trimmed"};
+constexpr std::array<std::string_view, 2> kFinishByWords{"any", "admin"};
 constexpr std::array<std::string_view, 2> kEvalOfWords{"replica", "neighbourhood"};
 constexpr std::array<std::string_view, 2> kThenWords{"exit", "serve"};
 constexpr std::array<std::string_view, 5> kLevelWords{"trace", "debug", "info", "warn", "error"};
@@ -388,6 +388,12 @@ constexpr std::array kKeys{
         "checked by each node against its own. median, trimmed (without the smallest and the "
         "largest quarter): coordinate by coordinate, for up to 64 participants, mean above; every "
         "replica then goes to one node for each chunk."),
+    setting<Choice<&C::finish, &FinishConfig::by, kFinishByWords>>(
+        "finish.by", "", "any|admin",
+        "Who may end the run before its budget is spent. any: every member, with `starling "
+        "finish`. admin: who has the admin key of the closed swarm, with an order that `starling "
+        "key finish` signs; a stolen node then ends nobody's run. Every member needs a "
+        "certificate (DIR/member.cert), which names the admin."),
     row<Time<&C::leave, &LeaveConfig::timeout, 100, 600 * kSecond>>(
         "leave.timeout", "", "D",
         "Time for the last exchange and the checkpoint when the node leaves; then it goes anyway. "
@@ -409,7 +415,7 @@ constexpr std::array kKeys{
         "Time between checkpoints: what a crash can cost. 0: only when leaving."),
     row<Count<&C::checkpoint, &CheckpointConfig::keep, 1, 1'000>>(
         "checkpoint.keep", "", "N",
-        "Checkpoints that are kept; each takes three times the model's size (ResNet-50: 205 MB)."),
+        "Checkpoints that are kept; each takes twice the model's size (ResNet-50: 205 MB)."),
     row<CountOrAuto<&C::debug, &DebugConfig::seed, 0, ~std::uint64_t{0}>>(
         "debug.seed", "", "N",
         "Seed of the protocol's random choices, to repeat a run. auto: from the system."),
@@ -444,17 +450,6 @@ std::string_view nearest_key(std::string_view name) {
   for (const auto candidate : names)
     if (candidate.substr(candidate.find('.') + 1) == last) return candidate;
   return {};
-}
-
-std::string environment_name(std::string_view key) {
-  std::string name = "STARLING_";
-  for (const char c : key) {
-    if (c == '.')
-      name += "__";
-    else
-      name += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return name;
 }
 
 std::string show_value(const KeySpec& key, const Config& config) {

@@ -48,9 +48,6 @@ struct FlagAlias {
 };
 [[nodiscard]] std::span<const FlagAlias> flag_aliases();
 
-// The environment variable of a key: "STARLING_NET__LISTEN".
-[[nodiscard]] std::string environment_name(std::string_view key);
-
 // The value as one text for people: lists joined by commas, "auto" for what the program chooses.
 [[nodiscard]] std::string show_value(const KeySpec& key, const Config& config);
 

@@ -26,18 +26,6 @@ constexpr std::array<Unit, 5> kTimeUnits{
 constexpr double kLongestTime = 100.0 * 365 * 8.64e10;
 constexpr std::string_view kDurationForm = "a duration such as 90s, 5m or 2h";
 
-constexpr std::array<Unit, 10> kSizeUnits{{{"B", 1.0},
-                                           {"kB", 1e3},
-                                           {"KB", 1e3},
-                                           {"MB", 1e6},
-                                           {"GB", 1e9},
-                                           {"TB", 1e12},
-                                           {"KiB", 1024.0},
-                                           {"MiB", 1048576.0},
-                                           {"GiB", 1073741824.0},
-                                           {"TiB", 1099511627776.0}}};
-constexpr std::string_view kSizeForm = "a size such as 50MB (10^6) or 50MiB (2^20)";
-
 constexpr std::array<Unit, 6> kCountUnits{
     {{"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"", 1.0}}};
 
@@ -98,17 +86,6 @@ std::string show_duration(Duration duration) {
     if (count % unit == 0) return fmt::format("{}{}", count / unit, name);
   if (count % 1'000 == 0) return fmt::format("{}ms", count / 1'000);
   return fmt::format("{}.{:03}ms", count / 1'000, count % 1'000);
-}
-
-Parsed<std::uint64_t> parse_size(std::string_view text) {
-  if (text.ends_with("/s")) text.remove_suffix(2);
-  const auto amount = take_decimal(text);
-  if (!amount) return wrong(kSizeForm);
-  const auto factor = text.empty() ? std::optional(1.0) : factor_of(kSizeUnits, text);
-  if (!factor) return wrong(kSizeForm);
-  const double bytes = *amount * *factor;
-  if (bytes > 9e18) return wrong("a size of at most 9 EB");
-  return static_cast<std::uint64_t>(std::llround(bytes));
 }
 
 Parsed<std::uint64_t> parse_count(std::string_view text, std::uint64_t low, std::uint64_t high) {

@@ -24,10 +24,6 @@ using Parsed = std::expected<T, std::string>;
 [[nodiscard]] Parsed<Duration> parse_duration(std::string_view text);
 [[nodiscard]] std::string show_duration(Duration duration);
 
-// Bytes: "50MB" is 50 * 10^6, "50MiB" is 50 * 2^20; also k, G, T; a bare number is bytes; "/s" may
-// follow, so that rates read naturally.
-[[nodiscard]] Parsed<std::uint64_t> parse_size(std::string_view text);
-
 // A whole number in [low, high]; "_" and spaces are not digits.
 [[nodiscard]] Parsed<std::uint64_t> parse_count(std::string_view text, std::uint64_t low,
                                                 std::uint64_t high);

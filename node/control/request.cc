@@ -80,6 +80,16 @@ Result<ControlRequest> parse_leave(const Json& args) {
   return request;
 }
 
+Result<ControlRequest> parse_finish(const Json& args) {
+  if (args.empty()) return FinishRequest{};
+  const auto found = args.find("order");
+  if (args.size() != 1 || found == args.end() || !found->is_string())
+    return bad_request("finish takes an order: the text that `starling key finish` prints");
+  auto order = transport::parse_finish_order(found->get_ref<const std::string&>());
+  if (!order) return bad_request("--order: " + order.error().detail);
+  return FinishRequest{*order};
+}
+
 Result<ControlRequest> parse_log_level(const Json& args) {
   const auto found = args.find("level");
   if (args.size() != 1 || found == args.end() || !found->is_string())
@@ -122,6 +132,8 @@ Json arguments_of(const ControlRequest& request) {
   if (const auto* join = std::get_if<JoinRequest>(&request)) args["addresses"] = join->addresses;
   if (const auto* leave = std::get_if<LeaveRequest>(&request); leave != nullptr && leave->timeout)
     args["timeout"] = show_duration(*leave->timeout);
+  if (const auto* finish = std::get_if<FinishRequest>(&request); finish != nullptr && finish->order)
+    args["order"] = transport::print_finish_order(*finish->order);
   if (const auto* invite = std::get_if<InviteRequest>(&request))
     args["ttl"] = show_duration(invite->ttl);
   if (const auto* level = std::get_if<LogLevelRequest>(&request))
@@ -161,6 +173,7 @@ Result<ControlRequest> parse_request(std::string_view line) {
   const auto& name = verb->get_ref<const std::string&>();
   if (name == "join") return parse_join(args);
   if (name == "leave") return parse_leave(args);
+  if (name == "finish") return parse_finish(args);
   if (name == "log-level") return parse_log_level(args);
   if (name == "invite") return parse_invite(args);
   for (std::size_t i = 0; i < kRequestNames.size(); ++i) {
@@ -174,6 +187,41 @@ Result<ControlRequest> parse_request(std::string_view line) {
 
 std::string encode_request(const ControlRequest& request) {
   return line_of(Json{{"schema", 1}, {"verb", verb_of(request)}, {"args", arguments_of(request)}});
+}
+
+Result<void> check_finish(const FinishRequest& request, const RunToEnd& run) {
+  const auto refuse = [](Errc code, std::string detail) {
+    return fail(code, Doing::agreeing, std::move(detail) + "; the run goes on");
+  };
+  const std::string sign = fmt::format(
+      "where the admin key is, `starling key finish {} --admin-key FILE > finish.order` signs one",
+      to_hex(run.settings.view()));
+  if (!request.order) {
+    if (!run.admin) return {};
+    return refuse(Errc::refused,
+                  fmt::format("only the admin's order ends this run (finish.by = admin): {}, and "
+                              "`starling finish --order finish.order` gives it to any member",
+                              sign));
+  }
+  const auto& [swarm, settings, signature] = *request.order;
+  if (swarm != run.swarm)
+    return refuse(Errc::wrong_swarm, fmt::format("the order is for swarm {}, and this node is in "
+                                                 "swarm {}",
+                                                 short_form(swarm), short_form(run.swarm)));
+  if (settings != run.settings)
+    return refuse(Errc::settings_mismatch,
+                  fmt::format("the order is for a run with the settings {}, and this node trains "
+                              "{}: {}",
+                              short_form(settings), short_form(run.settings), sign));
+  if (!run.admin || transport::signed_by(*run.admin, *request.order)) return {};
+  if (*run.admin == NodeId{})
+    return refuse(Errc::refused,
+                  "this node has no certificate and does not know the admin: give the order to "
+                  "another member, or put a certificate into this node's folder (`starling key "
+                  "certify`)");
+  return refuse(Errc::refused,
+                fmt::format("the order was not signed by the admin {} of this swarm: {}",
+                            short_form(*run.admin), sign));
 }
 
 Result<ControlAnswer> parse_answer(std::string_view line) {

@@ -13,6 +13,7 @@
 #include "node/base/clock.h"
 #include "node/base/log.h"
 #include "node/base/result.h"
+#include "transport/finish_order.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -51,7 +52,9 @@ struct JoinRequest {
 struct LeaveRequest {
   std::optional<Duration> timeout;  // default: leave.timeout
 };
-struct FinishRequest {};
+struct FinishRequest {
+  std::optional<transport::FinishOrder> order;  // needed where only the admin ends the run
+};
 struct MergeRequest {};
 // Evaluate this node's replica now.
 struct EvalRequest {};
@@ -78,6 +81,19 @@ using ControlRequest =
 [[nodiscard]] Result<ControlRequest> parse_request(std::string_view line);
 // The line of a request, with its line end; parse_request gives the same request back.
 [[nodiscard]] std::string encode_request(const ControlRequest& request);
+
+// The run of the node that is asked to end it.
+struct RunToEnd {
+  SwarmId swarm;
+  Hash settings;
+  std::optional<NodeId> admin;  // whose order alone ends it; zeros: nobody's whom the node knows
+};
+// Whether that run may end. Where any member ends it no order is needed, but one for another run
+// was not meant for this node.
+//
+// Errors:  refused, wrong_swarm, settings_mismatch, with what to do about it.
+// Thread:  any; pure.
+[[nodiscard]] Result<void> check_finish(const FinishRequest& request, const RunToEnd& run);
 
 // One line from the node.
 struct ControlAnswer {

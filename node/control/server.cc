@@ -204,7 +204,7 @@ class ControlReply::Question {
 
   void send(const ControlAnswer& answer) {
     if (answered_) return;
-    answered_ = answer.kind != ControlAnswer::Kind::progress;
+    answered_ = true;
     connection_->send(answer);
   }
   [[nodiscard]] bool gone() const { return connection_->closed(); }
@@ -217,9 +217,6 @@ class ControlReply::Question {
 
 ControlReply::ControlReply(std::shared_ptr<Question> question) : question_(std::move(question)) {}
 
-void ControlReply::progress(const nlohmann::json& body) {
-  question_->send({ControlAnswer::Kind::progress, json_text(body), {}});
-}
 void ControlReply::done(const nlohmann::json& body) {
   question_->send({ControlAnswer::Kind::result, json_text(body), {}});
 }

@@ -26,8 +26,6 @@ class ControlReply {
   class Question;
   explicit ControlReply(std::shared_ptr<Question> question);
 
-  // An intermediate line; the verb shows it and goes on waiting.
-  void progress(const nlohmann::json& body);
   // The end. Later calls do nothing.
   void done(const nlohmann::json& body);
   void fail(const Error& error);

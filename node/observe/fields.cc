@@ -98,4 +98,14 @@ std::string members_by_state(const Json& status) {
   return line.empty() ? "-" : line;
 }
 
+std::string join_of(const Json& status) {
+  if (!at(status, {"join", "phase"}).is_string()) return {};
+  std::string line = show(status, {"join", "phase"});
+  if (number(status, {"join", "bytes_total"}) > 0)
+    line += fmt::format("  {} of {} from {}", show_bytes(number(status, {"join", "bytes_done"})),
+                        show_bytes(number(status, {"join", "bytes_total"})),
+                        show(status, {"join", "sponsor"}).substr(0, 8));
+  return line;
+}
+
 }  // namespace starling::node::fields

@@ -38,6 +38,9 @@ namespace starling::node::fields {
 // "8 alive, 1 suspect": the members of a status by their state.
 [[nodiscard]] std::string members_by_state(const nlohmann::json& status);
 
+// "loading  61.0 MB of 205 MB from 3f2a91c0": the search for a model; empty once the node has one.
+[[nodiscard]] std::string join_of(const nlohmann::json& status);
+
 // Characters, not bytes, so that columns stay straight.
 [[nodiscard]] std::size_t width_of(std::string_view text);
 

@@ -23,98 +23,100 @@ constexpr std::size_t kMaxSeries = 64;
 
 using enum Metric;
 using enum MetricType;
-constexpr std::array<MetricSpec, 41> kMetrics{{
-    {build_info, "starling_build_info", gauge, "",
+constexpr std::array<MetricSpec, 43> kMetrics{{
+    {build_info, "starling_build_info", gauge,
      "Always 1; the labels say what this program was built from.", "version=*;libtorch=*"},
-    {run_info, "starling_run_info", gauge, "",
+    {run_info, "starling_run_info", gauge,
      "1 for what this node runs now, by the labels; 0 for what it ran before.",
      "model=*;mode=secret,open,closed;device=*"},
-    {up_seconds, "starling_uptime_seconds", gauge, "seconds", "Time since the process started.",
+    {up_seconds, "starling_uptime_seconds", gauge, "Time since the process started.", ""},
+    {train_steps, "starling_train_steps_total", counter, "Steps of this replica.", ""},
+    {train_samples, "starling_train_samples_total", counter, "Images that this node trained on.",
      ""},
-    {train_steps, "starling_train_steps_total", counter, "steps", "Steps of this replica.", ""},
-    {train_samples, "starling_train_samples_total", counter, "images",
-     "Images that this node trained on.", ""},
-    {train_step_duration, "starling_train_step_duration_seconds", histogram, "seconds",
+    {train_step_duration, "starling_train_step_duration_seconds", histogram,
      "Where the time of a step goes: waiting for data, forward and backward, waiting for the "
-     "master "
-     "while a codec job runs, the optimizer pass.",
+     "master while a codec job runs, the optimizer pass.",
      "phase=data,compute,lease,optimizer"},
-    {train_images_per_second, "starling_train_images_per_second", gauge, "images per second",
+    {train_images_per_second, "starling_train_images_per_second", gauge,
      "Speed of this node over the last steps.", ""},
-    {train_loss, "starling_train_loss", gauge, "nats",
-     "Training loss, average over the last steps.", ""},
-    {train_learning_rate, "starling_train_learning_rate", gauge, "",
-     "Learning rate of the last step.", ""},
-    {eval_accuracy, "starling_eval_accuracy_ratio", gauge, "ratio",
+    {train_loss, "starling_train_loss", gauge, "Training loss, average over the last steps.", ""},
+    {train_learning_rate, "starling_train_learning_rate", gauge, "Learning rate of the last step.",
+     ""},
+    {eval_accuracy, "starling_eval_accuracy_ratio", gauge,
      "Share of validation images whose class is among the k best guesses, by the model of the "
      "newest evaluation (eval.of).",
      "k=1,5"},
-    {eval_references, "starling_eval_references", gauge, "references",
+    {eval_references, "starling_eval_references", gauge,
      "References whose mean the newest evaluation was of; 0: of the replica or the final model.",
      ""},
-    {swarm_samples, "starling_swarm_samples_total", counter, "images",
+    {swarm_samples, "starling_swarm_samples_total", counter,
      "Images that the whole swarm trained on, as far as this node knows.", ""},
-    {swarm_budget_samples, "starling_swarm_budget_samples", gauge, "images",
+    {swarm_budget_samples, "starling_swarm_budget_samples", gauge,
      "Images after which the run ends; 0 when it ends by time.", ""},
-    {swarm_progress, "starling_swarm_progress_ratio", gauge, "ratio", "Share of the budget done.",
-     ""},
-    {swarm_members, "starling_swarm_members", gauge, "members",
+    {swarm_progress, "starling_swarm_progress_ratio", gauge, "Share of the budget done.", ""},
+    {swarm_members, "starling_swarm_members", gauge,
      "Members in this node's view, itself included, by state.",
      "state=joining,alive,suspect,dead,left"},
-    {swarm_disagreement, "starling_swarm_disagreement_ratio", gauge, "ratio",
+    {swarm_disagreement, "starling_swarm_disagreement_ratio", gauge,
      "Distance between replica and reference over the norm of the replica, median of the edges.",
      ""},
-    {neighbours, "starling_neighbours", gauge, "edges", "Open edges.", ""},
-    {gossip_bytes, "starling_gossip_bytes_total", counter, "bytes",
-     "Payload bytes to and from all peers.", "direction=sent,received;kind=delta,other"},
-    {gossip_queued, "starling_gossip_queued_bytes", gauge, "bytes",
+    {neighbours, "starling_neighbours", gauge, "Open edges.", ""},
+    {gossip_bytes, "starling_gossip_bytes_total", counter, "Payload bytes to and from all peers.",
+     "direction=sent,received;kind=delta,other"},
+    {gossip_queued, "starling_gossip_queued_bytes", gauge,
      "Bytes that wait to be sent, all sessions together; `starling neighbours` says to whom.", ""},
-    {gossip_period, "starling_gossip_period_steps", gauge, "steps",
+    {gossip_period, "starling_gossip_period_steps", gauge,
      "Own steps between two offers; `starling status` says why.", ""},
-    {gossip_exchanges, "starling_gossip_exchanges_total", counter, "exchanges",
+    {gossip_exchanges, "starling_gossip_exchanges_total", counter,
      "Exchanges completed, begun by either side.", ""},
-    {gossip_wait, "starling_gossip_wait_ratio", gauge, "ratio",
+    {gossip_wait, "starling_gossip_wait_ratio", gauge,
      "Share of the time for which training waited for a codec job.", ""},
-    {gossip_errors, "starling_gossip_errors_total", counter, "errors",
+    {gossip_errors, "starling_gossip_errors_total", counter,
      "Sessions that failed and dials that led to none, by error code.", "reason=*"},
-    {gossip_edge_resets, "starling_gossip_edge_resets_total", counter, "resets",
+    {handshakes, "starling_handshakes_total", counter,
+     "Handshakes that led to a session, and those that this node gave up, by the reason.",
+     "result=ok,wrong_swarm,bad_message,bad_signature,wrong_identity,timed_out,replayed,refused,"
+     "crowded,closed"},
+    {access_forged, "starling_access_forged_total", counter,
+     "Lists of revocations, next secrets and holders of one that came without a valid signature.",
+     ""},
+    {gossip_edge_resets, "starling_gossip_edge_resets_total", counter,
      "Edges whose reference had to be set again.", ""},
-    {gossip_clipped, "starling_gossip_increments_clipped_total", counter, "exchanges",
+    {gossip_clipped, "starling_gossip_increments_clipped_total", counter,
      "Exchanges of which less was added than the neighbour sent, because it was unusually much.",
      ""},
-    {gossip_refused, "starling_gossip_payloads_refused_total", counter, "payloads",
+    {gossip_refused, "starling_gossip_payloads_refused_total", counter,
      "Deltas and snapshots of neighbours that do not decode; `starling neighbours --json` says "
      "whose and why.",
      ""},
-    {gossip_dropped, "starling_gossip_neighbours_dropped_total", counter, "edges",
+    {gossip_dropped, "starling_gossip_neighbours_dropped_total", counter,
      "Edges closed because their neighbour sent too many payloads that do not decode.", ""},
-    {peer_rtt, "starling_peer_rtt_seconds", histogram, "seconds",
+    {peer_rtt, "starling_peer_rtt_seconds", histogram,
      "Smoothed round trip to each member with a session, looked at once a second.", ""},
-    {reachable, "starling_reachable", gauge, "",
+    {reachable, "starling_reachable", gauge,
      "1 if a peer could dial this node back, 0 if it could not; absent before anybody tried.", ""},
-    {data_wait_seconds, "starling_data_wait_seconds_total", counter, "seconds",
+    {data_wait_seconds, "starling_data_wait_seconds_total", counter,
      "Time for which training waited for data.", ""},
-    {data_bad_samples, "starling_data_bad_samples_total", counter, "images",
+    {data_bad_samples, "starling_data_bad_samples_total", counter,
      "Distinct samples that could not be read and were replaced.", ""},
     {checkpoint_last_success, "starling_checkpoint_last_success_timestamp_seconds", gauge,
-     "seconds", "Wall clock time of the last checkpoint.", ""},
-    {events_lost, "starling_events_lost_total", counter, "events",
+     "Wall clock time of the last checkpoint.", ""},
+    {events_lost, "starling_events_lost_total", counter,
      "Events that events.jsonl had no room for.", ""},
-    {process_cpu_seconds, "process_cpu_seconds_total", counter, "seconds",
+    {process_cpu_seconds, "process_cpu_seconds_total", counter,
      "User and system time of this process.", ""},
-    {process_resident_bytes, "process_resident_memory_bytes", gauge, "bytes",
+    {process_resident_bytes, "process_resident_memory_bytes", gauge,
      "Resident memory of this process.", ""},
-    {process_open_fds, "process_open_fds", gauge, "descriptors",
-     "Open file descriptors of this process.", ""},
-    {process_disk_bytes, "starling_process_disk_bytes_total", counter, "bytes",
+    {process_open_fds, "process_open_fds", gauge, "Open file descriptors of this process.", ""},
+    {process_disk_bytes, "starling_process_disk_bytes_total", counter,
      "Bytes that this process moved to and from storage.", "direction=read,written"},
-    {host_network_bytes, "starling_host_network_bytes_total", counter, "bytes",
+    {host_network_bytes, "starling_host_network_bytes_total", counter,
      "Bytes on all network interfaces but loopback.", "direction=sent,received"},
-    {host_disk_bytes, "starling_host_disk_bytes_total", counter, "bytes",
+    {host_disk_bytes, "starling_host_disk_bytes_total", counter,
      "Bytes on all whole disks of the host.", "direction=read,written"},
-    {host_cpu_ratio, "starling_host_cpu_busy_ratio", gauge, "ratio",
+    {host_cpu_ratio, "starling_host_cpu_busy_ratio", gauge,
      "Busy share of all cores of the host over the last second.", ""},
-    {host_memory_available_bytes, "starling_host_memory_available_bytes", gauge, "bytes",
+    {host_memory_available_bytes, "starling_host_memory_available_bytes", gauge,
      "Memory that new processes could have without swapping.", ""},
 }};
 
@@ -302,6 +304,23 @@ void Metrics::update(const StatusSnapshot& status) {
   raise_to(Metric::gossip_exchanges, real(traffic.exchanges));
   if (status.reachable == "yes") set(Metric::reachable, 1);
   if (status.reachable == "no") set(Metric::reachable, 0);
+}
+
+void Metrics::update(const transport::TransportTotals& totals) {
+  const auto raise = [&](std::string_view result, std::uint64_t count) {
+    raise_to(Metric::handshakes, static_cast<double>(count), {result});
+  };
+  const auto& failed = totals.handshakes_failed;
+  raise("ok", totals.handshakes_ok);
+  raise("wrong_swarm", failed.wrong_swarm);
+  raise("bad_message", failed.bad_message);
+  raise("bad_signature", failed.bad_signature);
+  raise("wrong_identity", failed.wrong_identity);
+  raise("timed_out", failed.timed_out);
+  raise("replayed", failed.replayed);
+  raise("refused", failed.refused);
+  raise("crowded", failed.crowded);
+  raise("closed", failed.closed);
 }
 
 void Metrics::update(const HostSample& sample) {

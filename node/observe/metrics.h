@@ -1,9 +1,10 @@
-// The metrics that Prometheus scrapes: one table with name, type, unit and meaning of each, and the
+// The metrics that Prometheus scrapes: one table with name, type and meaning of each, and the
 // registry behind it.
 #pragma once
 
 #include "node/observe/host_sampler.h"
 #include "node/observe/status.h"
+#include "transport/figures.h"
 
 #include <cstdint>
 #include <initializer_list>
@@ -38,6 +39,8 @@ enum class Metric : std::uint8_t {
   gossip_exchanges,
   gossip_wait,
   gossip_errors,
+  handshakes,
+  access_forged,
   gossip_edge_resets,
   gossip_clipped,
   gossip_refused,
@@ -65,7 +68,6 @@ struct MetricSpec {
   Metric metric;
   std::string_view name;
   MetricType type;
-  std::string_view unit;
   std::string_view help;
   // "direction=sent,received;kind=delta,control": labels and their allowed values; "*" allows any
   // text, and then at most 64 series exist.
@@ -97,8 +99,9 @@ class Metrics {
   // Histograms: one observation, in the metric's unit.
   void observe(Metric metric, double value, Labels labels = {});
 
-  // Everything that a snapshot or a sample of the host says.
+  // Everything that a snapshot, transport's totals or a sample of the host say.
   void update(const StatusSnapshot& status);
+  void update(const transport::TransportTotals& totals);
   void update(const HostSample& sample);
 
   // The text format 0.0.4.

@@ -13,6 +13,10 @@ std::string progress_line(const StatusSnapshot& status, WallTime time) {
   std::string line = fmt::format("{} INFO {} step={} epoch={:.2f} samples={}", show_seconds(time),
                                  status.phase == Phase::training ? "train" : name_of(status.phase),
                                  progress.step, progress.epoch, progress.swarm_samples);
+  if (status.join) line += fmt::format(" join={}", status.join->phase);
+  if (status.join && status.join->bytes_total > 0)
+    line += fmt::format(" state={:.1f}%", 100 * static_cast<double>(status.join->bytes_done) /
+                                              static_cast<double>(status.join->bytes_total));
   if (progress.budget_samples > 0 || progress.share > 0)
     line += fmt::format(" progress={:.1f}%", progress.share * 100);
   if (train.loss) line += fmt::format(" loss={:.3f}", *train.loss);
@@ -36,6 +40,10 @@ std::string progress_json(const StatusSnapshot& status, WallTime time) {
   line["time"] = show_milliseconds(time);
   line["event"] = "progress";
   line["phase"] = name_of(status.phase);
+  if (status.join)
+    line["join"] = {{"phase", status.join->phase},
+                    {"bytes_done", status.join->bytes_done},
+                    {"bytes_total", status.join->bytes_total}};
   line["step"] = progress.step;
   line["epoch"] = progress.epoch;
   line["samples"] = progress.samples;

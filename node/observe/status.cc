@@ -96,6 +96,14 @@ Json train_part(const StatusSnapshot::Train& train) {
           {"batch", train.batch}};
 }
 
+Json join_part(const std::optional<StatusSnapshot::Join>& join) {
+  if (!join) return nullptr;
+  return {{"phase", join->phase},
+          {"sponsor", join->sponsor},
+          {"bytes_done", join->bytes_done},
+          {"bytes_total", join->bytes_total}};
+}
+
 Json access_part(const StatusSnapshot::Access& access) {
   if (access.admin.empty()) return nullptr;
   return {{"admin", access.admin},
@@ -279,6 +287,7 @@ Json to_json(const StatusSnapshot& status, std::size_t most_members) {
            {{"id", status.swarm.id},
             {"mode", status.swarm.mode},
             {"fingerprint", status.swarm.fingerprint}}},
+          {"join", join_part(status.join)},
           {"access", access_part(status.access)},
           {"model",
            {{"name", status.model.name},

@@ -94,6 +94,14 @@ struct StatusSnapshot {
     std::string fingerprint;
     std::map<std::string, std::string> settings = {};  // in force, by name; not in to_json()
   } swarm;
+  // The search for a model; none once the node has one.
+  struct Join {
+    std::string phase;    // of bootstrap/join.h: "seeking", "choosing", "loading", ...
+    std::string sponsor;  // whose model is loaded; empty while none is
+    std::uint64_t bytes_done = 0;
+    std::uint64_t bytes_total = 0;  // 0: not known yet
+  };
+  std::optional<Join> join;
   // What the swarm's admin decided, as this node knows it; without an admin only the defaults.
   struct Access {
     std::string admin;  // the public key, hexadecimal; empty without

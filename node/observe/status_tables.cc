@@ -101,6 +101,7 @@ std::string status_table(const Json& status) {
       {"address", show(status, {"address"})},
       {"swarm", fmt::format("{}  {}", show(status, {"swarm", "id"}).substr(0, 8),
                             show(status, {"swarm", "mode"}))},
+      {"settings", show(status, {"swarm", "fingerprint"})},
       {"model", fmt::format("{}  {} parameters", show(status, {"model", "name"}),
                             show(status, {"model", "parameters"}))},
       {"progress", progress_of(status)},
@@ -109,6 +110,7 @@ std::string status_table(const Json& status) {
                    show(status, {"train", "loss"}), number(status, {"train", "images_per_second"}),
                    number(status, {"train", "swarm_images_per_second"}),
                    number(status, {"train", "gossip_wait_ratio"}) * 100)}};
+  if (const auto join = join_of(status); !join.empty()) rows.push_back({"join", join});
   add_access(status, rows);
   if (at(status, {"eval", "accuracy_ratio"}).is_number())
     rows.push_back(

@@ -171,6 +171,7 @@ Frame head_of(const View& view, const Look& look) {
                   show_bytes(number(status, {"host", "rss_bytes"})),
                   show(status, {"train", "device"}), show(status, {"train", "precision"}),
                   show(status, {"train", "batch"}), show(status, {"train", "learning_rate"}))));
+  if (const auto join = join_of(status); !join.empty()) frame.push_back(labelled("JOIN", join));
   if (auto line = end_line(status)) frame.push_back(std::move(*line));
   const auto& warnings = at(status, {"warnings"});
   if (warnings.is_array())

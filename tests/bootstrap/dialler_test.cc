@@ -176,7 +176,6 @@ TEST_SUITE("bootstrap/dialler") {
     book.on_worked(kPeer, kHere);
     Dialler dialler({}, Rng(1));
     dialler.add(kStart, book);
-    CHECK(!dialler.has_seeds());
     CHECK(dialler.has_addresses());
     const auto effects = dialler.on_tick(kStart, nobody);
     REQUIRE(effects.dial.size() == 1);

@@ -51,7 +51,7 @@ struct Seeker {
   transport::Identity identity = transport::Identity::generate();
   transport::Transport transport{
       transport::TransportHost{io, host, log}, identity, transport::SwarmKey::open("test"), {}};
-  Join join{clock.now(), {.self = identity.id(), .own = {}, .forced = {}, .options = {}}, Rng(1)};
+  Join join{clock.now(), {.own = {}, .forced = {}, .options = {}}, Rng(1)};
   Driver driver{io, clock, transport, join, host, log};
 };
 

@@ -49,7 +49,6 @@ struct BehindAName {
   }
   static JoinParts parts() {
     JoinParts parts;
-    parts.self = id_of(1);
     parts.own = *Settings::from({{"lr", "0.5"}});
     parts.forced = {"lr"};
     parts.options.require_peers = 1;

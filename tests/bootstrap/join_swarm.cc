@@ -20,8 +20,7 @@ std::size_t JoinSwarm::start(NodePlan plan, const std::vector<std::size_t>& seed
   node.age = plan.age;
   node.certificate = plan.certificate;
   if (!plan.certificate.is_zero()) node.phase = RunPhase::finished;
-  JoinParts parts{.self = node.id,
-                  .own = *Settings::from(plan.settings),
+  JoinParts parts{.own = *Settings::from(plan.settings),
                   .forced = plan.forced,
                   .start = plan.start,
                   .options = plan.options};

@@ -124,47 +124,6 @@ TEST_SUITE("bootstrap/join") {
     CHECK(joined[0].took < 3s);
   }
 
-  TEST_CASE("a newcomer spares the sponsor that serves others already") {
-    JoinSwarm swarm(4);
-    swarm.model_bytes = 60 * kChunkBytes;
-    swarm.start({}, {});
-    swarm.start({}, {0});
-    swarm.run(1s);
-    swarm.set_age(0, 3000);
-    swarm.set_age(1, 3000);
-    swarm.chunk_delay = 300ms;
-    swarm.run(1s);
-    const auto first = swarm.start({}, {0, 1});
-    swarm.run(2s);
-    const auto second = swarm.start({}, {0, 1});
-    swarm.run(20s);
-    REQUIRE(swarm.told<InstallState>(first).size() == 1);
-    REQUIRE(swarm.told<InstallState>(second).size() == 1);
-    CHECK(swarm.told<InstallState>(first)[0].sponsor !=
-          swarm.told<InstallState>(second)[0].sponsor);
-  }
-
-  TEST_CASE("when the sponsor dies in the middle, another one is found") {
-    JoinSwarm swarm(5);
-    swarm.model_bytes = 60 * kChunkBytes;
-    swarm.start({}, {});
-    swarm.start({}, {0});
-    swarm.run(1s);
-    swarm.set_age(0, 3000);
-    swarm.set_age(1, 2900);
-    swarm.chunk_delay = 400ms;
-    swarm.run(1s);
-    const auto newcomer = swarm.start({}, {0, 1});
-    swarm.run(1500ms);
-    REQUIRE(swarm.at(newcomer).phase() == JoinPhase::loading);
-    const auto sponsor = *swarm.at(newcomer).status(swarm.now()).sponsor;
-    swarm.kill(sponsor == swarm.id(0) ? 0 : 1);
-    swarm.run(30s);
-    REQUIRE(swarm.told<InstallState>(newcomer).size() == 1);
-    CHECK(swarm.told<InstallState>(newcomer)[0].sponsor != sponsor);
-    CHECK(swarm.trains(newcomer));
-  }
-
   TEST_CASE("a node with a checkpoint goes on from it") {
     JoinSwarm swarm(6);
     swarm.start({}, {});
@@ -362,7 +321,6 @@ TEST_SUITE("bootstrap/join") {
   TEST_CASE("settings that were put off are asked for again, and a bounded number is remembered") {
     const TimePoint now = kStart;
     JoinParts parts;
-    parts.self = id_of(1);
     parts.own = *Settings::from({{"lr", "0"}});
     Join join(now, std::move(parts), Rng(1));
     (void)join.begin(now);
@@ -395,29 +353,6 @@ TEST_SUITE("bootstrap/join") {
     (void)join.on_settings_unusable(now, {Errc::settings_mismatch, Doing::joining, ""});
     CHECK(!asks(18));
     CHECK(asks(1));  // the oldest of them has been forgotten
-  }
-
-  TEST_CASE("a sponsor that holds nothing keeps no joiner, though it looks like the best") {
-    JoinSwarm swarm(18);
-    NodePlan liar;
-    liar.lie = [](BootstrapMessage& message) {
-      if (auto* hello = std::get_if<Hello>(&message)) {
-        hello->age = 1e12;
-        hello->load = 0;
-      }
-      if (auto* chunk = std::get_if<Chunk>(&message)) chunk->bytes = nullptr;
-    };
-    swarm.start({}, {});
-    swarm.start(liar, {0});
-    swarm.run(1s);
-    for (std::size_t node = 0; node < 2; ++node) swarm.set_age(node, 3000);
-    swarm.run(1s);
-    const auto newcomer = swarm.start({}, {0, 1});
-    swarm.run(30s);
-
-    CHECK(swarm.trains(newcomer));
-    REQUIRE(swarm.told<InstallState>(newcomer).size() == 1);
-    CHECK(swarm.told<InstallState>(newcomer)[0].sponsor == swarm.id(0));
   }
 
   TEST_CASE("a peer tells whether it can dial back, not more often than asked in good faith") {

@@ -35,7 +35,7 @@ std::vector<BootstrapMessage> examples() {
   manifest.run_age_ms = 1234;
   manifest.donors = {id_of(1), id_of(2)};
   manifest.counters = {{std::min(id_of(1), id_of(2)), 5}, {std::max(id_of(1), id_of(2)), 6}};
-  StateRefused refused{hash_number(5), RefusalReason::busy, {id_of(7)}};
+  StateRefused refused{hash_number(5), RefusalReason::busy};
   return {hello,
           Hello{},
           StateRequest{hash_number(1), Hash{}},
@@ -68,7 +68,7 @@ TEST_SUITE("bootstrap/message_codec") {
     auto message = std::get<StateManifest>(examples()[4]);
     message.manifest.total_bytes = std::uint64_t{kMaxChunks} * kChunkBytes;
     message.manifest.chunk_hashes.assign(kMaxChunks, hash_number(3));
-    message.donors.assign(kMaxRedirects, id_of(1));
+    message.donors.assign(kMaxDonors, id_of(1));
     message.counters.clear();
     for (std::uint64_t i = 0; i < kMaxSavedCounters; ++i) message.counters.push_back({id_of(i), i});
     std::ranges::sort(message.counters, {}, &gossip::SavedCounter::id);

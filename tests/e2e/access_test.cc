@@ -172,6 +172,51 @@ TEST_SUITE("e2e/access") {
     CHECK(eventually(60s, [&] { return alive_members(issuer) == 1; }));
   }
 
+  TEST_CASE(
+      "where only the admin ends the run, a member's finish is refused until it has the order") {
+    const TempDir dir;
+    const auto folder = [&](const std::string& name) { return (dir.path() / name).string(); };
+    const auto admin = folder("admin.key");
+    REQUIRE(command({"key", "new", "--dir", folder("first")}).status == 0);
+    REQUIRE(command({"key", "admin", admin, "--dir", folder("first")}).status == 0);
+    for (const std::string name : {"first", "second"}) {
+      const auto id = command({"id", "--dir", folder(name)}).out.substr(0, 64);
+      const auto certificate = command({"key", "certify", id, "--admin-key", admin});
+      REQUIRE(certificate.status == 0);
+      std::ofstream(dir.path() / name / "member.cert") << certificate.out;
+    }
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(), {"--set", "finish.by=admin"});
+    NodeProcess first(dir.path() / "first", arguments);
+    // The second takes the setting from the swarm.
+    auto joining = endless_run();
+    joining.insert(joining.end(),
+                   {"--peer", first.address(), "--secret-file", folder("first") + "/secret"});
+    NodeProcess second(dir.path() / "second", joining);
+    REQUIRE(eventually(60s, [&] { return alive_members(first) == 2 && exchanges(second) > 0; }));
+
+    const auto refused = command({"finish", "--dir", folder("second")});
+    CHECK(refused.status == 5);
+    CHECK(contains(refused.err, "starling key finish"));
+    const auto status = first.status();
+    const auto fingerprint = status.at("swarm").at("fingerprint").get<std::string>();
+    const auto order = command({"key", "finish", fingerprint, "--admin-key", admin});
+    REQUIRE(order.status == 0);
+    std::ofstream(dir.path() / "finish.order") << order.out;
+    const auto ended =
+        command({"finish", "--order", folder("finish.order"), "--dir", folder("second")});
+
+    INFO(ended.err);
+    CHECK(ended.status == 0);
+    for (auto* node : {&first, &second}) {
+      const auto end = node->process().wait(120s);
+      INFO(node->process().standard_error());
+      REQUIRE(end);
+      CHECK(end->status == 0);
+      CHECK(contains(node->process().standard_output(), "2/2 replicas identical"));
+    }
+  }
+
   TEST_CASE("a rotation of the secret under a running swarm costs no session") {
     Swarm swarm(endless_run());
     swarm.start(2);

@@ -31,7 +31,12 @@ const Hash kManifest = hash_of(as_bytes("manifest"));
 
 class Bench {
  public:
-  explicit Bench(ByteView input) : input_(input), node_(options(), signer_, verifier_) {}
+  // Inputs that begin with 255 are of a swarm where only the admin, node 3, ends the run by
+  // command.
+  explicit Bench(ByteView input)
+      : input_(input),
+        has_admin_(!input.empty() && input[0] == std::byte{255}),
+        node_(options(has_admin_), signer_, verifier_) {}
 
   void run() {
     for (int events = 0; events < 300 && input_.left() > 0; ++events) {
@@ -41,8 +46,10 @@ class Bench {
   }
 
  private:
-  static ConsensusOptions options() {
+  static ConsensusOptions options(bool has_admin = false) {
     ConsensusOptions options;
+    if (has_admin) options.admin = node_id(3);
+    options.order = {"starling/finish-order/1", to_bytes(kFingerprint.view())};
     options.fingerprint = kFingerprint;
     options.manifest = kManifest;
     options.model = "small";
@@ -117,7 +124,7 @@ class Bench {
   void own() {
     switch (byte() % 5) {
       case 0:
-        return take(node_.on_finish_command(now_));
+        return take(node_.on_finish_command(now_, order()));
       case 1:
         return take(node_.on_progress(now_, byte(), 100));
       case 2:
@@ -211,6 +218,13 @@ class Bench {
     }
   }
 
+  std::optional<Signature> order() {
+    if (!has_admin_ || byte() % 2 == 0) return std::nullopt;
+    const Statement wanted = options(true).order;
+    const Bytes other = to_bytes(kManifest.view());
+    return FakeSigner(node_id(3)).sign(wanted.domain, byte() % 4 == 0 ? other : wanted.bytes);
+  }
+
   Finish finish() {
     Finish finish{.round = round(),
                   .revision = byte() % 4U,
@@ -227,6 +241,7 @@ class Bench {
       if (node_id(k) != author && (kind >> (4 + k) & 1U) == 0)
         finish.sessions.push_back(node_id(k));
     std::ranges::sort(finish.sessions);
+    finish.order = order();
     return signed_by(author, finish);
   }
 
@@ -267,6 +282,7 @@ class Bench {
   }
 
   ByteReader input_;
+  bool has_admin_ = false;
   TimePoint now_ = TimePoint{} + std::chrono::hours(1);
   ChunkPlan plan_{options().shape};
   FakeSigner signer_{node_id(0)};

@@ -233,7 +233,7 @@ class Bench {
   }
 
   void check() {
-    const auto members = node_.members(now_);
+    const auto members = node_.members();
     STARLING_CHECK(members.size() < kNodes);
     STARLING_CHECK(node_.alive_count() <= kNodes);
     for (const auto& member : members) {

@@ -1,4 +1,5 @@
 // What an admin signs, as bytes and as text: what parses, written again, is the same.
+#include "transport/finish_order.h"
 #include "transport/member_certificate.h"
 #include "transport/revocation.h"
 
@@ -35,6 +36,8 @@ void texts(std::string_view text) {
     check(parse_membership(print_membership(*membership)) == *membership);
   if (const auto read = parse_revocations(text))
     check(parse_revocations(print_revocations(*read).value()) == *read);
+  if (const auto order = parse_finish_order(text))
+    check(parse_finish_order(print_finish_order(*order)) == *order);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // Writes the first inputs of transport's corpora into the folder named on the command line.
+#include "node/base/hash.h"
 #include "tests/fuzz/transport_keys.h"
 #include "tests/transport/certificates.h"
 #include "transport/channel.h"
+#include "transport/finish_order.h"
 #include "transport/wire_codec.h"
 
 #include <filesystem>
@@ -84,6 +86,9 @@ void certificates(const std::filesystem::path& folder) {
         with_first(0, encode_chain(admin.invited(word, inviter, node, 1001))));
   write(folder / "list", with_first(1, encode_revocations(list).value()));
   write(folder / "list-text", with_first(2, as_bytes(print_revocations(list).value())));
+  write(folder / "order-text",
+        with_first(2, as_bytes(print_finish_order(
+                          order_finish(admin.swarm, hash_of(as_bytes("settings")), admin.key)))));
   write(folder / "membership-text",
         with_first(2, as_bytes(print_membership({admin.swarm, admin.key.id(),
                                                  admin.invited(word, inviter, node, 1001)}))));

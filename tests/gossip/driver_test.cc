@@ -27,10 +27,9 @@ class Dialling final : public transport::SessionEvents, public GossipHost {
         model_{.layout = Layout::make({{"conv.weight", {4, 16}}}, 0).value(),
                .genesis = std::vector<float>(64)},
         node_(options_, model_, 0, clock_.now()),
-        transport_(
-            {world.io(), *this, log_, nullptr, [] { return transport::kCalendar; }}, node_.identity,
-            transport::SwarmKey::of(world.secret()),
-            {.name = "dialling", .instance = node_.instance, .incarnation = {}, .advertised = {}}),
+        transport_({world.io(), *this, log_, nullptr, [] { return transport::kCalendar; }},
+                   node_.identity, transport::SwarmKey::of(world.secret()),
+                   {.name = "dialling", .instance = node_.instance, .advertised = {}}),
         driver_(world.io(), clock_, transport_, *node_.gossip, *this) {}
   ~Dialling() override {
     assert_io_thread();

@@ -1,9 +1,11 @@
 // The end of a run, and what comes after it.
 #include "gossip/gossip.h"
 #include "tests/gossip/virtual_swarm.h"
+#include "transport/finish_order.h"
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <map>
 #include <utility>
 #include <vector>
@@ -73,6 +75,29 @@ TEST_SUITE("gossip/gossip_ending") {
       CHECK(swarm.node(0).finished->certificate.epoch.value == 1);
       CHECK(swarm.run_until(60s, [&] { return swarm.node(0).may_exit; }));
     }
+  }
+
+  TEST_CASE("where only the admin ends the run, its order for this swarm and these settings does") {
+    const auto admin = transport::Identity::from_seed(std::array<std::byte, 32>{std::byte{200}});
+    VirtualSwarm swarm({.seed = 37, .budget_samples = 0, .admin = NodeId{}});
+    swarm.connect_all();
+    swarm.run_for(3s);
+    const Hash settings = swarm.node(0).gossip->model().fingerprint;
+    const auto order = transport::order_finish(SwarmId{}, settings, admin).signature;
+
+    // Its nodes do not know the admin yet: nobody's order counts.
+    swarm.finish(0);
+    swarm.finish(0, order);
+    swarm.run_for(5s);
+    CHECK(swarm.node(0).gossip->final_consensus()->idle());
+    for (const std::size_t k : {0U, 1U, 2U, 3U}) swarm.node(k).gossip->set_admin(admin.id());
+    swarm.finish(0, transport::order_finish(SwarmId{}, Hash{}, admin).signature);
+    swarm.run_for(5s);
+    CHECK(swarm.node(0).gossip->final_consensus()->idle());
+    swarm.finish(0, order);
+
+    REQUIRE(swarm.run_until(200s, [&] { return all_finished(swarm, {0, 1, 2, 3}); }));
+    CHECK(results(swarm, {0, 1, 2, 3}).size() == 1);
   }
 
   TEST_CASE("who is told to leave while all agree waits for the end no longer than it may") {
@@ -214,6 +239,9 @@ TEST_SUITE("gossip/gossip_ending") {
     CHECK(swarm.node(2).result == model);
     CHECK(swarm.node(2).gossip->membership().state_of(swarm.node(0).id()) == MemberState::alive);
     CHECK_FALSE(swarm.node(0).training);
+    // It holds the model now, and a later joiner may ask it.
+    swarm.run_for(5s);
+    CHECK(swarm.node(0).gossip->membership().state_of(swarm.node(2).id()) == MemberState::alive);
   }
 
   TEST_CASE("a replica that was not trained is no end of a run whose budget others have spent") {

@@ -43,7 +43,8 @@ ModelFacts facts_of(const Layout& layout, const SwarmOptions& options) {
           .blocks = static_cast<std::uint32_t>(layout.blocks()),
           .max_payload = std::size_t{1} << 24,
           .degree = options.degree,
-          .budget = {.samples = options.budget_samples, .time = options.budget_time}};
+          .budget = {.samples = options.budget_samples, .time = options.budget_time},
+          .admin = options.admin};
 }
 
 // A real value of the layout is a parameter; padding must stay zero.
@@ -180,8 +181,9 @@ void VirtualSwarm::follow(std::size_t node) {
   });
 }
 
-void VirtualSwarm::finish(std::size_t node) {
-  at(now_, node, [this, node](SimNode& self) { carry_out(node, self.gossip->finish(now_)); });
+void VirtualSwarm::finish(std::size_t node, const std::optional<Signature>& order) {
+  at(now_, node,
+     [this, node, order](SimNode& self) { carry_out(node, self.gossip->finish(now_, order)); });
 }
 
 void VirtualSwarm::merge(std::size_t node) {
@@ -264,10 +266,8 @@ void VirtualSwarm::step(std::size_t index) {
   } else {
     train_on_quadratic(node);
   }
-  const TrainingFigures figures{.steps = node.steps,
-                                .samples = node.steps * options_.batch,
-                                .loss = 1,
-                                .step_time = options_.step_time};
+  const TrainingFigures figures{
+      .steps = node.steps, .samples = node.steps * options_.batch, .step_time = options_.step_time};
   carry_out(index, node.gossip->on_steps(now_, figures));
 }
 

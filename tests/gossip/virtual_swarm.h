@@ -32,6 +32,7 @@ struct SwarmOptions {
   std::size_t parameters = 8'192;                  // of the vector, which begins at zero
   std::optional<SwarmModel> model = std::nullopt;  // instead of that vector
   std::uint64_t budget_samples = 4'000;
+  std::optional<NodeId> admin = std::nullopt;  // whose order alone ends the run by command
   Duration budget_time{0};  // with a budget of 0 samples: the age at which the run ends
   std::uint64_t batch = 8;
   std::uint32_t degree = 0;
@@ -114,7 +115,7 @@ class VirtualSwarm {
   void begin(std::size_t node, const Beginning& beginning);
   void serve(std::size_t node, const consensus::CertificateMessage& held);
   void follow(std::size_t node);
-  void finish(std::size_t node);
+  void finish(std::size_t node, const std::optional<Signature>& order = std::nullopt);
   void merge(std::size_t node);
   void leave(std::size_t node);
 

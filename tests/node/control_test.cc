@@ -22,9 +22,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <optional>
+#include <ostream>
+#include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace starling;
@@ -38,12 +42,12 @@ class Handler final : public ControlHandler {
  public:
   void on_request(const ControlRequest& request, ControlReply reply) override {
     if (std::holds_alternative<FinishRequest>(request)) {
-      for (int i = 0; i < 3; ++i) reply.progress({{"message", "round " + std::to_string(i)}});
       reply.done({{"message", "done"}});
       reply.done({{"message", "twice"}});
     } else if (std::holds_alternative<JoinRequest>(request)) {
       reply.fail({Errc::connect_failed, Doing::joining, "nobody answers"});
-    } else if (std::holds_alternative<EvalRequest>(request)) {
+    } else if (std::holds_alternative<EvalRequest>(request) ||
+               std::holds_alternative<LeaveRequest>(request)) {
       held = reply;  // answered later, or never
     }
     // Everything else is dropped: a bug that the server has to survive.
@@ -55,6 +59,20 @@ class Handler final : public ControlHandler {
 };
 
 using Rig = ControlRig<Handler>;
+
+// What a verb writes to standard error, one line after the other, and who is told of each.
+class ToldLines final : public std::stringbuf {
+ public:
+  explicit ToldLines(std::function<void()> on_line) : on_line_(std::move(on_line)) {}
+
+ private:
+  int sync() override {
+    on_line_();
+    return 0;
+  }
+
+  std::function<void()> on_line_;
+};
 
 // The address of DIR/control.sock; `path` keeps it usable.
 sockaddr_un address_of(const SocketPath& path) {
@@ -226,21 +244,15 @@ TEST_SUITE("node/control") {
 
   TEST_CASE("with --json a verb prints one object that names its schema, whatever came before") {
     const TempFolder scratch;
-    const Rig rig(scratch.path());
-    const auto said = testing::said_by({"finish", "--json", "--dir", scratch.path().string()});
-    CHECK(said.code == 0);
-    CHECK(nlohmann::json::parse(said.out) == nlohmann::json{{"message", "done"}, {"schema", 1}});
-  }
-
-  TEST_CASE("progress comes before the one result") {
-    const TempFolder scratch;
-    const Rig rig(scratch.path());
-    std::vector<std::string> seen;
-    const auto result = ask_node(scratch.path(), FinishRequest{}, 5s,
-                                 [&](const auto& body) { seen.push_back(body); });
-    REQUIRE(result);
-    CHECK(*result == R"({"message":"done"})");
-    CHECK(seen.size() == 3);
+    Rig rig(scratch.path(), 1ms);
+    ToldLines told(
+        [&] { asio::post(rig.io, [&] { rig.handler.held->done({{"message", "done"}}); }); });
+    std::ostringstream out;
+    std::ostream err(&told);
+    const testing::Words words{"leave", "--json", "--dir", scratch.path().string()};
+    CHECK(run_command_line(words, {{}, Terminal{out, err}, {}}) == 0);
+    CHECK(told.str().starts_with("the node is still at work on leave\n"));
+    CHECK(nlohmann::json::parse(out.str()) == nlohmann::json{{"message", "done"}, {"schema", 1}});
   }
 
   TEST_CASE("a verb whose work takes long hears of the node meanwhile, and of nothing afterwards") {

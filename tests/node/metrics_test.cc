@@ -3,6 +3,7 @@
 #include "tests/node/said.h"
 #include "tests/node/snapshots.h"
 #include "tests/support/temp_folder.h"
+#include "tests/transport/harness.h"
 
 #include <doctest/doctest.h>
 
@@ -25,6 +26,7 @@ void fill(Metrics& metrics) {
   metrics.update(sampler.sample(starling::TimePoint(std::chrono::seconds(2))));
   metrics.observe(Metric::train_step_duration, 0.02, {"compute"});
   metrics.observe(Metric::peer_rtt, 0.004);
+  metrics.update(starling::transport::TransportTotals{});
   metrics.add(Metric::gossip_errors, 1, {"timed_out"});
   metrics.set(Metric::reachable, 1);
   metrics.set(Metric::eval_accuracy, 0.6, {"1"});
@@ -76,6 +78,25 @@ TEST_SUITE("node/metrics") {
     // Those that are there go on counting.
     metrics.add(Metric::gossip_errors, 1, {"reason-7"});
     CHECK(contains(metrics.render(), "starling_gossip_errors_total{reason=\"reason-7\"} 2\n"));
+  }
+
+  TEST_CASE("a dial with another secret is counted by its reason at both ends") {
+    starling::assert_io_thread();
+    starling::transport::TestWorld world;
+    auto& node = world.add();
+    auto& stranger =
+        world.add(starling::transport::SwarmKey::of(starling::transport::SwarmSecret::generate()));
+    stranger.transport->dial({node.transport->listen({"127.0.0.1", 0}).value(), {}});
+    REQUIRE(world.run_until([&] { return !stranger.events.dial_failed.empty(); }));
+
+    for (auto* end : {&node, &stranger}) {
+      Metrics metrics;
+      metrics.update(end->transport->totals());
+      const auto text = metrics.render();
+      CHECK(contains(text, "starling_handshakes_total{result=\"wrong_swarm\"} 1\n"));
+      CHECK(contains(text, "starling_handshakes_total{result=\"ok\"} 0\n"));
+      CHECK(contains(text, "starling_handshakes_total{result=\"refused\"} 0\n"));
+    }
   }
 
   TEST_CASE("names are unique, counters end in _total, and every metric says what it means") {

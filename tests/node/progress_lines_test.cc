@@ -33,6 +33,16 @@ TEST_SUITE("node/progress_lines") {
           "swarm_img_s=0 peers=0 gossip_wait=0.0%");
   }
 
+  TEST_CASE("a node that waits for a model says so in every line") {
+    StatusSnapshot status;
+    status.phase = Phase::joining;
+    status.join = {.phase = "loading", .sponsor = "", .bytes_done = 1, .bytes_total = 8};
+    CHECK(progress_line(status, november()).find("samples=0 join=loading state=12.5% img_s") !=
+          std::string::npos);
+    const auto json = nlohmann::json::parse(progress_json(status, november()));
+    CHECK(json.at("join").at("bytes_total") == 8);
+  }
+
   TEST_CASE("the JSON form is one object with the names of the status") {
     const auto text = progress_json(busy_snapshot(), november());
     CHECK(text.find('\n') == std::string::npos);

@@ -113,6 +113,15 @@ TEST_SUITE("node/screen") {
       CHECK(static_cast<unsigned char>(c) < 0x80);
   }
 
+  TEST_CASE("a node that waits for a model says how much of it has come") {
+    StatusSnapshot waits;
+    waits.join = {.phase = "loading", .sponsor = "", .bytes_done = 50, .bytes_total = 900};
+    Shown shown;
+    CHECK_FALSE(contains(shown.draw(), "JOIN"));
+    shown.status = to_json(waits);
+    CHECK(contains(shown.draw(), "loading  50 B of 900 B"));
+  }
+
   TEST_CASE("a status of an older program, and one before the first step, are shown as well") {
     Shown shown;
     shown.status = nlohmann::json::object();

@@ -159,6 +159,23 @@ TEST_SUITE("node/status") {
     CHECK(status_table(to_json(status)).find("2100000 samples  left 1h38m") != std::string::npos);
   }
 
+  TEST_CASE("a node that waits for a model says how much of it has come, and from whom") {
+    CHECK(to_json(busy_snapshot()).at("join").is_null());
+    CHECK(status_table(to_json(busy_snapshot())).find("\njoin ") == std::string::npos);
+    StatusSnapshot status;
+    status.join = {.phase = "choosing", .sponsor = "", .bytes_done = 0, .bytes_total = 0};
+    CHECK(status_table(to_json(status)).find("\njoin        choosing\n") != std::string::npos);
+
+    status.join = {.phase = "loading",
+                   .sponsor = std::string(64, 'a'),
+                   .bytes_done = 61'000'000,
+                   .bytes_total = 205'000'000};
+    const auto json = to_json(status);
+    CHECK(json.at("join").at("bytes_total") == 205'000'000);
+    CHECK(status_table(json).find("loading  61.0 MB of 205 MB from aaaaaaaa\n") !=
+          std::string::npos);
+  }
+
   TEST_CASE("what the admin decided is told where there is one") {
     auto status = busy_snapshot();
     CHECK(to_json(status).at("access").is_null());

@@ -89,6 +89,48 @@ TEST_SUITE("node/training_settings") {
     CHECK(forced_settings(node.config).contains("aggregator"));
   }
 
+  TEST_CASE("who may end the run is a setting where it is the admin") {
+    Fixture node;
+    const auto before = node.text();
+    CHECK_FALSE(before.contains("finish_by"));
+    node.config.finish.by = FinishBy::admin;
+    const auto text = node.text();
+    CHECK(text.at("finish_by") == "admin");
+    const auto parsed = parse_settings(text);
+    REQUIRE(parsed.has_value());
+    CHECK(parsed->finish_by == FinishBy::admin);
+    CHECK(to_text(*parsed, Hash{}) == text);
+    auto wrong = before;
+    for (const std::string word : {"any", "everybody", ""}) {
+      CAPTURE(word);
+      wrong["finish_by"] = word;
+      CHECK_FALSE(parse_settings(wrong).has_value());
+    }
+    node.config.origins["finish.by"] = {};
+    CHECK(forced_settings(node.config).contains("finish_by"));
+  }
+
+  TEST_CASE("where the admin ends the run, a node needs a certificate, which names the admin") {
+    const NodeId self{std::array<std::byte, 32>{std::byte{1}}};
+    const NodeId admin{std::array<std::byte, 32>{std::byte{2}}};
+    const std::optional<transport::Membership> certified =
+        transport::Membership{.swarm = {}, .admin = admin, .chain = {}};
+    TrainingSettings settings;
+    CHECK(check_ends_by_order(settings, std::nullopt, self, Doing::starting).has_value());
+    CHECK_FALSE(ends_by_order_of(settings, certified).has_value());
+
+    settings.finish_by = FinishBy::admin;
+    CHECK(check_ends_by_order(settings, certified, self, Doing::starting).has_value());
+    CHECK(ends_by_order_of(settings, certified) == std::optional(admin));
+    CHECK(ends_by_order_of(settings, std::nullopt) == std::optional(NodeId{}));
+    const auto refused = check_ends_by_order(settings, std::nullopt, self, Doing::starting);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == Errc::bad_config);
+    CHECK(refused.error().detail.find("finish.by = admin") != std::string::npos);
+    CHECK(refused.error().detail.find("starling key certify " + to_hex(self.view())) !=
+          std::string::npos);
+  }
+
   TEST_CASE("smaller images at the start are a setting, and fit the model") {
     Fixture node;
     const auto before = node.text();

@@ -204,7 +204,7 @@ void Checkers::check_owner(const Process& who, const gossip::MemberRecord& recor
 
 void Checkers::on_member_change(const Process& who, const gossip::MemberChange& change) {
   auto& seen = seen_[{who.setup().number, change.id}];
-  const auto member = who.gossip().membership().find(who.local(), change.id);
+  const auto member = who.gossip().membership().find(change.id);
   if (!change.after || !member) {
     seen = {};
     return;
@@ -228,7 +228,8 @@ void Checkers::on_member_change(const Process& who, const gossip::MemberChange& 
   seen.left = *change.after == MemberState::left;
   if (seen.left) return;
   ++tally_.deaths;
-  if (member->has_session && who.heard_within(change.id, std::chrono::milliseconds(250)))
+  if (who.gossip().membership().has_session(change.id) &&
+      who.heard_within(change.id, std::chrono::milliseconds(250)))
     report("no burial of the living",
            who.name() + " buried " + short_form(change.id) +
                ", which spoke a moment ago: " + gossip::describe(change));

@@ -148,7 +148,7 @@ void Crowd::load_view(Index member, TimePoint since) {
   }
   (void)membership.on_session_down(now, contact, SessionEnd::bye);
   (void)membership.set_state(since, RecordState::alive);
-  STARLING_CHECK_OP(membership.members(now).size(), ==, options_.nodes - 1);
+  STARLING_CHECK_OP(membership.members().size(), ==, options_.nodes - 1);
   at.whole = node.get();
   at.node = std::move(node);
 }
@@ -355,7 +355,7 @@ CrowdFigures Crowd::run() {
   watch_joins(figures);
   for (auto& member : members_) {
     if (member.whole == nullptr) continue;
-    for (const auto& view : member.whole->membership().members(schedule_.now()))
+    for (const auto& view : member.whole->membership().members())
       figures.accused += view.state == MemberState::suspect || view.state == MemberState::dead;
   }
   figures.events = schedule_.events();

@@ -278,8 +278,7 @@ void Siege::carry_out(std::size_t index, MembershipEffects effects) {
     disconnect(index, index_.at(peer), gossip::SessionEnd::bye);
   for (const auto& change : effects.changes)
     if (change.after == gossip::MemberState::alive)
-      if (const auto member = node.membership->find(now_, change.id))
-        node.book.on_told(member->record);
+      if (const auto member = node.membership->find(change.id)) node.book.on_told(member->record);
   if (effects.persist_incarnation) {
     node.self.ceiling = *effects.persist_incarnation;
     post(milliseconds(5), [this, index, ceiling = *effects.persist_incarnation] {

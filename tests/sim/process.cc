@@ -52,7 +52,6 @@ Process::Process(const Services& services, ProcessSetup setup, Disk& disk, const
       join_(std::make_unique<bootstrap::Join>(
           local(),
           bootstrap::JoinParts{
-              .self = self_,
               .own = services.problem.settings(),
               .forced = {},
               .start = disk_.checkpoint ? bootstrap::Start::checkpoint : bootstrap::Start::genesis,
@@ -188,7 +187,6 @@ void Process::step() {
   samples_ += setup_.traits.batch;
   const gossip::TrainingFigures figures{.steps = steps_,
                                         .samples = samples_,
-                                        .loss = 1,
                                         .step_time = setup_.traits.step_time * burden_.slowness};
   carry_out(gossip_->on_steps(local(), figures));
   if (training_ == Training::pausing) {

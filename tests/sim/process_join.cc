@@ -65,7 +65,7 @@ bootstrap::LocalFacts Process::local_facts() {
   facts.samples = gossip_->swarm_samples(local());
   facts.run_age = gossip_->membership().progress().run_age(local());
   facts.max_state_bytes = to_bytes(services_.problem.genesis()).size();
-  for (const auto& member : gossip_->membership().members(local())) {
+  for (const auto& member : gossip_->membership().members()) {
     if (member.state != gossip::MemberState::alive && member.state != gossip::MemberState::suspect)
       continue;
     facts.alive.push_back(member.record.id);

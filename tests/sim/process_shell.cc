@@ -189,7 +189,7 @@ void Process::do_effect(gossip::GossipEffect& effect) {
   } else if (const auto* change = std::get_if<gossip::MemberChange>(&effect)) {
     if (services_.trace.wanted())
       services_.trace.line(services_.schedule.now(), name(), gossip::describe(*change));
-    const auto member = gossip_->membership().find(local(), change->id);
+    const auto member = gossip_->membership().find(change->id);
     if (member && change->after == gossip::MemberState::alive) disk_.book.on_told(member->record);
     services_.watch.on_member_change(*this, *change);
   } else if (const auto* event = std::get_if<gossip::ExchangeEvent>(&effect)) {

@@ -131,6 +131,25 @@ void check_places(const SourceFile& file, Findings& findings) {
   }
 }
 
+// What a comment calls the test of a thing is there.
+void check_tested(const SourceTree& tree, Findings& findings) {
+  static const std::regex tested(R"(^\s*// Tested:)");
+  static const std::regex test(R"(tests/[\w/.-]*\.\w+)");
+  std::set<std::string> paths;
+  for (const SourceFile& file : tree) paths.insert(file.path);
+  for (const SourceFile& file : tree) {
+    if (!file.is_cpp()) continue;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      if (line.find("Tested:") == std::string::npos || !std::regex_search(line, tested)) continue;
+      for (std::sregex_iterator at(line.begin(), line.end(), test), end; at != end; ++at) {
+        if (paths.contains(at->str())) continue;
+        findings.push_back({file.path, i + 1, "tested", at->str() + " does not exist"});
+      }
+    }
+  }
+}
+
 void check_folders(const SourceTree& tree, Findings& findings) {
   std::set<std::string> code_folders;
   std::map<std::string, const SourceFile*> pages;  // by their folder
@@ -242,6 +261,7 @@ Findings check_layout(const SourceTree& tree) {
     check_places(file, findings);
   }
   check_folders(tree, findings);
+  check_tested(tree, findings);
   return findings;
 }
 

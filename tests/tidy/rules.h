@@ -34,7 +34,8 @@ using Findings = std::vector<Finding>;
 // Every fault point in the list is used, and once; none is used that is not in it.
 [[nodiscard]] Findings check_fault_points(const SourceTree& tree);
 
-// Length of files, blanks, line ends, READMEs, names of folders and of test cases, TODOs.
+// Length of files, blanks, line ends, READMEs, names of folders and of test cases, TODOs, and
+// whether the tests that comments name exist.
 [[nodiscard]] Findings check_layout(const SourceTree& tree);
 
 // All of them, in order of path and line.

@@ -249,6 +249,21 @@ TEST_SUITE("tidy") {
     CHECK(breaks("tests/a_test.cc", "#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN\n", "test-main"));
   }
 
+  TEST_CASE("a test that a comment names exists") {
+    const auto found = [](const std::string& comment) {
+      std::string all;
+      for (const Finding& finding : check_layout(plant({{"node/a.h", "#pragma once\n" + comment},
+                                                        {"node/README.md", "# node\n"},
+                                                        {"tests/node/a_test.cc", "int x;\n"}})))
+        all += to_string(finding) + "\n";
+      return all;
+    };
+    CHECK(found("// Tested:  tests/node/a_test.cc.\n") == "");
+    CHECK(found("// Tested:  a_test.cc, by hand.\n") == "");
+    CHECK(found("// Tested:  tests/node/a_test.cc (on a CPU), tests/fuzz/a_fuzz.cc; as b.cc.\n") ==
+          "node/a.h:2 tested: tests/fuzz/a_fuzz.cc does not exist\n");
+  }
+
   TEST_CASE("a fault point is in the list, in the code, and there once") {
     const auto found = [](const std::string& list, const std::string& code) {
       std::string all;

@@ -18,30 +18,6 @@ constexpr Rates kStill{{0.0F, 0.9F, 0.0F}, {0.0F, 0.9F, 0.0F}};
 }  // namespace
 
 TEST_SUITE("training/arena") {
-  TEST_CASE("with autograd gradients stay views of the arena through steps, in fp32 and bf16") {
-    const Model model = tiny_model();
-    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-      CAPTURE(name_of(precision));
-      ResolvedDevice device;
-      device.precision = precision;
-      Arena arena(model, device, start_of(model).replica, {});
-      arena.attach_gradients();
-      const Network network(model);
-      torch::manual_seed(1);
-
-      for (int step = 0; step < 3; ++step) {
-        arena.zero_gradients();
-        network.forward(arena.weights(), at::randn({8, 1, 12, 12}), Mode::training)
-            .square()
-            .mean()
-            .backward();
-        CHECK(arena.gradients_in_place());
-        CHECK(arena.gradients_finite(0));
-        (void)arena.optimizer_pass({{0.01F, 0.9F, 0.0F}, {0.01F, 0.9F, 0.0F}});
-      }
-    }
-  }
-
   TEST_CASE("the threads of a team share the optimizer pass and change no bit of it") {
     const Model model = tiny_model();
     const Trainer::Start start = start_of(model);

@@ -1,8 +1,9 @@
-"""Computes the frozen values of certificate_test.cc and spread_test.cc without our code: Debian's python3-cryptography.
+"""Computes the frozen values of certificate_test.cc, spread_test.cc and finish_order_test.cc without our code: Debian's python3-cryptography.
 
 The keys are those of the seeds N 00 ... 00 (admin 200, inviter 1, node 2), the swarm id is 07 00 ... 00. An Ed25519 signature covers
 "starling/sig/1", the length of the domain (u8), the domain and the message. The values are the BLAKE2b-256 of the encoded chain and list, the
-admin's order for a secret of 32 zero bytes (epoch 1, list 3), and what the node says when it holds the secret of epoch 1 with the key id 01 ... 01.
+admin's order for a secret of 32 zero bytes (epoch 1, list 3), what the node says when it holds the secret of epoch 1 with the key id 01 ... 01, and the
+BLAKE2b-256 of the line of an order to finish the run whose settings have the fingerprint BLAKE2b-256("settings").
 """
 import base64
 import hashlib
@@ -48,3 +49,8 @@ print(hashlib.blake2b(listed, digest_size=32).hexdigest())
 order = SWARM + struct.pack("<Q", 1) + hashlib.blake2b(bytes(32), digest_size=32).digest() + struct.pack("<Q", 3)
 print(base64.b64encode(sign(200, b"starling/rotate/1", order)).decode())
 print(sign(2, b"starling/held/1", SWARM + struct.pack("<Q", 1) + b"\x01" * 8).hex())
+
+settings = hashlib.blake2b(b"settings", digest_size=32).digest()
+finish = bytes([1]) + SWARM + settings + sign(200, b"starling/finish-order/1", SWARM + settings)
+line = b"starling-finish " + base64.b64encode(finish) + b"\n"
+print(hashlib.blake2b(line, digest_size=32).hexdigest())

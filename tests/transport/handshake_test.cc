@@ -29,7 +29,6 @@ struct Side {
     hello.instance = {instance};
     hello.name = "side";
     hello.addresses = {{"192.0.2.7", 7411}, {"2001:db8::1", 7411}};
-    hello.incarnation = {5};
   }
   [[nodiscard]] HandshakeContext context() {
     return {identity, noise_static, swarm, replays, hello, check, [this](const KeyId& id) {
@@ -118,12 +117,10 @@ TEST_SUITE("transport/handshake") {
       REQUIRE(responder.done());
       auto a = initiator.take_outcome();
       auto b = responder.take_outcome();
-      CHECK(a.transcript == b.transcript);
       CHECK(a.peer.identity == right.identity.id());
       CHECK(b.peer.identity == left.identity.id());
       CHECK(b.peer.addresses == left.hello.addresses);
       CHECK(b.peer.name == "side");
-      CHECK(b.peer.incarnation == Incarnation{5});
       Bytes sealed(4 + limits::kTag);
       Bytes opened(4);
       a.send.encrypt({}, as_bytes("ping"), sealed);
@@ -153,7 +150,7 @@ TEST_SUITE("transport/handshake") {
       for (auto& end : ends)
         for (std::size_t record = 0; record < records; ++record) {
           Bytes out;
-          end.seal({.type = RecordType::ping, .head = Bytes(32), .tail = {}, .owner = {}}, out);
+          end.seal({.type = RecordType::ping, .head = Bytes(32), .tail = {}}, out);
           seen.emplace(as_text(ByteView(out).subspan(limits::kLengthPrefix, 24)));
           ++sealed;
         }
@@ -331,7 +328,7 @@ TEST_SUITE("transport/handshake") {
     Side left(SwarmKey::of(shared_secret()), 1);
     Side right(SwarmKey::of(shared_secret()), 2);
     left.check = [](const Hello&) -> Result<void> {
-      return fail(Errc::refused, Doing::handshaking, "banned");
+      return fail(Errc::refused, Doing::handshaking, "revoked");
     };
     auto initiator = Handshake::initiate(left.context(), {});
     auto responder = Handshake::respond(right.context());

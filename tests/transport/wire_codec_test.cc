@@ -18,8 +18,6 @@ Hello full_hello() {
   hello.swarm.bytes.fill(std::byte{3});
   hello.instance = {4};
   hello.purpose = Purpose::renew;
-  hello.incarnation = {5};
-  hello.capabilities = 6;
   hello.name = std::string(limits::kMaxName, 'n');
   for (std::uint16_t i = 0; i < limits::kMaxAdvertised; ++i)
     hello.addresses.push_back({std::string(limits::kMaxAdvertisedHost, 'h'), i});

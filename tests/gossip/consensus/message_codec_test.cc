@@ -59,6 +59,30 @@ TEST_SUITE("gossip/consensus/message_codec") {
     }
   }
 
+  TEST_CASE("the order in a Finish is under its signature, and there or not there") {
+    const FakeVerifier verifier;
+    const Hash fingerprint = hash_of(as_bytes("hash"));
+    const auto samples = sample_messages();
+    const auto valid = [&](const Finish& finish) {
+      return check(finish, finish.signer, verifier, fingerprint) == Verdict::valid;
+    };
+    const auto back = decode(encode(samples.back()));
+    REQUIRE(back.has_value());
+    auto ordered = std::get<Finish>(*back);
+    REQUIRE(ordered.order == std::get<Finish>(samples.back()).order);
+    CHECK(valid(ordered));
+
+    ordered.order->bytes[0] ^= std::byte{1};
+    CHECK_FALSE(valid(ordered));
+    ordered.order.reset();
+    CHECK_FALSE(valid(ordered));
+    auto plain = std::get<Finish>(samples.front());
+    CHECK(valid(plain));
+    plain.order = Signature{};
+    CHECK_FALSE(valid(plain));
+    CHECK_FALSE(std::get<Finish>(decode(encode(samples.front())).value()).order.has_value());
+  }
+
   TEST_CASE("a message that breaks a rule of its type is refused") {
     const auto samples = sample_messages();
     auto finish = std::get<Finish>(samples[0]);

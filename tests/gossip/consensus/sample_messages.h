@@ -30,6 +30,9 @@ inline std::vector<ConsensusMessage> sample_messages() {
   finish.weight = kMaxWeight;
   finish.samples = 123456789012345;
   sign(finish, signer, hash);
+  auto ordered_finish = finish;
+  ordered_finish.order = signer.sign("starling/finish-order/1", hash.view());
+  sign(ordered_finish, signer, hash);
   Participants participants{round, {}, 3, hash, hash, {}};
   sign(participants, signer, hash);
   auto other_participants = participants;
@@ -76,7 +79,8 @@ inline std::vector<ConsensusMessage> sample_messages() {
           Chunk{4, hash, bytes},
           acknowledge,
           request,
-          abort};
+          abort,
+          ordered_finish};
 }
 
 }  // namespace starling::gossip::consensus::testing

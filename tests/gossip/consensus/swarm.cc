@@ -15,6 +15,11 @@ std::pair<std::size_t, std::size_t> sorted(std::size_t a, std::size_t b) {
   return {std::min(a, b), std::max(a, b)};
 }
 
+// As good as what an admin signs: the run that is to end.
+Statement ordered(const Hash& fingerprint) {
+  return {"starling/finish-order/1", to_bytes(fingerprint.view())};
+}
+
 }  // namespace
 
 Swarm::Swarm(SwarmOptions options) : options_(options), rng_(options.seed) {
@@ -24,6 +29,8 @@ Swarm::Swarm(SwarmOptions options) : options_(options), rng_(options.seed) {
   base_.model = "small";
   base_.shape = options.shape;
   base_.window = options.window;
+  base_.order = ordered(base_.fingerprint);
+  if (options.admin) base_.admin = admin().id();
   for (std::size_t k = 0; k < options.nodes; ++k) {
     nodes_.push_back(std::make_unique<SimNode>());
     start_node(k);
@@ -163,7 +170,13 @@ void Swarm::restart_and_connect(std::size_t node) {
   });
 }
 
-void Swarm::command(std::size_t k) { carry_out(k, nodes_[k]->consensus->on_finish_command(now_)); }
+void Swarm::command(std::size_t k, const std::optional<Signature>& order) {
+  carry_out(k, nodes_[k]->consensus->on_finish_command(now_, order));
+}
+Signature Swarm::order(const Hash& fingerprint, const FakeSigner& by) const {
+  const Statement statement = ordered(fingerprint);
+  return by.sign(statement.domain, statement.bytes);
+}
 void Swarm::progress(std::size_t k, std::uint64_t samples, std::uint64_t budget) {
   if (!nodes_[k]->alive) return;
   nodes_[k]->consensus->on_samples(samples);

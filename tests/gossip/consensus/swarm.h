@@ -35,6 +35,7 @@ struct SwarmOptions {
   bool weighted = false;                               // node k has weight 1 + 7 k
   std::optional<std::size_t> newcomer = std::nullopt;  // this one has no replica: it follows
   std::optional<std::size_t> heavy = std::nullopt;     // this one states the largest weight
+  bool admin = false;                                  // only the admin ends the run by command
 };
 
 struct SimNode {
@@ -80,7 +81,11 @@ class Swarm {
   void restart_and_connect(std::size_t node);
   void at(Duration when, std::function<void()> action);
 
-  void command(std::size_t node);
+  void command(std::size_t node, const std::optional<Signature>& order = std::nullopt);
+  // What the admin signs; of this run unless said otherwise.
+  [[nodiscard]] Signature order() const { return order(base_.fingerprint, admin()); }
+  [[nodiscard]] Signature order(const Hash& fingerprint, const FakeSigner& by) const;
+  [[nodiscard]] static FakeSigner admin() { return FakeSigner(node_id(1'000'000)); }
   void progress(std::size_t node, std::uint64_t samples, std::uint64_t budget);
   void standing(std::size_t node, Role role);
   void store(std::size_t node);

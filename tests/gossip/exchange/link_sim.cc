@@ -238,7 +238,6 @@ void LinkSim::step(std::size_t index) {
       carry_out(index, node.mixer->on_steps(now_, {.steps = node.steps,
                                                    .samples = node.samples,
                                                    .progress = 0,
-                                                   .loss = 1,
                                                    .step_time = node.step_time}));
     }
     in(node.step_time, [this, index, life] {

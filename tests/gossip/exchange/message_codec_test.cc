@@ -72,7 +72,6 @@ TEST_CASE("numbers out of range are refused") {
 
   CHECK(refused(sample<Answer>(), [](Answer& a) { a.weight = {65}; }));
   CHECK(refused(sample<Answer>(), [](Answer& a) { a.weight = {0}; }));
-  CHECK(refused(sample<Answer>(), [&](Answer& a) { a.figures.loss = nan; }));
   CHECK(refused(sample<Answer>(), [&](Answer& a) { a.figures.age = inf; }));
   CHECK(refused(sample<Answer>(), [](Answer& a) { a.figures.age = -1; }));
   CHECK(refused(sample<Answer>(), [](Answer& a) { a.payload.statistics = Statistics::with; }));

@@ -10,7 +10,7 @@ namespace starling::gossip {
 
 inline std::vector<ExchangeMessage> sample_messages() {
   const auto bytes = [](std::string_view text) { return share(to_bytes(as_bytes(text))); };
-  const ReplicaFigures figures{.samples = 123456789, .steps = 4321, .age = 4000.5, .loss = 2.25F};
+  const ReplicaFigures figures{.samples = 123456789, .steps = 4321, .age = 4000.5};
   return {
       EdgeOpen{{3}, OpenMode::genesis, hash_of(as_bytes("r")), 12.5, {}, nullptr},
       EdgeOpen{{4},

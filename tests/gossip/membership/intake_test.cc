@@ -208,7 +208,7 @@ TEST_SUITE("gossip/membership_intake") {
     std::optional<Incarnation> wanted;
     const auto renew = [&] {
       const auto number = static_cast<std::uint8_t>(stage.node.self().incarnation.value % 2 + 1);
-      wanted = stage.node.set_data_set(now, test_hash_like(number)).persist_incarnation;
+      wanted = stage.node.set_settings(now, test_hash_like(number)).persist_incarnation;
     };
     while (!wanted) renew();
     CHECK(wanted->value >= 1'500);  // and the disk was full
@@ -228,7 +228,7 @@ TEST_SUITE("gossip/membership_intake") {
     self.ceiling = {3};  // used up once the node is alive
     Stage stage({}, self);
     (void)stage.node.on_session_up(kStart, test_id(1));
-    (void)stage.node.set_data_set(kStart, test_hash_like(1));
+    (void)stage.node.set_settings(kStart, test_hash_like(1));
     REQUIRE(stage.node.self().incarnation == Incarnation{2});
     std::optional<Incarnation> wanted;
     for (TimePoint now = kStart + 1s; !wanted && now < kStart + 3min; now += 250ms) {
@@ -266,7 +266,7 @@ TEST_SUITE("gossip/membership_intake") {
   TEST_CASE("two processes with one identity name each other, and do not flood the swarm") {
     Clones clones;
     // One is ahead, so that they never sign the same incarnation.
-    clones.take(kStart, 0, clones.both[0].node.set_data_set(kStart, test_hash_like(1)));
+    clones.take(kStart, 0, clones.both[0].node.set_settings(kStart, test_hash_like(1)));
     clones.run(kStart, kStart + 2min);
     for (const auto& process : clones.both) {
       CHECK(process.named >= 1);

@@ -186,7 +186,7 @@ TEST_SUITE("gossip/membership") {
     REQUIRE(swarm.settled());
     for (int round = 0; round < 60; ++round) {
       for (std::size_t victim = 0; victim < 11; ++victim) {
-        const auto record = swarm.at(11).find(swarm.now(), swarm.id(victim))->record;
+        const auto record = swarm.at(11).find(swarm.id(victim))->record;
         Accusation lie{.subject = record.id,
                        .incarnation = record.incarnation,
                        .accuser = swarm.id(11),
