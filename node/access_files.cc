@@ -142,8 +142,10 @@ Result<Access> AccessFiles::read_all(WallTime now) {
     if (access.secrets && access.secrets->key.swarm() != swarm)
       return fail(
           Errc::wrong_swarm, Doing::reading_config,
-          fmt::format("{} is for swarm {}, the secret for swarm {}", paths_.membership.string(),
-                      short_form(swarm), short_form(access.secrets->key.swarm())));
+          fmt::format("{} is for swarm {}, the secret for swarm {}: take another --dir, or remove "
+                      "the file that is left of another swarm",
+                      paths_.membership.string(), short_form(swarm),
+                      short_form(access.secrets->key.swarm())));
     TRY(auto revoked, read_revoked(*access.membership));
     had_revoked_ = revoked.number > 0;
     access.rules.admin = {admin, swarm, std::move(revoked)};
@@ -153,6 +155,17 @@ Result<Access> AccessFiles::read_all(WallTime now) {
   had_membership_ = access.membership.has_value();
   if (denied) access.rules.denied = std::move(*denied);
   return access;
+}
+
+Result<void> AccessFiles::check_newcomer(const Access& access, const SecretFiles& secret,
+                                         const SwarmId& swarm) const {
+  if (access.membership && access.membership->swarm != swarm)
+    return fail(Errc::wrong_swarm, Doing::reading_config,
+                fmt::format("{} is for swarm {}, the invite for swarm {}: take another --dir, or "
+                            "remove that file, and {} where it is there; the invite was not used",
+                            paths_.membership.string(), short_form(access.membership->swarm),
+                            short_form(swarm), paths_.revoked.string()));
+  return check_leftovers(secret, swarm);
 }
 
 std::optional<Result<Access>> AccessFiles::look(WallTime now) {

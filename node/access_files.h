@@ -63,6 +63,13 @@ class AccessFiles {
 
   // The secret is in these files from now on: a newcomer was given it.
   void set_secret(SecretFiles files) { paths_.secret = std::move(files); }
+  // Whether a newcomer that reads this here can keep what an invite to this swarm brings, its
+  // secret in these files: to be asked before the invite is spent.
+  //
+  // Errors:  wrong_swarm for the certificate of another swarm, with the remedy; those of
+  //          check_leftovers.
+  [[nodiscard]] Result<void> check_newcomer(const Access& access, const SecretFiles& secret,
+                                            const SwarmId& swarm) const;
   // Nothing in an open swarm, and at a newcomer.
   [[nodiscard]] const std::optional<SecretFiles>& secret() const { return paths_.secret; }
 

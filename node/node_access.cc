@@ -61,6 +61,11 @@ void Node::apply_access(Access access) {
                  {"denied", rules.denied.size()},
                  {"revocations", list},
                  {"secret_epoch", epoch}});
+  if (access.secrets && access.secrets->ignored)
+    log_.warn("secret.next_ignored",
+              {{"what", *access.secrets->ignored},
+               {"did", "goes on with the secret in force"},
+               {"do", "remove the first of the two (`starling key rotate` makes a next one)"}});
   parts_.membership = access.membership;
   if (parts_.membership) gossip_.set_admin(parts_.membership->admin);
   transport_.set_certificate(parts_.membership ? std::optional(parts_.membership->chain)
@@ -102,32 +107,39 @@ void Node::check_own_certificate() {
 }
 
 transport::Task<> Node::give_secret(NodeId newcomer) {
-  auto load = [this, newcomer, own = parts_.membership]() -> Result<std::pair<Bytes, Bytes>> {
+  struct Gift {
+    Bytes secret;
+    std::optional<transport::Membership> membership;  // where the swarm has an admin
+  };
+  auto load = [this, newcomer, own = parts_.membership]() -> Result<Gift> {
     const auto& files = parts_.access_files.secret();
     if (!files) return fail(Errc::not_found, Doing::reading_file, "there is no secret here");
     TRY(const auto secret, transport::SwarmSecret::load(files->current));
-    Bytes certificate;
+    Gift gift;
     if (own) {
-      TRY(const auto membership, certify_newcomer(*own, parts_.identity, newcomer,
-                                                  parts_.dir.serials(), seconds_of(wall_now())));
-      certificate = to_bytes(as_bytes(transport::print_membership(membership)));
+      TRY(gift.membership, certify_newcomer(*own, parts_.identity, newcomer, parts_.dir.serials(),
+                                            seconds_of(wall_now())));
     }
     auto text = secret.print();
-    std::pair both(std::move(certificate), to_bytes(as_bytes(text)));
+    gift.secret = to_bytes(as_bytes(text));
     transport::wipe(std::as_writable_bytes(std::span(text)));
-    return both;
+    return gift;
   };
   auto loaded = co_await transport::on_pool(files_, std::move(load));
   assert_io_thread();
   Result<void> sent;
   if (!loaded) sent = fail(loaded.error());
-  if (sent && !loaded->first.empty())
+  if (sent && loaded->membership) {
+    // In this session it has shown none: without, its revocation would not end the session.
+    transport_.set_certificate_of(newcomer, loaded->membership->chain);
+    const auto text = transport::print_membership(*loaded->membership);
     sent = transport_.send(newcomer, {.type = transport::kMembershipMessage,
-                                      .body = std::move(loaded->first),
+                                      .body = to_bytes(as_bytes(text)),
                                       .attachment = nullptr});
+  }
   if (sent)
     sent = transport_.send(newcomer, {.type = transport::kSwarmSecretMessage,
-                                      .body = std::move(loaded->second),
+                                      .body = std::move(loaded->secret),
                                       .attachment = nullptr});
   if (sent) {
     log_.info("invite.secret_given", {{"to", short_form(newcomer)}});
@@ -168,20 +180,25 @@ transport::Task<> Node::keep_secret(transport::SwarmSecret secret) {
   auto files = std::exchange(parts_.secret_to_get, std::nullopt);
   if (!files) co_return;
   const auto file = files->current;
-  auto keep = [this, &secret, &files]() -> Result<Access> {
+  bool kept = false;
+  auto keep = [this, &secret, &files, &kept]() -> Result<Access> {
     // The certificate first: with a secret and without it the node would be in another mode.
     if (!membership_to_keep_.empty())
       TRY_VOID(write_whole(parts_.dir.membership(), membership_to_keep_));
     TRY_VOID(secret.create(files->current));
+    kept = true;
     parts_.access_files.set_secret(std::move(*files));
     return parts_.access_files.read(wall_now());
   };
   auto access = co_await transport::on_pool(files_, std::move(keep));
   assert_io_thread();
   if (!access)
-    co_return end(
-        exit_code_of(access.error().code),
-        "the secret that the invite brought cannot be kept: " + to_string(access.error()));
+    co_return end(exit_code_of(access.error().code),
+                  (kept ? "the secret that the invite brought is in " + file.string() +
+                              ", which needs no invite any more; what is beside it has to be put "
+                              "right before the next start: "
+                        : std::string("the secret that the invite brought cannot be kept: ")) +
+                      to_string(access.error()));
   log_.info("invite.secret_kept", {{"file", file.string()}});
   apply_access(std::move(*access));
 }

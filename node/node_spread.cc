@@ -12,6 +12,19 @@
 
 namespace starling::node {
 
+namespace {
+
+// What a person does about a secret that could not be changed. What is in a file, and not the disk,
+// is named with its remedy by the error.
+std::string_view remedy_of(Errc code) {
+  const bool is_of_disk = code == Errc::io_failed || code == Errc::disk_full ||
+                          code == Errc::permission || code == Errc::not_found;
+  return is_of_disk ? "see that the folder of the secret has space and can be written"
+                    : "put the files of the secret right (`starling key show` lists them)";
+}
+
+}  // namespace
+
 void Node::feed_spread(Access& access) {
   if (!parts_.membership || !access.secrets) {
     spread_.reset();
@@ -119,7 +132,7 @@ void Node::after_secret(const Result<void>& changed, std::string_view what) {
              {"why", to_string(changed.error())},
              {"did", fmt::format("goes on with the secrets of before; tries again after {} s",
                                  std::chrono::duration_cast<std::chrono::seconds>(pause).count())},
-             {"do", "see that the folder of the secret has space and can be written"}});
+             {"do", remedy_of(changed.error().code)}});
 }
 
 transport::Task<> Node::keep_next_secret(Bytes text) {

@@ -72,7 +72,8 @@ Result<void> use_invite(const transport::Invite& invite, const fs::path& secret,
   if (held)
     return fail(Errc::bad_config, Doing::reading_config,
                 fmt::format("the invite is for swarm {}, and {} is the secret of swarm {}: take "
-                            "another --dir, or remove that file",
+                            "another --dir, or remove that file and what else is left of that "
+                            "swarm (secret.next, secret.previous, member.cert, revoked)",
                             short_form(invite.swarm), secret.string(), short_form(held->swarm())));
   if (held.error().code != Errc::not_found) return fail(held.error());
   // Clocks differ; the node that made it has the last word.
@@ -130,6 +131,7 @@ Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
       paths, config.swarm.mode == SwarmMode::closed ? AllowList::required : AllowList::optional,
       config.swarm.secret_overlap, self);
   TRY(Access access, files.read(wall_now()));
+  if (secret_to_get) TRY_VOID(files.check_newcomer(access, *secret_to_get, invite->swarm));
   auto key = access.secrets  ? std::move(access.secrets->key)
              : secret_to_get ? transport::SwarmKey::invited(invite->swarm, invite->key)
              : made          ? transport::SwarmKey::of(*made)

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <optional>
@@ -28,10 +29,14 @@ Result<std::optional<SwarmSecret>> load_if_there(const fs::path& file, const Swa
   if (!secret) return fail(std::move(secret).error());
   if (secret->swarm() != swarm)
     return fail(Errc::wrong_swarm, Doing::reading_file,
-                fmt::format("{} belongs to swarm {}, the secret in force to {}: remove it, or make "
-                            "the next secret with `starling key rotate`",
+                fmt::format("{} belongs to swarm {}, this node to {}: remove it (`starling key "
+                            "rotate` makes the next secret of a swarm)",
                             file.string(), short_form(secret->swarm()), short_form(swarm)));
   return std::optional<SwarmSecret>(std::move(*secret));
+}
+
+bool same_secret(const SwarmSecret& one, const SwarmSecret& other) {
+  return one.epoch() == other.epoch() && std::ranges::equal(one.bytes(), other.bytes());
 }
 
 }  // namespace
@@ -67,6 +72,13 @@ Result<std::uint64_t> promote_next(const SecretFiles& files) {
                 fmt::format("{}: there is no next secret; `starling key rotate` on one node makes "
                             "it, the others get a copy",
                             files.next.string()));
+  if (same_secret(*next, current)) {
+    if (const int error = remove_durably(files.next); error != 0 && error != ENOENT)
+      return fail(errc_of_errno(error), Doing::writing_file,
+                  fmt::format("{}: a copy of the secret in force, and cannot be removed: {}",
+                              files.next.string(), std::generic_category().message(error)));
+    return current.epoch();
+  }
   if (next->epoch() <= current.epoch())
     return fail(
         Errc::bad_argument, Doing::reading_file,
@@ -102,6 +114,13 @@ Result<SecretsAtHand> load_secrets(const SecretFiles& files, Duration overlap, W
   auto key = transport::SwarmKey::of(current);
   const SwarmId swarm = current.swarm();
   TRY(auto next, load_if_there(files.next, swarm));
+  std::optional<std::string> ignored;
+  if (next && next->epoch() <= current.epoch()) {
+    ignored = fmt::format(
+        "{} is of epoch {}, and {}, the secret in force, of epoch {}: it is no next one",
+        files.next.string(), next->epoch(), files.current.string(), current.epoch());
+    next.reset();
+  }
   if (next) key.also_accept(*next);
   std::optional<SwarmSecret> previous;
   if (previous_counts(files, overlap, now)) {
@@ -110,7 +129,13 @@ Result<SecretsAtHand> load_secrets(const SecretFiles& files, Duration overlap, W
   }
   const bool is_next = next.has_value();
   return SecretsAtHand{std::move(key), std::move(is_next ? *next : current), is_next,
-                       previous.has_value()};
+                       previous.has_value(), std::move(ignored)};
+}
+
+Result<void> check_leftovers(const SecretFiles& files, const SwarmId& swarm) {
+  for (const auto* file : {&files.next, &files.previous})
+    if (const auto left = load_if_there(*file, swarm); !left) return fail(left.error());
+  return {};
 }
 
 }  // namespace starling::node

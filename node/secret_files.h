@@ -19,6 +19,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
 
 namespace starling::node {
 
@@ -40,10 +42,12 @@ struct SecretFiles {
                                           const transport::AdminKey* admin = nullptr,
                                           std::uint64_t revocations = 0);
 
-// Copies FILE to FILE.previous and renames FILE.next to FILE; the new epoch.
+// Copies FILE to FILE.previous and renames FILE.next to FILE; the new epoch. A FILE.next that is a
+// copy of FILE was promoted before: it is removed.
 //
 // Errors:  not_found without FILE.next; wrong_swarm if it belongs to another swarm; bad_argument if
-//          it is not later than the secret in force; those of write_whole. FILE is whole always.
+//          it is another secret and not later than the one in force; those of write_whole. FILE is
+//          whole always.
 [[nodiscard]] Result<std::uint64_t> promote_next(const SecretFiles& files);
 
 // Whether FILE.previous still counts: it was written, by the promotion, less than `overlap` ago.
@@ -55,11 +59,20 @@ struct SecretsAtHand {
   transport::SwarmSecret newest;  // the next one where there is one
   bool is_next = false;
   bool previous = false;  // the one before still opens the door
+  // Why FILE.next counts for nothing, for the log: it is not later than FILE.
+  std::optional<std::string> ignored;
 };
 
 // Errors:  those of SwarmSecret::load, for whichever file is there; wrong_swarm for a file of
-//          another swarm, naming it and the remedy.
+//          another swarm, naming it and the remedy. A FILE.next that is not later than FILE is no
+//          error: what is forgotten there shuts nobody out.
 [[nodiscard]] Result<SecretsAtHand> load_secrets(const SecretFiles& files, Duration overlap,
                                                  WallTime now);
+
+// Whether a secret of this swarm, once it is in FILE, can be loaded with what is beside it: to be
+// asked before an invite is spent on it.
+//
+// Errors:  those of load_secrets for FILE.next and FILE.previous.
+[[nodiscard]] Result<void> check_leftovers(const SecretFiles& files, const SwarmId& swarm);
 
 }  // namespace starling::node

@@ -31,7 +31,9 @@ struct AdminRules {
 // What a peer brings besides its identity, and when.
 struct Credentials {
   const CertificateChain* certificate = nullptr;
-  bool invited = false;     // it is here by an invite of ours, for its first session
+  // It is here by an invite of ours, for its first session: it needs no certificate there, but the
+  // one that it is given may be revoked.
+  bool invited = false;
   std::uint64_t now_s = 0;  // of the calendar, seconds since 1970
 };
 

@@ -29,8 +29,8 @@ struct Revocations {
   // its inviter's: whoever stole an inviter's key could date what it signs before the revocation.
   [[nodiscard]] std::optional<std::string> fault_in(const NodeId& node,
                                                     const CertificateChain* chain) const;
-  // Whether this list takes the place of the other. Of two lists with one number, which an admin
-  // never makes, everybody keeps the same.
+  // Whether this list takes the place of the other. Of two lists with one number, an admin's
+  // mistake, everybody who meets both keeps the same.
   [[nodiscard]] bool replaces(const Revocations& other) const;
 };
 

@@ -104,6 +104,9 @@ class Session {
   // again.
   [[nodiscard]] static Task<bool> probe(Session& session);
 
+  // What this node itself gave a peer that had no certificate to show.
+  void set_certificate(const CertificateChain& chain) { info_.certificate = chain; }
+
   [[nodiscard]] const SessionInfo& info() const { return info_; }
   [[nodiscard]] bool welcomed() const { return welcomed_; }
   [[nodiscard]] bool closing() const { return close_by_.has_value(); }

@@ -27,7 +27,7 @@ struct SessionInfo {
   Direction direction = Direction::dialled;
   Purpose purpose = Purpose::fresh;             // what the side that dialled said
   bool invited = false;                         // the side that dialled came with an invite
-  std::optional<CertificateChain> certificate;  // that the peer showed
+  std::optional<CertificateChain> certificate;  // that the peer showed, or was given here
 };
 
 }  // namespace starling::transport

@@ -13,6 +13,8 @@ DecisionWithReason refuse(Errc code, std::string detail) {
 }  // namespace
 
 DecisionWithReason SessionTable::decide(TimePoint now, const Candidate& candidate) const {
+  if (candidate.peer == self_)
+    return refuse(Errc::duplicate_identity, "another process runs with this node's identity");
   const auto* existing = find(candidate.peer);
   const bool ours_is_smaller = self_ < candidate.peer;
   const bool renews = candidate.purpose == Purpose::renew;

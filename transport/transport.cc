@@ -138,6 +138,14 @@ void Transport::Impl::set_peer_rules(PeerRules rules) {
   }
 }
 
+void Transport::Impl::set_certificate_of(const NodeId& newcomer, const CertificateChain& chain) {
+  auto* session = find(newcomer);
+  if (session == nullptr || session->info().certificate) return;
+  session->set_certificate(chain);
+  if (auto why = refusal_of(newcomer, chain, session->info().invited))
+    session->close(std::move(*why), Leave::at_once);
+}
+
 std::optional<Error> Transport::Impl::refusal_of(const NodeId& peer,
                                                  const std::optional<CertificateChain>& certificate,
                                                  bool invited) const {
@@ -216,6 +224,10 @@ void Transport::set_advertised(std::vector<Endpoint> advertised) {
 
 void Transport::set_certificate(std::optional<CertificateChain> certificate) {
   impl_->options().certificate = certificate;
+}
+
+void Transport::set_certificate_of(const NodeId& newcomer, const CertificateChain& chain) {
+  impl_->set_certificate_of(newcomer, chain);
 }
 
 void Transport::set_key(SwarmKey key) { impl_->set_key(std::move(key)); }

@@ -135,6 +135,10 @@ class Transport {
   // Who may have a session from now on. Sessions with others are closed at once, with the reason.
   void set_peer_rules(PeerRules rules) ON_IO_THREAD;
 
+  // The certificate that this node gives a newcomer in its first session, in which it has none to
+  // show: the session is judged by it from now on, and ends when it is revoked.
+  void set_certificate_of(const NodeId& newcomer, const CertificateChain& chain) ON_IO_THREAD;
+
   // Queues a message.
   //
   // Errors:  not_found without a session; too_many when its queue is full (nothing is queued);

@@ -30,6 +30,7 @@ class Transport::Impl final : public SessionHost {
 
   void set_key(SwarmKey key) ON_IO_THREAD;
   void set_peer_rules(PeerRules rules) ON_IO_THREAD;
+  void set_certificate_of(const NodeId& newcomer, const CertificateChain& chain) ON_IO_THREAD;
   [[nodiscard]] TransportOptions& options() { return options_; }
   [[nodiscard]] const SessionTable& table() const { return table_; }
   [[nodiscard]] TransportTotals totals() const ON_IO_THREAD;

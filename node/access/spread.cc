@@ -22,6 +22,18 @@ transport::SwarmSecret copy_of(const transport::SwarmSecret& secret) {
   return std::move(*copy);  // what print() wrote parses
 }
 
+// Each was made without the other, so one of them names nodes that the other lets in.
+bool differ(const transport::Revocations& one, const transport::Revocations& other) {
+  return one.number == other.number && one != other;
+}
+
+SpreadWarning two_lists(std::string_view where, std::uint64_t number, bool taken) {
+  return {"revocations.differ",
+          std::string(where) + " another list with the number " + std::to_string(number) +
+              " than the one in force, and " + (taken ? "takes its place" : "counts for nothing") +
+              ": make the next list with all that was revoked in either (`starling key revoke`)"};
+}
+
 }  // namespace
 
 Spread::Spread(SpreadSelf self) : self_(self) {}
@@ -116,15 +128,17 @@ SpreadEffects Spread::on_files(TimePoint now, transport::Revocations list,
   SpreadEffects out;
   asked_ = false;
   const auto before = facts();
-  if (list.replaces(list_)) {
-    list_ = std::move(list);
-  } else if (list_.replaces(list)) {
+  const bool older = list_.replaces(list);
+  if (differ(list, list_)) out.emplace_back(two_lists("the file has", list.number, !older));
+  if (list.number < list_.number)
     out.emplace_back(
         SpreadWarning{"revocations.older", "the file has list " + std::to_string(list.number) +
                                                ", list " + std::to_string(list_.number) +
                                                " is in force: make the next one from that"});
+  if (older)
     out.emplace_back(UseRevocations{list_});
-  }
+  else
+    list_ = std::move(list);
   const bool promoted = is_next_ && !secrets.is_next;
   const bool dropped = previous_ && !secrets.previous;
   is_next_ = secrets.is_next;
@@ -222,12 +236,16 @@ void Spread::on_list(TimePoint now, const NodeId& from, Peer& peer, ByteView bod
     out.emplace_back(EndSession{from, list.error()});
     return;
   }
-  if (!list->replaces(list_)) {
+  const bool replaces = list->replaces(list_);
+  const bool differs = differ(*list, list_);
+  if ((replaces || differs) && !transport::signed_by(self_.admin, *list, self_.swarm))
+    return end_forged(from, "a list of revocations that the admin did not sign", out);
+  if (differs)
+    out.emplace_back(two_lists("node " + short_form(from) + " has", list->number, replaces));
+  if (!replaces) {
     ++figures_.lists_stale;
     return;
   }
-  if (!transport::signed_by(self_.admin, *list, self_.swarm))
-    return end_forged(from, "a list of revocations that the admin did not sign", out);
   ++figures_.lists_taken;
   list_ = std::move(*list);
   if (peer.facts) peer.facts->revocations = std::max(peer.facts->revocations, list_.number);
@@ -288,10 +306,31 @@ void Spread::end_forged(const NodeId& from, std::string what, SpreadEffects& out
       EndSession{from, {Errc::bad_signature, Doing::reading_message, std::move(what)}});
 }
 
+bool Spread::company(const std::set<NodeId>& members) const {
+  return std::ranges::any_of(members,
+                             [this](const NodeId& id) { return !list_.nodes.contains(id); });
+}
+
 std::size_t Spread::missing(const std::set<NodeId>& members) const {
   return static_cast<std::size_t>(std::ranges::count_if(members, [this](const NodeId& id) {
     return !holders_.contains(id) && !list_.nodes.contains(id);
   }));
+}
+
+// Asks for the promotion of the next secret, if its time has come.
+void Spread::promote(TimePoint now, bool alone, SpreadEffects& out) {
+  const bool late = now - since_ >= self_.overlap;
+  // A node without the list would hand the secret to nobody, and so wait with the rest.
+  const bool complete = waiting_for_ == 0 && list_.number >= secret_->order()->revocations &&
+                        (!alone || now - since_ >= kAlone);
+  if (!complete && !late) return;
+  asked_ = true;
+  std::string why = "every member holds it";
+  if (!complete)
+    why = "its time has come, although " + std::to_string(waiting_for_) + " members do not hold it";
+  else if (alone)
+    why = "no other member is there";
+  out.emplace_back(PromoteSecret{std::move(why)});
 }
 
 SpreadEffects Spread::on_tick(TimePoint now, const SpreadMembers& members) {
@@ -299,26 +338,19 @@ SpreadEffects Spread::on_tick(TimePoint now, const SpreadMembers& members) {
   members_ = members.known;
   waiting_for_ = 0;
   offer_all(now, out);
+  const bool alone = !company(members.alive);
   if (!secret_ || !rotating()) return out;
-  waiting_for_ = missing(is_next_ ? members.alive : members.known);
+  waiting_for_ = missing(is_next_ && !alone ? members.alive : members.known);
   if (now - reminded_ >= kRemind) {
     reminded_ = now;
     remind(out);
   }
   if (asked_ || now < paused_until_) return out;
-  const bool late = now - since_ >= self_.overlap;
   if (is_next_) {
-    // A node without the list would hand the secret to nobody, and so wait with the rest.
-    const bool complete = waiting_for_ == 0 && list_.number >= secret_->order()->revocations;
-    if (!complete && !late) return out;
-    asked_ = true;
-    out.emplace_back(PromoteSecret{complete ? "every member holds it"
-                                            : "its time has come, although " +
-                                                  std::to_string(waiting_for_) +
-                                                  " members do not hold it"});
+    promote(now, alone, out);
     return out;
   }
-  if (waiting_for_ > 0) {
+  if (waiting_for_ > 0 || !company(members.known)) {
     complete_since_.reset();
     return out;
   }

@@ -107,11 +107,19 @@ struct SpreadFigures {
 //   promoted    | dials use the new one, sessions are renewed,  | all known members hold it and
 //               | the previous one is accepted                  | kSettle has passed, or `overlap`
 //
+// Who sees nobody alive may have only just started, or be cut off itself: it is promoted after
+// kAlone, and not before all it knows of hold the next one. The previous one it keeps for `overlap`
+// (its file says how old it is): whoever comes back may know no other.
+//
 // Owned by the node. Thread: io. Cost: a message to each peer for each news; 96 bytes a member.
 class Spread {
  public:
   // How long the previous secret stays after everybody has the new one: for dials under way.
   static constexpr Duration kSettle = std::chrono::seconds(15);
+  // How long a node that sees nobody alive has the next secret, or runs, before it dials with that:
+  // one that can only dial out reaches those who lack it with no other than theirs. Dials to one
+  // address are a minute apart at most (gossip/membership/dial_plan.h).
+  static constexpr Duration kAlone = std::chrono::minutes(2);
   // After how long a peer that does not say that it has a list or a secret is sent it again: its
   // disk may have failed.
   static constexpr Duration kOfferAgain = std::chrono::minutes(1);
@@ -177,6 +185,9 @@ class Spread {
                       SpreadEffects& out);
   void on_held(const NodeId& from, ByteView body, SpreadEffects& out);
   void end_forged(const NodeId& from, std::string what, SpreadEffects& out);
+  void promote(TimePoint now, bool alone, SpreadEffects& out);
+  // Whether any of them counts: not all were revoked.
+  [[nodiscard]] bool company(const std::set<NodeId>& members) const;
   [[nodiscard]] std::size_t missing(const std::set<NodeId>& members) const;
 
   SpreadSelf self_;

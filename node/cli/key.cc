@@ -32,13 +32,14 @@ using transport::SwarmSecret;
 constexpr std::size_t kMaxPassphrase = 1'024;
 
 // Which words behind `key` take a flag.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kFlagsOfWords{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kFlagsOfWords{
     {{"--passphrase-file", "new"},
      {"--json", "show id"},
      {"--admin-key", "certify revoke rotate finish"},
      {"--role", "certify"},
      {"--ttl", "certify"},
-     {"--list", "revoke rotate"}}};
+     {"--list", "revoke rotate"},
+     {"--no-list", "revoke rotate"}}};
 
 SecretFiles files_of(const Config& config) {
   return SecretFiles::beside(config.swarm.secret_file.empty() ? fs::path(config.node.dir) / "secret"
@@ -165,8 +166,10 @@ Result<void> rotate(const Arguments& arguments, std::ostream& out) {
         printable(files.next.string()), revocations);
     return {};
   }
-  if (arguments.has("--list"))
-    return fail(Errc::bad_argument, Doing::parsing_arguments, "--list needs --admin-key here");
+  for (const std::string_view flag : {"--list", "--no-list"})
+    if (arguments.has(flag))
+      return fail(Errc::bad_argument, Doing::parsing_arguments,
+                  fmt::format("{} needs --admin-key here", flag));
   TRY_VOID(begin_rotation(files));
   out << fmt::format(
       "the next secret is in {} (mode 0600); this node accepts it from now on.\n"

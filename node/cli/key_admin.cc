@@ -17,7 +17,6 @@
 #include <limits>
 #include <ostream>
 #include <string>
-#include <system_error>
 #include <utility>
 
 namespace starling::node::verbs {
@@ -82,10 +81,25 @@ Result<bool> add(transport::Revocations& list, std::string_view word) {
   return list.serials.insert(serial).second;
 }
 
-Result<transport::Revocations> load_list(const fs::path& file, const AdminKey& admin) {
+// The list that the next one, or an order, is made from. A list that is missing is no empty one:
+// made anew, it would have the number of the one that the swarm obeys, and not its content.
+Result<transport::Revocations> load_list(const fs::path& file, const AdminKey& admin,
+                                         const Arguments& arguments) {
   const auto text = read_whole(file, transport::kMaxRevocationsText);
-  if (!text && text.error().code == Errc::not_found) return transport::Revocations{};
+  const bool missing = !text && text.error().code == Errc::not_found;
+  if (missing && arguments.has("--no-list")) return transport::Revocations{};
+  if (missing)
+    return fail(Errc::not_found, Doing::reading_file,
+                fmt::format("{}: there is no list of what was revoked. If there never was one, add "
+                            "--no-list; otherwise name it with --list: every running node of the "
+                            "swarm has it, as `revoked` in its folder",
+                            file.string()));
   if (!text) return fail(text.error());
+  if (arguments.has("--no-list"))
+    return wrong(
+        fmt::format("--no-list, and {} is there: leave --no-list out, or remove the file "
+                    "if it is none of this swarm's",
+                    printable(file.string())));
   TRY(auto list, transport::parse_revocations(*text));
   if (!transport::signed_by(admin.key.id(), list, admin.swarm))
     return fail(Errc::bad_signature, Doing::reading_file,
@@ -159,7 +173,7 @@ Result<void> revoke(const Arguments& arguments, const Terminal& terminal) {
     return wrong("`key revoke` takes node ids (64 digits) and serials of certificates (16 digits)");
   TRY(const auto admin, load_admin(arguments));
   const fs::path file = list_file(arguments);
-  TRY(auto list, load_list(file, admin));
+  TRY(auto list, load_list(file, admin, arguments));
   std::size_t added = 0;
   for (std::size_t i = 1; i < arguments.words.size(); ++i) {
     TRY(const bool is_new, add(list, arguments.words[i]));
@@ -209,15 +223,8 @@ Result<void> order_end(const Arguments& arguments, const Terminal& terminal) {
 
 Result<std::uint64_t> order_rotation(const Arguments& arguments, const SecretFiles& files) {
   TRY(const auto admin, load_admin(arguments));
-  const auto file = list_file(arguments);
-  std::error_code error;
   // An order that names no list lets members hand the secret to whom they do not know as revoked.
-  if (arguments.has("--list") && !fs::exists(file, error))
-    return fail(Errc::not_found, Doing::reading_file,
-                file.string() +
-                    ": there is no list of revocations: name the one that `starling key revoke` "
-                    "wrote, or leave --list out where it is beside the admin key");
-  TRY(const auto list, load_list(file, admin));
+  TRY(const auto list, load_list(list_file(arguments), admin, arguments));
   TRY_VOID(begin_rotation(files, &admin, list.number));
   return list.number;
 }

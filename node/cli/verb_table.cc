@@ -40,7 +40,7 @@ constexpr std::array<VerbFlag, 2> kFinishFlags{
     {kJson,
      {"--order", "FILE|-",
       "The admin's order, which `starling key finish` prints; needed where finish.by is admin."}}};
-constexpr std::array<VerbFlag, 6> kKeyFlags{
+constexpr std::array<VerbFlag, 7> kKeyFlags{
     {{"--json", "", "Print one JSON object instead of text (show, id)."},
      {"--passphrase-file", "FILE|-",
       "Derive the secret from a passphrase and swarm.name instead of random bytes (new)."},
@@ -53,6 +53,10 @@ constexpr std::array<VerbFlag, 6> kKeyFlags{
      {"--ttl", "D", "How long the certificate is valid (1h to 3650d); without it 90d (certify)."},
      {"--list", "FILE",
       "The list of what was revoked; without it the admin key's file with .revoked (revoke, rotate "
+      "with --admin-key)."},
+     {"--no-list", "",
+      "There is no such list yet, because nothing was ever revoked (revoke, which begins it; "
+      "rotate "
       "with --admin-key)."}}};
 constexpr std::array<VerbFlag, 1> kConfigFlags{
     {{"--origin", "", "Show where each value comes from, and what it shadows (show)."}}};

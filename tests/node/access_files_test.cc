@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -228,6 +229,38 @@ TEST_SUITE("node/access_files") {
     CHECK_FALSE(folder.look());
     CHECK(folder.look(wall_now() + 25h));
     CHECK_FALSE(folder.look(wall_now() + 26h));
+  }
+
+  TEST_CASE("what is left of another swarm is named before a newcomer's invite is spent") {
+    const TempFolder scratch;
+    const auto self = identity_of(2).id();
+    const auto secret = SecretFiles::beside(scratch.path() / "secret");
+    AccessFiles files({.secret = std::nullopt,
+                       .allow = scratch.path() / "peers.allow",
+                       .deny = scratch.path() / "peers.deny",
+                       .membership = scratch.path() / "member.cert",
+                       .revoked = scratch.path() / "revoked"},
+                      AllowList::optional, 24h, self);
+    const transport::Admin admin;
+    const auto elsewhere = SwarmSecret::generate();
+    const auto check = [&](const SwarmId& swarm) {
+      return files.check_newcomer(files.read(wall_now()).value(), secret, swarm);
+    };
+    CHECK(check(elsewhere.swarm()));
+
+    scratch.write("member.cert", transport::print_membership(
+                                     {admin.swarm, admin.key.id(), admin.member(self, 5)}));
+    CHECK(check(admin.swarm));
+    const auto refused = check(elsewhere.swarm());
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == Errc::wrong_swarm);
+    CHECK(refused.error().detail.starts_with((scratch.path() / "member.cert").string()));
+
+    REQUIRE(elsewhere.create(secret.next));
+    const auto left = check(admin.swarm);
+    REQUIRE_FALSE(left);
+    CHECK(left.error().code == Errc::wrong_swarm);
+    CHECK(left.error().detail.starts_with(secret.next.string()));
   }
 
   TEST_CASE("an open swarm has lists, too, and no secret") {

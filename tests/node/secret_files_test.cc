@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <filesystem>
+#include <string>
 
 using namespace starling;
 using namespace starling::node;
@@ -101,14 +103,56 @@ TEST_SUITE("node/secret_files") {
     CHECK(twice.error().code == Errc::already_exists);
 
     std::filesystem::remove(at.files.next);
-    REQUIRE(at.load().create(at.files.next));  // the same one again
-    CHECK(promote_next(at.files).error().code == Errc::bad_argument);
-    std::filesystem::remove(at.files.next);
     REQUIRE(SwarmSecret::generate().create(at.files.next));
     CHECK(promote_next(at.files).error().code == Errc::wrong_swarm);
     CHECK(load_secrets(at.files, kDay, wall_now()).error().code == Errc::wrong_swarm);
     CHECK(at.load().epoch() == 0);
     CHECK_FALSE(std::filesystem::exists(at.files.previous));
+  }
+
+  TEST_CASE(
+      "a next secret that is no later one opens no door and waits for nobody, by both names") {
+    const Files at;
+    const auto first = at.load();
+    REQUIRE(begin_rotation(at.files));
+    REQUIRE(promote_next(at.files));
+    CHECK_FALSE(load_secrets(at.files, kDay, wall_now()).value().ignored);
+    const auto put = [&](const SwarmSecret& next) {
+      std::filesystem::remove(at.files.next);
+      REQUIRE(next.create(at.files.next));
+    };
+
+    for (const auto& next : {first.rotated(), at.load().rotated()}) {
+      put(next);
+      const auto loaded = load_secrets(at.files, kDay, wall_now()).value();
+      const bool is_later = next.epoch() == 2;
+      CAPTURE(next.epoch());
+      CHECK(loaded.is_next == is_later);
+      CHECK(accepts(loaded.key, next) == is_later);
+      CHECK(loaded.newest.epoch() == next.epoch());
+      REQUIRE(loaded.ignored.has_value() == !is_later);
+      if (is_later) continue;
+      CHECK(loaded.ignored->find(at.files.next.string()) != std::string::npos);
+      CHECK(loaded.ignored->find(at.files.current.string() + ",") != std::string::npos);
+      CHECK(promote_next(at.files).error().code == Errc::bad_argument);
+      CHECK(std::filesystem::exists(at.files.next));
+    }
+  }
+
+  TEST_CASE("promoting what was promoted already, a copy of it, takes the copy away") {
+    const Files at;
+    REQUIRE(begin_rotation(at.files));
+    std::filesystem::copy_file(at.files.next, at.scratch.path() / "copy");
+    REQUIRE(promote_next(at.files));
+    const auto previous = SwarmSecret::load(at.files.previous).value();
+    std::filesystem::rename(at.scratch.path() / "copy", at.files.next);
+    CHECK(load_secrets(at.files, kDay, wall_now()).value().ignored);
+
+    CHECK(promote_next(at.files).value() == 1);
+
+    CHECK_FALSE(std::filesystem::exists(at.files.next));
+    CHECK(at.load().epoch() == 1);
+    CHECK(SwarmSecret::load(at.files.previous).value().epoch() == previous.epoch());
   }
 
   TEST_CASE("promoting goes on where a crash ended it") {
@@ -119,6 +163,26 @@ TEST_SUITE("node/secret_files") {
     CHECK(accepts(load_secrets(at.files, kDay, wall_now()).value().key, at.load()));
     CHECK(promote_next(at.files).value() == 1);
     CHECK(at.load().epoch() == 1);
+  }
+
+  TEST_CASE("what is left of another swarm is named before a secret is put beside it") {
+    const Files at;
+    const auto swarm = at.load().swarm();
+    REQUIRE(begin_rotation(at.files));
+    REQUIRE(promote_next(at.files));
+    REQUIRE(begin_rotation(at.files));
+    std::filesystem::remove(at.files.current);
+    CHECK(check_leftovers(at.files, swarm));
+    for (const auto& file : {at.files.next, at.files.previous}) {
+      std::filesystem::remove(file);
+      REQUIRE(SwarmSecret::generate().create(file));
+      const auto checked = check_leftovers(at.files, swarm);
+      REQUIRE_FALSE(checked);
+      CHECK(checked.error().code == Errc::wrong_swarm);
+      CHECK(checked.error().detail.starts_with(file.string() + " "));
+      std::filesystem::remove(file);
+    }
+    CHECK(check_leftovers(at.files, swarm));
   }
 
   TEST_CASE("a next secret that others can read is refused") {

@@ -132,6 +132,56 @@ TEST_SUITE("transport/access") {
     CHECK(newcomer.transport->has_session(issuer.id()));
   }
 
+  TEST_CASE(
+      "the first session of an invited node ends when the certificate it was given is revoked") {
+    assert_io_thread();
+    TestWorld world;
+    OneInvite desk;
+    auto& issuer = world.add(desk);
+    auto& newcomer = world.add(SwarmKey::invited(world.secret().swarm(), desk.key));
+    const Admin admin;
+    const auto rules_with = [&](Revocations revoked) {
+      PeerRules rules;
+      rules.admin = {admin.key.id(), admin.swarm, std::move(revoked)};
+      return rules;
+    };
+    const auto inviter = admin.inviter(issuer.id(), 40);
+    const auto given = admin.invited(inviter, issuer.identity, newcomer.id(), 41);
+    issuer.transport->set_peer_rules(rules_with({}));
+    newcomer.transport->dial({issuer.transport->listen(kAnyPort).value(), {}});
+    REQUIRE(world.run_until([&] { return !issuer.events.up.empty(); }));
+    CHECK_FALSE(issuer.events.up[0].certificate);
+
+    issuer.transport->set_certificate_of(newcomer.id(), given);
+    // Somebody else's serial: nothing to this session.
+    issuer.transport->set_peer_rules(rules_with(admin.revoke(1, {}, {42})));
+    REQUIRE(issuer.transport->sessions().size() == 1);
+    CHECK(issuer.transport->sessions()[0].certificate == given);
+    REQUIRE(issuer.transport->send(newcomer.id(), control_message(0x0201, "still here")));
+    REQUIRE(world.run_until([&] { return !newcomer.events.messages.empty(); }));
+
+    issuer.transport->set_peer_rules(rules_with(admin.revoke(2, {}, {41, 42})));
+    REQUIRE(world.run_until([&] { return !newcomer.events.down.empty(); }));
+    CHECK(newcomer.events.down[0].second.code == Errc::refused);
+    CHECK(newcomer.events.down[0].second.detail.find("revoked") != std::string::npos);
+  }
+
+  TEST_CASE("a certificate that is void when it is given ends the session at once") {
+    assert_io_thread();
+    Pair pair;
+    const Admin admin;
+    const auto inviter = admin.inviter(pair.right.id(), 40);
+    PeerRules rules;
+    rules.admin = {admin.key.id(), admin.swarm, admin.revoke(1, {}, {40})};
+    rules.allowed.emplace().insert(pair.left.id());  // otherwise it ends for want of one
+    pair.right.transport->set_peer_rules(rules);
+    CHECK(pair.right.events.down.empty());
+    pair.right.transport->set_certificate_of(
+        pair.left.id(), admin.invited(inviter, pair.right.identity, pair.left.id(), 41));
+    REQUIRE(pair.world.run_until([&] { return !pair.left.events.down.empty(); }));
+    CHECK(pair.left.events.down[0].second.detail.find("inviter") != std::string::npos);
+  }
+
   TEST_CASE("under an admin certificates open the doors of both sides, until they are revoked") {
     assert_io_thread();
     Pair pair;

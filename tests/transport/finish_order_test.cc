@@ -10,7 +10,7 @@
 namespace starling::transport {
 namespace {
 
-const Hash kSettings = hash_of(as_bytes("settings"));
+const Hash kSettings = starling::hash_of(as_bytes("settings"));
 
 std::string why_not(std::string_view text) {
   const auto order = parse_finish_order(text);
@@ -68,7 +68,7 @@ TEST_SUITE("transport/finish_order") {
   TEST_CASE("what is signed for an order never changes") {
     const Admin admin;
     const auto text = print_finish_order(order_finish(admin.swarm, kSettings, admin.key));
-    CHECK(to_hex(hash_of(as_bytes(text)).view()) ==
+    CHECK(to_hex(starling::hash_of(as_bytes(text)).view()) ==
           "53b0d2be9f40a39c1d72e2094302b569c964f51121040945f3a9f6f535accbb8");
   }
 }
