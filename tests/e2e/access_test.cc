@@ -2,6 +2,7 @@
 #include "tests/e2e/swarm.h"
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
@@ -101,6 +102,22 @@ TEST_SUITE("e2e/access") {
                                    "--join-timeout", "20s"});
     const auto newcomer = dir.path() / "newcomer";
     {
+      // What is left of another swarm is named before the invite is spent.
+      const auto other = (dir.path() / "other").string();
+      const auto id = command({"id", "--dir", newcomer.string()}).out.substr(0, 64);
+      REQUIRE(command({"key", "new", "--dir", other}).status == 0);
+      REQUIRE(command({"key", "admin", other + "/admin.key", "--dir", other}).status == 0);
+      const auto left = command({"key", "certify", id, "--admin-key", other + "/admin.key"});
+      std::ofstream(newcomer / "member.cert") << left.out;
+      NodeProcess mistaken(newcomer, joining);
+      const auto end = mistaken.process().wait(60s);
+      INFO(mistaken.process().standard_error());
+      REQUIRE(end);
+      CHECK(end->status == 5);
+      CHECK(said(mistaken, "member.cert is for swarm"));
+      std::filesystem::remove(newcomer / "member.cert");
+    }
+    {
       NodeProcess invited(newcomer, joining);
       INFO(invited.process().standard_error());
       CHECK(eventually(60s, [&] { return alive_members(invited) == 2; }));
@@ -165,9 +182,13 @@ TEST_SUITE("e2e/access") {
     CHECK(refused->status == 5);
     CHECK(said(stranger, "shows no certificate"));
 
-    REQUIRE(
-        command({"key", "revoke", invited.id(), "--admin-key", admin, "--list", first + "/revoked"})
-            .status == 0);
+    // Its certificate, not its id: in its first session it showed none.
+    const auto shown =
+        command({"key", "show", "--dir", (dir.path() / "invited").string(), "--json"});
+    const auto serial = nlohmann::json::parse(shown.out).at("certificate").at("serial");
+    REQUIRE(command({"key", "revoke", serial.get<std::string>(), "--admin-key", admin, "--list",
+                     first + "/revoked", "--no-list"})
+                .status == 0);
     CHECK(eventually(20s, [&] { return said(invited, "was revoked"); }));
     CHECK(eventually(60s, [&] { return alive_members(issuer) == 1; }));
   }

@@ -208,7 +208,7 @@ class Bench {
     Accusation accusation;
     accusation.subject = any();
     accusation.accuser = signer.id();
-    const auto held = node_.find(now_, accusation.subject);
+    const auto held = node_.find(accusation.subject);
     accusation.incarnation = byte() % 4 == 0 ? Incarnation{number()}
                              : held          ? held->record.incarnation
                                              : node_.self().incarnation;

@@ -38,7 +38,7 @@ class Admin:
             shutil.copy(self.first.folder / "secret", node.folder / "secret")
 
     def revoke(self, victim):
-        self.say("key", "revoke", victim.id, "--admin-key", self.key)
+        self.say("key", "revoke", victim.id, "--admin-key", self.key, "--no-list")  # the first of this swarm
 
     def rotate(self):
         self.say("key", "rotate", "--admin-key", self.key, "--dir", self.first.folder)
