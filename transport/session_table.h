@@ -64,10 +64,11 @@ struct DecisionWithReason {
 //   other    | any               | answers a probe          | refuse (duplicate_identity)
 //   any      | any               | does not answer          | replace
 //   any      | says goodbye      | any other                | replace
-//   (this node's own identity is refused always, as duplicate_identity: who dials is another
-//   process, and no honest one, which would have hung up when it saw who answers) (a renewal of
-//   what this side has ended already would hide that end from the other side) (a dial of ours that
-//   waits for its welcome counts as existing and dialled by us)
+//
+// A renewal of what this side has ended already would hide that end from the other side. A dial of
+// ours that waits for its welcome counts as existing and dialled by us. This node's own identity is
+// refused always, as duplicate_identity: who dials is another process, and no honest one, which
+// would have hung up when it saw who answers.
 class SessionTable {
  public:
   explicit SessionTable(NodeId self) : self_(self) {}

@@ -338,8 +338,8 @@ SpreadEffects Spread::on_tick(TimePoint now, const SpreadMembers& members) {
   members_ = members.known;
   waiting_for_ = 0;
   offer_all(now, out);
-  const bool alone = !company(members.alive);
   if (!secret_ || !rotating()) return out;
+  const bool alone = !company(members.alive);
   waiting_for_ = missing(is_next_ && !alone ? members.alive : members.known);
   if (now - reminded_ >= kRemind) {
     reminded_ = now;
