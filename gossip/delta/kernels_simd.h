@@ -307,14 +307,17 @@ struct SimdKernels {
     const auto step = [&](std::size_t i) {
       __builtin_prefetch(x + i + kAhead, 1);
       __builtin_prefetch(r + i + kAhead, 1);
+      // Before anything is stored: x and r are aligned alike, and some processors hold a load back
+      // behind a store whose address has the same low twelve bits.
+      const F before = Lanes::load(x + i);
+      const F reference = Lanes::load(r + i);
       const auto [low, high] = source.at(i);
       const F apart = Lanes::sub(high, low);
       Lanes::add_squares(energy, apart);
-      const F before = Lanes::load(x + i);
       const F after = Lanes::add(before, Lanes::mul(scale, apart));
       const std::uint32_t not_finite = Lanes::at_least(Lanes::abs_bits(after), infinity);
       Lanes::store(x + i, Lanes::choose(not_finite, before, after));
-      const F with_low = Lanes::add(Lanes::load(r + i), Lanes::mul(half, low));
+      const F with_low = Lanes::add(reference, Lanes::mul(half, low));
       Lanes::store(r + i, Lanes::add(with_low, Lanes::mul(half, high)));
     };
     if constexpr (Source::kTogether == 0) {
