@@ -49,6 +49,8 @@ struct Loader::Scratch {
 // What storage did not give in a row.
 struct Loader::Unread {
   std::vector<std::uint32_t> samples;
+  std::size_t counted = 0;  // of them: bad for the first time, part of in_rows_
+  std::string reason;       // of the last
   int waits = 0;
 };
 
@@ -151,7 +153,18 @@ void Loader::reserve(Batch& batch) const {
     batch.images = AlignedFloats(options_.batch * floats);
   } else {
     // A part that is larger than the finished floats is sent as these.
-    batch.pixels = PixelBatch(options_.batch, floats * sizeof(float), options_.memory);
+    const std::size_t part_bytes = floats * sizeof(float);
+    try {
+      batch.pixels = PixelBatch(options_.batch, part_bytes, options_.memory);
+    } catch (const std::bad_alloc&) {
+      // Pinned pages may be few where there is memory (limits, containers), and a device copies
+      // from any: with a stop, which costs less than the end of training.
+      const HostMemory ordinary = ordinary_memory();
+      if (options_.memory.take == ordinary.take) throw;
+      batch.pixels = PixelBatch(options_.batch, part_bytes, ordinary);
+      log_.warn("data.not_pinned", {{"bytes", batch.pixels.capacity()},
+                                    {"did", "takes ordinary memory for this batch"}});
+    }
   }
 }
 
@@ -268,13 +281,13 @@ Result<void> Loader::prepare(Slot& slot, std::size_t at, Scratch& scratch) {
   Unread unread;
   while (true) {
     const Result<std::int64_t> label = render(index, rng, {slot, at}, scratch);
-    if (scratch.stored) settle(unread);
+    if (scratch.stored) TRY_VOID(settle(unread));
     if (label) {
       slot.batch.labels[at] = *label;
       return {};
     }
-    const Result<void> noted = note_bad(index, label.error());
     const bool waits = !scratch.stored && options_.pass == Pass::training;
+    const Result<void> noted = note_bad(index, label.error(), waits ? &unread : nullptr);
     // However many threads read: an absence of seconds ends no run.
     if (!noted && (!waits || unread.waits >= kMostDoublings)) return noted;
     if (options_.pass == Pass::evaluation) {
@@ -306,17 +319,23 @@ Result<void> Loader::wait_for_storage(Unread& unread, const Error& error) {
   return {};
 }
 
-void Loader::settle(Unread& unread) {
-  // Fewer are what bad images look like. More are no fault of theirs: storage that is away
-  // for a minute must not bring a run closer to max_bad for good.
-  if (unread.waits > 0) {
-    {
-      const MutexLock lock(mutex_);
-      for (const std::uint32_t index : unread.samples) bad_.erase(index);
-    }
-    log_.info("data.readable_again", {{"data", dataset_.name()}, {"waits", unread.waits}});
+Result<void> Loader::settle(Unread& unread) {
+  if (unread.samples.empty()) return {};
+  const Unread row = std::exchange(unread, {});
+  bool too_many = false;
+  {
+    const MutexLock lock(mutex_);
+    in_rows_ -= row.counted;
+    // Fewer are what bad images look like. More are no fault of theirs: storage that is away
+    // for a minute must not bring a run closer to max_bad for good.
+    if (row.waits > 0)
+      for (const std::uint32_t index : row.samples) bad_.erase(index);
+    too_many = row.waits == 0 && bad_.size() > options_.max_bad + in_rows_;
   }
-  unread = {};
+  if (row.waits > 0)
+    log_.info("data.readable_again", {{"data", dataset_.name()}, {"waits", row.waits}});
+  if (too_many) return too_many_bad(row.samples.back(), row.reason);
+  return {};
 }
 
 Result<void> Loader::check_any_good() const {
@@ -394,20 +413,33 @@ std::span<float> Loader::floats_of(const Spot& spot) const {
   return spot.slot.batch.images.span().subspan(spot.at * floats, floats);
 }
 
-Result<void> Loader::note_bad(std::uint32_t index, const Error& error) {
+Result<void> Loader::note_bad(std::uint32_t index, const Error& error, Unread* row) {
   std::size_t count = 0;
+  bool too_many = false;
+  if (row != nullptr) row->reason = error.detail;
   {
     const MutexLock lock(mutex_);
     if (!bad_.insert(index).second) return {};
     count = bad_.size();
     if (count == 1) first_bad_ = {index, error.detail};
+    if (row != nullptr) {
+      ++row->counted;
+      ++in_rows_;
+    }
+    // What other threads wait for may yet be taken back.
+    too_many = count > options_.max_bad + (row != nullptr ? 0 : in_rows_);
   }
-  const std::string name = dataset_.sample_name(index);
-  log_.warn("data.bad_image", {{"image", name}, {"reason", error.detail}, {"count", count}});
-  if (count <= options_.max_bad) return {};
+  log_.warn("data.bad_image",
+            {{"image", dataset_.sample_name(index)}, {"reason", error.detail}, {"count", count}});
+  if (too_many) return too_many_bad(index, error.detail);
+  return {};
+}
+
+std::unexpected<Error> Loader::too_many_bad(std::uint32_t last, const std::string& reason) const {
   return fail(Errc::data_failed, Doing::loading_data,
               dataset_.name() + ": more than " + std::to_string(options_.max_bad) +
-                  " bad images (data.max_bad); the last: " + name + ": " + error.detail);
+                  " bad images (data.max_bad); the last: " + dataset_.sample_name(last) + ": " +
+                  reason);
 }
 
 void Loader::finish(Slot& slot) const {

@@ -209,16 +209,21 @@ class Loader {
   Result<void> prepare(Slot& slot, std::size_t at, Scratch& scratch);
   // Waits, longer each time. Errors: cancelled where the loader ends meanwhile.
   Result<void> wait_for_storage(Unread& unread, const Error& error) STARLING_EXCLUDES(mutex_);
-  // The storage gives samples: what it did not give while it was waited for counts as bad no more.
-  void settle(Unread& unread) STARLING_EXCLUDES(mutex_);
+  // The storage gives samples: what it did not give while it was waited for counts as bad no more,
+  // and what it did not give meanwhile stays bad; an error where that is more than max_bad.
+  Result<void> settle(Unread& unread) STARLING_EXCLUDES(mutex_);
   Result<void> check_any_good() const STARLING_EXCLUDES(mutex_);
   // Reads sample `index` and renders it; its label.
   Result<std::int64_t> render(std::uint32_t index, Rng& rng, const Spot& spot, Scratch& scratch);
   // Reads sample `index` into scratch.sample and scratch.image; what its view looks at there.
   Result<View> read(std::uint32_t index, Rng& rng, std::uint32_t side, Scratch& scratch) const;
   void write_pixels(const View& view, const Spot& spot, Scratch& scratch) const;
-  // Counts a bad sample, names it the first time; an error above max_bad.
-  Result<void> note_bad(std::uint32_t index, const Error& error) STARLING_EXCLUDES(mutex_);
+  // Counts a bad sample, names it the first time; an error above max_bad. `row` is where it belongs
+  // to if it could not be read from its storage.
+  Result<void> note_bad(std::uint32_t index, const Error& error, Unread* row)
+      STARLING_EXCLUDES(mutex_);
+  [[nodiscard]] std::unexpected<Error> too_many_bad(std::uint32_t last,
+                                                    const std::string& reason) const;
   [[nodiscard]] std::size_t floats_per_image(std::uint32_t side) const {
     return std::size_t{side} * side * options_.channels;
   }
@@ -249,6 +254,7 @@ class Loader {
   bool dealing_ STARLING_GUARDED_BY(mutex_) = false;    // a thread does, without the mutex
   DataCursor cursor_ STARLING_GUARDED_BY(mutex_);
   std::unordered_set<std::uint32_t> bad_ STARLING_GUARDED_BY(mutex_);
+  std::size_t in_rows_ STARLING_GUARDED_BY(mutex_) = 0;  // of bad_: in rows that have not ended
   BadSample first_bad_ STARLING_GUARDED_BY(mutex_);
   std::optional<Error> failed_ STARLING_GUARDED_BY(mutex_);
   bool exhausted_ STARLING_GUARDED_BY(mutex_) = false;  // an evaluation has drawn its last sample

@@ -27,6 +27,8 @@ class StoredImages final : public Dataset {
 
   // So many reads fail from now on.
   void lose(std::int64_t reads) { away_ = reads; }
+  // One sample in so many is never there.
+  void leave_out_each(std::uint32_t one_in) { missing_each_ = one_in; }
   // All samples from this one on hold no image.
   void spoil_from(std::uint32_t index) { spoiled_from_ = index; }
   // Who asks for the size from now on says so in `asked`, and waits for `answer`.
@@ -62,6 +64,8 @@ class StoredImages final : public Dataset {
       --away_;
       return fail(Errc::data_failed, Doing::loading_data, "no such file or directory");
     }
+    if (missing_each_ != 0 && index % missing_each_ == 0)
+      return fail(Errc::data_failed, Doing::loading_data, "no such file or directory");
     out.label = 1;
     out.raw.reset();
     out.bytes = to_bytes(as_bytes("no image"));
@@ -75,6 +79,7 @@ class StoredImages final : public Dataset {
   const std::uint32_t size_;
   std::vector<std::string> classes_;
   mutable std::atomic<std::int64_t> away_ = 0;
+  std::uint32_t missing_each_ = 0;
   std::uint32_t spoiled_from_ = ~0U;
   mutable std::atomic<bool> holds_size_ = false;
   mutable std::atomic<int> reads_ = 0;
@@ -182,6 +187,39 @@ TEST_SUITE("training/data/loader_waits") {
     for (int b = 0; b < 50; ++b) REQUIRE(size_of_next(loader) == 5);
 
     CHECK(loader.bad_samples() > 200);
+  }
+
+  TEST_CASE("more missing files than max_bad end the run, though no two are in a row") {
+    StoredImages data(10'000);
+    data.leave_out_each(20);
+    NullLog log;
+    LoaderOptions options = options_with(2, std::chrono::hours(1));
+    options.max_bad = 30;
+    Loader loader(data, options, log);
+
+    auto batch = loader.next();
+    for (int b = 0; b < 2'000 && batch; ++b) batch = loader.next();
+
+    REQUIRE(!batch);
+    CHECK(batch.error().code == Errc::data_failed);
+    CHECK(mentions(batch.error().detail, "more than 30 bad images (data.max_bad)"));
+    CHECK(mentions(batch.error().detail, "no such file or directory"));
+    CHECK(loader.bad_samples() <= 33);  // two threads
+  }
+
+  TEST_CASE("more samples than max_bad that are no images end the run") {
+    StoredImages data(10'000);
+    data.spoil_from(5'000);
+    NullLog log;
+    LoaderOptions options = options_with(2, std::chrono::hours(1));
+    options.max_bad = 30;
+    Loader loader(data, options, log);
+
+    auto batch = loader.next();
+    for (int b = 0; b < 2'000 && batch; ++b) batch = loader.next();
+
+    REQUIRE(!batch);
+    CHECK(mentions(batch.error().detail, "more than 30 bad images (data.max_bad)"));
   }
 
   TEST_CASE("who has a finished batch to take does not wait while a share is dealt") {
