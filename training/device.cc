@@ -7,6 +7,7 @@
 #include "training/cuda/pinned_memory.h"
 
 #include <ATen/cuda/CUDAContext.h>
+#include <cuda_runtime_api.h>
 #endif
 
 #include <torch/torch.h>
@@ -68,6 +69,32 @@ int cuda_devices() {
   return 0;
 #endif
 }
+
+#ifdef STARLING_CUDA
+std::string cuda_version(int number) {
+  return std::to_string(number / 1'000) + "." + std::to_string(number % 1'000 / 10);
+}
+
+// What keeps this process from all GPUs of the machine, if it is the driver: LibTorch counts no
+// devices then, as where there are none.
+std::string old_driver() {
+  int count = 0;
+  const cudaError_t found = cudaGetDeviceCount(&count);
+  int driver = 0;
+  int runtime = 0;
+  const bool known = cudaDriverGetVersion(&driver) == cudaSuccess &&
+                     cudaRuntimeGetVersion(&runtime) == cudaSuccess;
+  // The runtime keeps the error, and the next launch of this thread would be told of it.
+  (void)cudaGetLastError();
+  // The same error is said where there is no driver at all, whose version is 0 then.
+  if (found != cudaErrorInsufficientDriver || !known || driver == 0) return {};
+  return "the NVIDIA driver is too old: it knows CUDA " + cuda_version(driver) +
+         ", this build needs CUDA " + cuda_version(runtime) +
+         ": update the driver, or choose --device cpu";
+}
+#else
+std::string old_driver() { return {}; }
+#endif
 
 // Whether the kernels run on a device that is there.
 #ifdef STARLING_CUDA
@@ -141,7 +168,8 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
     TRY(const std::vector<int> indices, cuda_indices(options.device));
     if (std::ranges::max(indices) >= devices) {
 #ifdef STARLING_CUDA
-      const std::string reason = "this machine has " + std::to_string(devices) + " CUDA devices";
+      std::string reason = devices == 0 ? old_driver() : std::string();
+      if (reason.empty()) reason = "this machine has " + std::to_string(devices) + " CUDA devices";
 #else
       const std::string reason = "this build has no CUDA (STARLING_CUDA=OFF)";
 #endif
@@ -159,6 +187,13 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
     resolved.precision = worth_it ? Precision::bf16 : Precision::fp32;
   }
   return resolved;
+}
+
+std::string refused_gpu(const DeviceOptions& options) {
+  if (options.device != "auto") return {};
+  if (cuda_devices() == 0) return old_driver();
+  const Result<void> capable = check_capability(0);
+  return capable ? std::string() : capable.error().detail;
 }
 
 Result<void> suit_loader(LoaderOptions& loader, const DeviceOptions& options) {

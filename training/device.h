@@ -44,10 +44,14 @@ struct ResolvedDevice {
 // Rule:    automatic precision is bf16 on CUDA and on CPUs with bf16 instructions, and fp32
 //          elsewhere. Which one is faster depends on the model: a node asks node/precision.h first.
 // Errors:  bad_config for an unknown device text, a device named twice or a thread count outside
-//          1..1024; unsupported if CUDA is asked for and this build or machine has none, or if a
-//          GPU is older than what the kernels are compiled for (compute capability 8.0, the first
-//          with bf16).
+//          1..1024; unsupported if CUDA is asked for and this build or machine has none, if its
+//          driver is older than this build's CUDA, or if a GPU is older than what the kernels are
+//          compiled for (compute capability 8.0, the first with bf16).
 [[nodiscard]] Result<ResolvedDevice> resolve_device(const DeviceOptions& options);
+
+// Why `auto` takes no GPU although this machine has one: its driver or it is too old. Empty where
+// there is none to take, where it is taken, and for every other device.
+[[nodiscard]] std::string refused_gpu(const DeviceOptions& options);
 
 // Makes batches what the device takes: pixels in pinned memory for a GPU, which crops, resizes and
 // normalises by itself; floats for a CPU. The images are the same.

@@ -155,6 +155,7 @@ struct Layer {
     y.reset();
     z.reset();
     places.reset();
+    if constexpr (requires { norm.release(); }) norm.release();
   }
 
   Conv conv;

@@ -91,9 +91,8 @@ Result<std::optional<Engine::Outcome>> Stepper::compute(const Batch& batch,
 }
 
 Result<void> Stepper::check_values(const Batch& batch) const {
-  const std::size_t devices = 1 + device_.others.size();
   const std::int64_t side = side_of(batch, plan_.spec);
-  if (batch.size / devices != 1 || last_side(plan_, side) != 1) return {};
+  if (!leaves_one_value(batch.size, side)) return {};
   // It is its own mean: whatever it is becomes 0, no gradient passes, and the running variances
   // fall to 0, so that an evaluation sees noise.
   return fail(Errc::bad_config, Doing::training,
@@ -101,6 +100,15 @@ Result<void> Stepper::check_values(const Batch& batch) const {
                   " leaves the last normalisations of " + plan_.spec.name +
                   " a single value a channel where images have " + std::to_string(side) +
                   " pixels, and nothing can be learned from that: raise --batch");
+}
+
+bool Stepper::leaves_one_value(std::size_t images, std::int64_t side) const {
+  return images / devices() == 1 && last_side(plan_, side) == 1;
+}
+
+bool Stepper::can_halve(const Batch& batch) const {
+  const std::size_t half = batch.size / 2;
+  return half >= devices() && !leaves_one_value(half, side_of(batch, plan_.spec));
 }
 
 Result<void> Stepper::stage(const Batch& batch) {

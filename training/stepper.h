@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -40,8 +41,12 @@ class Stepper {
   // Begins to bring a later batch to the device; see Engine::stage().
   [[nodiscard]] Result<void> stage(const Batch& batch);
 
-  // No staged batch is computed any more.
+  // No staged batch is computed any more, and nothing of a step that failed is under way.
   [[nodiscard]] Result<void> forget_staged();
+
+  // Whether half as many images would be enough: one for every GPU, and more than a single value
+  // for every normalisation. Where not, a step would say "raise --batch" to one who lacks memory.
+  [[nodiscard]] bool can_halve(const Batch& batch) const;
 
   // Takes over a replica: momenta zero, warm-up again.
   void adopt(const Replica& replica);
@@ -61,6 +66,8 @@ class Stepper {
 
   // Whether the last normalisations can learn from such a batch.
   [[nodiscard]] Result<void> check_values(const Batch& batch) const;
+  [[nodiscard]] bool leaves_one_value(std::size_t images, std::int64_t side) const;
+  [[nodiscard]] std::size_t devices() const { return 1 + device_.others.size(); }
 
   const ModelPlan& plan_;
   ResolvedDevice device_;

@@ -17,12 +17,18 @@ std::string first_line(const char* text) {
 }
 
 // Only the allocator has an exception of its own for it. Graphs, libraries and collectives ask a
-// device for memory themselves, and LibTorch passes on what they say.
+// device for memory themselves, and LibTorch passes on what they say. cuDNN and cuBLAS do not
+// always name memory: a handle that is made when the GPU is full is not initialised, and an engine
+// whose work space finds no room is one that could not be found. Where that had another cause, the
+// guess is cheap: the batch is halved a few times, and the same failure ends the run.
 bool tells_of_memory(std::string_view text) {
-  constexpr std::array<std::string_view, 4> kWords{"not enough memory",   // a CPU's allocator
-                                                   "out of memory",       // the CUDA runtime
-                                                   "ALLOC_FAILED",        // cuBLAS
-                                                   "ALLOCATION_FAILED"};  // cuDNN
+  constexpr std::array<std::string_view, 6> kWords{
+      "not enough memory",                                      // a CPU's allocator
+      "out of memory",                                          // the CUDA runtime
+      "ALLOC_FAILED",                                           // cuBLAS
+      "ALLOCATION_FAILED",                                      // cuDNN
+      "STATUS_NOT_INITIALIZED",                                 // both
+      "unable to find an engine to execute this computation"};  // LibTorch, of cuDNN
   return std::ranges::any_of(
       kWords, [text](std::string_view words) { return text.find(words) != text.npos; });
 }

@@ -50,8 +50,8 @@ struct Trainer::Impl {
   void work_once();
   void train_step();
   void fail_training(const Error& error);
-  // After a batch of so many images was too large; false where nothing can be done about it.
-  [[nodiscard]] bool halve_batch(const Error& error, std::size_t images);
+  // After a batch was too large; false where nothing can be done about it.
+  [[nodiscard]] bool halve_batch(const Error& error, const Batch& batch);
   void serve_requests();
   // The first request that can be served now: a checkpoint waits for the one that is being written,
   // an evaluation for the one that is running, and neither holds up the rest.
@@ -81,8 +81,7 @@ struct Trainer::Impl {
   Log& log;
   const SteadyClock clock;
   ResolvedDevice device;
-  std::optional<Batch>
-      ahead;  // of the train thread: on its way to the device, so it outlives the stepper
+  std::optional<Batch> ahead;  // of the train thread; the stepper copies it, so it outlives that
   std::unique_ptr<Stepper> stepper;
   std::thread thread;
 
@@ -202,17 +201,15 @@ void Trainer::Impl::train_step() {
         batch ? Error{Errc::data_failed, Doing::training, "the stream of training batches ended"}
               : std::move(batch).error());
   }
-  const std::size_t images = (*batch)->size;
   ahead = source->try_next();
   auto staged = ahead ? stepper->stage(*ahead) : Result<void>();
   auto report = staged ? stepper->step(**batch, progress_share.load(), drop)
                        : Result<StepReport>(fail(staged.error()));
+  // A step that failed may still copy from what would be filled anew.
+  const bool is_idle = report || stepper->forget_staged();
+  if (!report && !(is_idle && halve_batch(report.error(), **batch))) fail_training(report.error());
   source->recycle(**std::move(batch));
-  if (!report) {
-    if (!halve_batch(report.error(), images)) fail_training(report.error());
-    return;
-  }
-  if (report->outcome == StepOutcome::dropped) return;
+  if (!report || report->outcome == StepOutcome::dropped) return;
   publish();
 
   const double step_s = seconds(clock.now() - begin);
@@ -226,9 +223,10 @@ void Trainer::Impl::train_step() {
   evaluate_between_steps(step_s);
 }
 
-bool Trainer::Impl::halve_batch(const Error& error, std::size_t images) {
-  if (!options.halve_batch || error.code != Errc::no_memory || images < 2) return false;
-  if (!stepper->forget_staged()) return false;
+bool Trainer::Impl::halve_batch(const Error& error, const Batch& batch) {
+  if (!options.halve_batch || error.code != Errc::no_memory || !stepper->can_halve(batch))
+    return false;
+  const std::size_t images = batch.size;
   if (ahead) source->recycle(*std::exchange(ahead, std::nullopt));
   source->set_batch(images / 2);
   log.warn("train.batch_halved", {{"from", images}, {"to", images / 2}, {"why", error.detail}});
@@ -388,6 +386,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Model model, TrainerOptions opt
                                      std::move(around.hooks), around.log);
   use_cached_tensor_memory();
   TRY(impl->device, resolve_device(impl->options.device));
+  if (const std::string why = refused_gpu(impl->options.device); !why.empty())
+    impl->log.warn("train.gpu_refused", {{"reason", why}, {"did", "trains on the CPU"}});
   // The caller's thread builds alone: where OpenMP is refused a thread, it ends the process.
   use_intra_op_threads(1);
   TRY(impl->stepper, guarded(Doing::building_model, [&]() -> Result<std::unique_ptr<Stepper>> {

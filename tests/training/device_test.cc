@@ -1,12 +1,17 @@
 #include "training/device.h"
 
+#include "tests/support/counting_log.h"
+#include "training/data/dataset.h"
 #include "training/data/loader.h"
+#include "training/data/spec.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 using namespace starling;
 using namespace starling::training;
@@ -52,6 +57,39 @@ TEST_SUITE("training/device") {
 
     CHECK(loader.form == BatchForm::floats);
     CHECK(suit_loader(loader, {.device = "cuda:99"}).error().code == Errc::unsupported);
+  }
+
+  TEST_CASE("automatic says why it left a GPU alone, and only it does") {
+    CHECK(refused_gpu({.device = "cpu"}).empty());
+    CHECK(refused_gpu({.device = "cuda:0"}).empty());
+    const auto resolved = resolve_device({.device = "auto"});
+    REQUIRE(resolved.has_value());
+    if (resolved->cuda) CHECK(refused_gpu({.device = "auto"}).empty());
+  }
+
+  TEST_CASE("pixels lie in ordinary memory where there is none that a device reads faster") {
+    CountingLog log("data.not_pinned");
+    const auto spec = parse_data_spec("synthetic:classes=4,size=16,channels=1,train=100");
+    REQUIRE(spec.has_value());
+    const auto data = open_data(*spec, nullptr, log);
+    REQUIRE(data.has_value());
+    LoaderOptions options = loader_options_for(*data->train, Pass::training, 16, 1);
+    options.form = BatchForm::pixels;
+    options.batch = 8;
+    // Ordinary memory is not given back this way.
+    options.memory = {.take = [](std::size_t, int) -> void* { return nullptr; },
+                      .give = [](void*) { CHECK(false); }};
+    Loader loader(*data->train, options, log);
+
+    for (int i = 0; i < 6; ++i) {
+      CAPTURE(i);
+      auto batch = loader.next();
+      REQUIRE(batch.has_value());
+      REQUIRE(batch->has_value());
+      CHECK_FALSE((*batch)->pixels.empty());
+      if (i % 2 == 0) loader.recycle(**std::move(batch));
+    }
+    CHECK(log.count() > 0);
   }
 
   TEST_CASE("bf16 works in a machine that announces matrix tiles and hides their sizes") {

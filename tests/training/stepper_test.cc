@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace starling;
@@ -233,6 +234,30 @@ TEST_SUITE("training/stepper") {
     CHECK(refused.error().detail.find("--batch") != std::string::npos);
     CHECK(step_on(2, 32).has_value());
     CHECK(step_on(1, 33).has_value());
+  }
+
+  TEST_CASE("a batch is halved while every device keeps an image, and every channel its values") {
+    const auto model = make_model({"resnet18", kClasses, 1, 33});
+    REQUIRE(model.has_value());
+    const auto can_halve = [&](std::vector<int> others, std::size_t images, std::uint32_t side) {
+      const ResolvedDevice device{.others = std::move(others), .precision = Precision::fp32};
+      const Stepper stepper(*model, device, tiny_options(), start_of(*model));
+      Batch batch;
+      batch.size = images;
+      batch.side = side;
+      return stepper.can_halve(batch);
+    };
+
+    // One pixel is left of 32, and four of 33.
+    CHECK(can_halve({}, 2, 33));
+    CHECK_FALSE(can_halve({}, 1, 33));
+    CHECK(can_halve({}, 4, 32));
+    CHECK_FALSE(can_halve({}, 3, 32));
+    const std::vector<int> seven{1, 2, 3, 4, 5, 6, 7};
+    CHECK(can_halve(seven, 16, 33));
+    CHECK_FALSE(can_halve(seven, 15, 33));
+    CHECK(can_halve(seven, 32, 32));
+    CHECK_FALSE(can_halve(seven, 16, 32));
   }
 
   TEST_CASE("pixels of another shape than the model's are the data's fault") {

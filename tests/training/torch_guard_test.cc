@@ -28,6 +28,10 @@ TEST_SUITE("training/torch_guard") {
          {"CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the manual",
           "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
           "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+          "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+          "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+          "FIND was unable to find an engine to execute this computation",
+          "GET was unable to find an engine to execute this computation",
           "NCCL Error 1: unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'",
           "not enough memory for a tensor of 123 bytes"}) {
       CAPTURE(std::string(text));

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 
 namespace starling::training::cuda {
 
@@ -18,8 +19,11 @@ DeviceInput::DeviceInput(at::Device device, c10::cuda::CUDAStream computing)
       copying_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
 
 DeviceInput::~DeviceInput() {
-  // A copy that failed has nothing left to read.
-  (void)cudaStreamSynchronize(copying_.stream());
+  try {
+    copying_.synchronize();
+  } catch (const std::exception&) {
+    // A copy that failed has nothing left to read.
+  }
 }
 
 DeviceInput::Place* DeviceInput::place_of(const std::byte* batch) {
@@ -47,6 +51,8 @@ void DeviceInput::stage(const Batch& batch) {
 
 void DeviceInput::forget_staged() {
   copying_.synchronize();
+  // It reads the bytes of a batch that was loaded, and nobody waited for it where a step failed.
+  computing_.synchronize();
   for (Place& place : places_) place.of = nullptr;
 }
 

@@ -46,7 +46,8 @@ class DeviceInput {
   // Begins to copy. At most one batch may be staged beyond the one that is loaded next, and what
   // was loaded before must have been waited for.
   void stage(const Batch& batch);
-  // Waits for the copies that are under way; what they bring is not loaded any more.
+  // Waits for the copies that are under way, and for what computes with the ones before; what they
+  // bring is not loaded any more.
   void forget_staged();
   // Fills the tensors with the images of the batch from the first on, on the current stream, which
   // must be the one that computes. Stages the batch where nobody did.

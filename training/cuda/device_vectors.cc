@@ -13,11 +13,19 @@ namespace starling::training::cuda {
 
 namespace {
 
+// Before memory is given back: on a thread that has not said which device it means, the runtime
+// would make device 0 ready for that, which may be somebody else's, and take memory there. The
+// thread keeps the device, because to go back to the one before would make that one ready.
+void make_current(int device) { (void)cudaSetDevice(device); }
+
 class DeviceReference final : public gossip::Reference {
  public:
   DeviceReference(const gossip::Layout& layout, DeviceCodec& codec, int device,
                   DeviceArray<float> values)
       : layout_(layout), codec_(codec), device_(device), values_(std::move(values)) {}
+  ~DeviceReference() override { make_current(device_); }
+  DeviceReference(const DeviceReference&) = delete;
+  DeviceReference& operator=(const DeviceReference&) = delete;
 
   Result<void> fill(const Fill& with) override {
     TRY_VOID(checked(cudaSetDevice(device_), Doing::exchanging));
@@ -132,14 +140,15 @@ Result<std::unique_ptr<gossip::ReplicaVectors>> DeviceVectors::make(const gossip
       new DeviceVectors(layout, master, std::move(codec)));
 }
 
+DeviceVectors::~DeviceVectors() { make_current(device_); }
+
 Result<std::unique_ptr<gossip::Reference>> DeviceVectors::make_reference() {
-  const int device = master_.device_index();
-  TRY_VOID(checked(cudaSetDevice(device), Doing::exchanging));
+  TRY_VOID(checked(cudaSetDevice(device_), Doing::exchanging));
   TRY(auto values, DeviceArray<float>::make(layout_.size(), Doing::exchanging));
   TRY_VOID(
       checked(cudaMemsetAsync(values.get(), 0, layout_.size() * sizeof(float), codec_.stream()),
               Doing::exchanging));
-  return std::make_unique<DeviceReference>(layout_, codec_, device, std::move(values));
+  return std::make_unique<DeviceReference>(layout_, codec_, device_, std::move(values));
 }
 
 Result<void> DeviceVectors::with_master(

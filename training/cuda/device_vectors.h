@@ -36,6 +36,9 @@ class DeviceVectors final : public gossip::ReplicaVectors {
   // Both must outlive it. Errors: no_memory, device_failed.
   [[nodiscard]] static Result<std::unique_ptr<gossip::ReplicaVectors>> make(
       const gossip::Layout& layout, DeviceMasterPort& master);
+  ~DeviceVectors() override;
+  DeviceVectors(const DeviceVectors&) = delete;
+  DeviceVectors& operator=(const DeviceVectors&) = delete;
 
   [[nodiscard]] Result<std::unique_ptr<gossip::Reference>> make_reference() override;
   [[nodiscard]] Result<void> with_master(
@@ -43,10 +46,14 @@ class DeviceVectors final : public gossip::ReplicaVectors {
 
  private:
   DeviceVectors(const gossip::Layout& layout, DeviceMasterPort& master, DeviceCodec codec)
-      : layout_(layout), master_(master), codec_(std::move(codec)) {}
+      : layout_(layout),
+        master_(master),
+        device_(master.device_index()),
+        codec_(std::move(codec)) {}
 
   const gossip::Layout& layout_;
   DeviceMasterPort& master_;
+  int device_;
   DeviceCodec codec_;
 };
 

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <string>
 
 namespace starling::training::cuda {
@@ -26,6 +27,18 @@ CudaEngine::CudaEngine(const Model& model, const ResolvedDevice& device, const R
   for (std::size_t gpu = 0; gpu < gpus(); ++gpu)
     statistics_.push_back(at::empty_like(set(gpu).statistics()));
   spread_working_copy();
+}
+
+CudaEngine::~CudaEngine() {
+  // The memory of the working sets goes back to a pool that knows nothing of these streams: it
+  // would be somebody else's while a step still writes there.
+  for (const auto& step : steps_) {
+    try {
+      step->stream().synchronize();
+    } catch (const std::exception&) {
+      // Whoever waited for that step was told; what has failed writes no more.
+    }
+  }
 }
 
 template <class Of>

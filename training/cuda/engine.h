@@ -35,6 +35,10 @@ class CudaEngine final : public Engine {
   // `model` must outlive it. Throws where this LibTorch has no NCCL and there are several GPUs.
   CudaEngine(const Model& model, const ResolvedDevice& device, const Replica& replica,
              std::span<const float> momenta);
+  // Waits for what is still under way on any GPU.
+  ~CudaEngine() override;
+  CudaEngine(const CudaEngine&) = delete;
+  CudaEngine& operator=(const CudaEngine&) = delete;
 
   [[nodiscard]] Result<std::optional<Outcome>> compute(const Batch& batch, double label_smoothing,
                                                        const std::atomic<bool>& drop) override;

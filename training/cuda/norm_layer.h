@@ -84,6 +84,8 @@ class DeviceNorm {
     launched(launch_norm_backward(layer(args.x, rows), what, stream()));
     open_.reset();
   }
+  // What a pass that ended before gradient() has left.
+  void release() { open_.reset(); }
   // Instead of apply(), and of what the backward pass has for it.
   void pool(const Pool& args, const ImageSizes& sizes) const {
     launched(launch_pool_apply(pool_layer(sizes), args.x, args.pooled, args.places, stream()));
