@@ -305,6 +305,7 @@ Task<> Transport::Impl::dial_and_run(DialTarget target, DialMet met) {
       co_return;
     }
   }
+  count_handshake_failure(why);
   fail_dial(target.endpoint, why);
 }
 
@@ -338,10 +339,11 @@ Task<Result<std::variant<Transport::Impl::Connection, NodeId>>> Transport::Impl:
   Connection connection{std::move(*socket), handshake.take_outcome(), purpose};
   // The rules may have changed while message 3 was written.
   const auto& peer = connection.outcome.peer;
-  if (auto why = refusal_of(peer.identity, peer.certificate, false))
+  if (auto why = refusal_of(peer.identity, peer.certificate, false)) {
+    count_handshake_failure(*why);
     co_return fail(std::move(*why));
+  }
   remember_peer_address(connection.socket);
-  ++totals_.handshakes_ok;
   co_return std::move(connection);
 }
 

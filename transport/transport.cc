@@ -172,6 +172,7 @@ void Transport::Impl::on_welcome(Session& session) {
     session.close(std::move(ended), Leave::at_once);
     return;
   }
+  ++totals_.handshakes_ok;
   install(session);
 }
 

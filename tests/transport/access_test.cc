@@ -94,6 +94,8 @@ TEST_SUITE("transport/access") {
     REQUIRE(pair.world.run_until([&] { return !pair.left.events.dial_failed.empty(); }));
     CHECK(pair.left.events.dial_failed[0].code == Errc::refused);
     CHECK(pair.right.transport->totals().handshakes_failed.refused == 1);
+    CHECK(pair.left.transport->totals().handshakes_failed.refused == 1);
+    CHECK(pair.left.transport->totals().handshakes_ok == 1);
 
     pair.right.transport->set_peer_rules({});
     pair.left.transport->dial({port, {}});
