@@ -1,13 +1,16 @@
 #include "node/bench/bench.h"
 
 #include "node/cli/exit_code.h"
+#include "node/config/keys.h"
 #include "node/printable.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace starling::node::bench {
@@ -33,7 +36,24 @@ Result<const Bench*> find(std::span<const Bench> table, std::string_view name) {
       fmt::format("no bench {}; there are {}", escape_value(name.substr(0, 80)), joined(names)));
 }
 
-// A flag that is taken and then ignored would make a figure say what it does not.
+// A key, its value and where that came from. Invites are good for whoever reads them.
+std::string given_as(const KeySpec& key, const Config& config) {
+  const std::string value =
+      key.name == "swarm.invite" ? "..." : escape_value(show_value(key, config));
+  return fmt::format("{} ({}, set by {})", key.name, value,
+                     printable(config.origins.find(key.name)->second.where));
+}
+
+// Whether somebody set it. No figure depends on a node's folder, which a container image sets for
+// everything that runs in it; as a flag it was meant for the bench.
+bool given_for_figures(const KeySpec& key, const Config& config) {
+  const auto origin = config.origins.find(key.name);
+  if (origin == config.origins.end()) return false;
+  return key.name != "node.dir" || origin->second.layer == Layer::flag;
+}
+
+// What is taken and then ignored would make a figure say what it does not: a flag as well as a key
+// from the environment or a file.
 Result<void> refuse_unused(const Bench& bench, const Arguments& arguments) {
   const auto refuse = [&](std::string_view what) {
     std::vector<std::string> takes{"--json"};
@@ -45,8 +65,10 @@ Result<void> refuse_unused(const Bench& bench, const Arguments& arguments) {
   for (const auto& [flag, value] : arguments.given)
     if (flag != "--json" && std::ranges::find(bench.flags, flag) == bench.flags.end())
       return refuse(flag);
-  for (const auto& key : arguments.keys)
-    if (std::ranges::find(bench.keys, key.key) == bench.keys.end()) return refuse(key.key);
+  for (const auto& key : all_keys())
+    if (given_for_figures(key, arguments.config) &&
+        std::ranges::find(bench.keys, key.name) == bench.keys.end())
+      return refuse(given_as(key, arguments.config));
   return {};
 }
 
@@ -89,28 +111,44 @@ void print(const Json& report, const std::string& path, std::ostream& out) {
   }
 }
 
-Result<Json> report_of(std::span<const Bench> table, const Arguments& arguments,
-                       const Terminal& terminal) {
+// What was found, and the exit code where a signal ended it.
+struct Ended {
+  Result<Json> figures;
+  std::optional<int> stopped = std::nullopt;
+};
+
+Ended measured_by(const Bench& bench, const Arguments& arguments, const Terminal& terminal) {
+  if (bench.measure_until == nullptr) return {bench.measure(arguments, terminal)};
+  StopSignals stop;
+  auto figures = bench.measure_until(arguments, terminal, stop);
+  return {std::move(figures), stop.exit_status()};
+}
+
+Result<const Bench*> chosen(std::span<const Bench> table, const Arguments& arguments) {
   TRY(const Bench* bench, find(table, arguments.words.front()));
   TRY_VOID(refuse_unused(*bench, arguments));
-  TRY(const Json figures, bench->measure(arguments, terminal));
-  Json report{{"schema", 1},
-              {"bench", bench->name},
-              {"version", STARLING_VERSION},
-              {"machine", machine_json()}};
-  report.update(figures);
-  return report;
+  return bench;
 }
 
 }  // namespace
 
 int carry_out(std::span<const Bench> table, const Arguments& arguments, const Terminal& terminal) {
-  const auto measured = report_of(table, arguments, terminal);
-  if (!measured) return report("bench", measured.error(), terminal);
+  const auto bench = chosen(table, arguments);
+  if (!bench) return report("bench", bench.error(), terminal);
+  const auto [measured, stopped] = measured_by(**bench, arguments, terminal);
+  if (!measured) {
+    const int code = report("bench", measured.error(), terminal);
+    return stopped.value_or(code);
+  }
+  Json found{{"schema", 1},
+             {"bench", (*bench)->name},
+             {"version", STARLING_VERSION},
+             {"machine", machine_json()}};
+  found.update(*measured);
   if (arguments.has("--json"))
-    terminal.out << json_text(*measured) << '\n';
+    terminal.out << json_text(found) << '\n';
   else
-    print(*measured, "", terminal.out);
+    print(found, "", terminal.out);
   return number_of(ExitCode::good);
 }
 

@@ -9,6 +9,7 @@
 #include "node/base/result.h"
 #include "node/bench/measure.h"
 #include "node/cli/arguments.h"
+#include "node/cli/demo_nodes.h"
 
 #include <cstdint>
 #include <span>
@@ -25,10 +26,14 @@ struct Bench {
   // Its figures, without what all benches have in common. Long ones tell the terminal how far they
   // are.
   Result<Json> (*measure)(const Arguments& arguments, const Terminal& terminal) = nullptr;
+  // Instead of it, for a bench that tidies up and ends with cancelled when it is told to stop.
+  Result<Json> (*measure_until)(const Arguments& arguments, const Terminal& terminal,
+                                StopSignals& stop) = nullptr;
 };
 
-// Carries out one bench of the table and prints what it found; the exit code. A flag that the bench
-// does not look at is refused.
+// Carries out one bench of the table and prints what it found; the exit code, which is 128 and the
+// signal's number after a stop. A flag that the bench does not look at is refused, and so is a key
+// that was set anywhere.
 [[nodiscard]] int carry_out(std::span<const Bench> table, const Arguments& arguments,
                             const Terminal& terminal);
 

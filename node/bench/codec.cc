@@ -245,8 +245,13 @@ Result<Json> measure_codec(const Arguments& arguments, const Terminal& /*termina
   TRY(const auto levels, levels_of(arguments));
   TRY(const Isa isa, isa_of(arguments));
   TRY(const auto repeats, count_of(arguments, {"--repeats", 7, 1, 10'000}));
-  if (const auto device = device_asked_for(arguments))
+  if (const auto device = device_asked_for(arguments)) {
+    if (arguments.has("--isa"))
+      return fail(Errc::bad_argument, Doing::parsing_arguments,
+                  fmt::format("--isa is about this processor and --device {} is not: leave one out",
+                              arguments.config.train.device));
     return measure_device_codec(*device, layout, levels, repeats);
+  }
   TRY(End own, End::make(layout.size()));
   TRY(End their, End::make(layout.size()));
   CodecBench bench(layout, {isa, static_cast<int>(repeats)}, std::move(own), std::move(their));

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <ostream>
 #include <system_error>
+#include <utility>
 
 namespace starling::node::bench {
 
@@ -78,25 +80,34 @@ std::vector<std::string> words_of(const Arguments& arguments, std::size_t nodes,
   return words;
 }
 
-struct Windows {
-  Repeats images_per_s, step_ms, cpu_ms, bytes, exchanges, rss_mib;
+// What all windows of the run come to.
+class Windows {
+ public:
+  explicit Windows(std::size_t nodes) : nodes_(nodes) {}
 
   void add(const Window& window) {
-    images_per_s.add(window.images_per_s);
-    step_ms.add(window.slowest_step_ms);
-    cpu_ms.add(window.cpu_ms);
-    bytes.add(window.bytes);
-    exchanges.add(window.exchanges);
-    rss_mib.add(window.rss_mib);
+    images_per_s_.add(window.images_per_s);
+    step_ms_.add(window.slowest_step_ms(nodes_));
+    others_step_ms_.add(window.slowest_step_ms(nodes_ - 1));
+    cpu_ms_.add(window.cpu_ms);
+    bytes_.add(window.bytes);
+    exchanges_.add(window.exchanges);
+    rss_mib_.add(window.rss_mib);
   }
   [[nodiscard]] Json json() const {
-    return {{"images_per_s", images_per_s.json()},
-            {"step_ms", step_ms.json()},
-            {"cpu_ms", cpu_ms.json()},
-            {"bytes_per_step", bytes.json()},
-            {"exchanges_per_step", exchanges.json()},
-            {"rss_mib", rss_mib.json()}};
+    Json figures{{"images_per_s", images_per_s_.json()}, {"step_ms", step_ms_.json()}};
+    // Of all but the last node, to which faults happen: the same ones with a fault and without.
+    if (nodes_ > 1) figures["others_step_ms"] = others_step_ms_.json();
+    figures["cpu_ms"] = cpu_ms_.json();
+    figures["bytes_per_step"] = bytes_.json();
+    figures["exchanges_per_step"] = exchanges_.json();
+    figures["rss_mib"] = rss_mib_.json();
+    return figures;
   }
+
+ private:
+  std::size_t nodes_;
+  Repeats images_per_s_, step_ms_, others_step_ms_, cpu_ms_, bytes_, exchanges_, rss_mib_;
 };
 
 // What happens to the last node, and the longest pause of the first one meanwhile.
@@ -109,19 +120,10 @@ Result<Json> carry_out_fault(const SwarmBench& options, SwarmNodes& nodes) {
   return Json(rounded(1e3 * pause_s));
 }
 
-Result<Json> measure_in(const fs::path& dir, const SwarmBench& options, const Arguments& arguments,
-                        const Terminal& terminal) {
-  SwarmNodes nodes({.dir = dir,
-                    .words = words_of(arguments, options.nodes, terminal),
-                    .count = options.nodes,
-                    .gossip = options.gossip,
-                    .pinned = options.pinned});
-  terminal.err << fmt::format("starting {} nodes in {}\n", options.nodes, dir.string())
-               << std::flush;
-  TRY_VOID(nodes.start(options.warm_up));
+Result<Json> windows_of(const SwarmBench& options, SwarmNodes& nodes, const Terminal& terminal) {
   const bool slow = options.fault == "slow";
   if (slow) nodes.slow(options.nodes - 1);
-  Windows windows;
+  Windows windows(options.nodes);
   for (std::uint64_t repeat = 0; repeat < options.repeats; ++repeat) {
     // A node that is stopped or killed is one of all until then.
     const std::size_t watched = slow ? options.nodes - 1 : options.nodes;
@@ -134,7 +136,26 @@ Result<Json> measure_in(const fs::path& dir, const SwarmBench& options, const Ar
                                 window.images_per_s)
                  << std::flush;
   }
-  Json figures = windows.json();
+  return windows.json();
+}
+
+Json params_of(const SwarmBench& options) {
+  return {{"nodes", options.nodes},
+          {"steps", options.steps},
+          {"repeats", options.repeats},
+          {"warm_up", options.warm_up},
+          {"gossip", options.gossip ? "on" : "off"},
+          {"fault", options.fault},
+          {"pinned", options.pinned}};
+}
+
+Result<Json> measure_in(SwarmNodes& nodes, const SwarmBench& options,
+                        const std::vector<std::string>& words, const Terminal& terminal) {
+  TRY_VOID(nodes.start(options.warm_up));
+  TRY(const Json windows, windows_of(options, nodes, terminal));
+  Json figures{{"params", params_of(options)}};
+  figures["params"].update(settings_of(words, nodes.first_status()));
+  figures.update(windows);
   figures["listening_ms"] = rounded(1e3 * nodes.listening_s());
   figures["first_step_ms"] = rounded(1e3 * nodes.first_step_s());
   if (options.fault == "stop" || options.fault == "kill") {
@@ -147,25 +168,29 @@ Result<Json> measure_in(const fs::path& dir, const SwarmBench& options, const Ar
   return figures;
 }
 
-Result<Json> measure_swarm(const Arguments& arguments, const Terminal& terminal) {
+Result<Json> measure_swarm(const Arguments& arguments, const Terminal& terminal,
+                           StopSignals& stop) {
   TRY(const auto options, options_of(arguments));
   TRY(const auto dir, choose_swarm_folder(arguments.config, "bench"));
-  auto figures = measure_in(dir, options, arguments, terminal);
-  if (!figures) return fail(figures.error());  // the folder with the logs stays
-  if (!arguments.config.forced("node.dir")) {
+  const auto words = words_of(arguments, options.nodes, terminal);
+  std::optional<SwarmNodes> nodes(std::in_place,
+                                  SwarmNodes::Options{.dir = dir,
+                                                      .words = words,
+                                                      .count = options.nodes,
+                                                      .gossip = options.gossip,
+                                                      .pinned = options.pinned},
+                                  stop);
+  terminal.err << fmt::format("starting {} nodes in {}\n", options.nodes, dir.string())
+               << std::flush;
+  auto figures = measure_in(*nodes, options, words, terminal);
+  nodes.reset();  // a node that still runs writes into the folder
+  // After a failure the logs stay.
+  const bool keep = !figures && figures.error().code != Errc::cancelled;
+  if (!keep && !arguments.config.forced("node.dir")) {
     std::error_code error;
     fs::remove_all(dir, error);
   }
-  Json report{{"params",
-               {{"nodes", options.nodes},
-                {"steps", options.steps},
-                {"repeats", options.repeats},
-                {"warm_up", options.warm_up},
-                {"gossip", options.gossip ? "on" : "off"},
-                {"fault", options.fault},
-                {"pinned", options.pinned}}}};
-  report.update(*figures);
-  return report;
+  return figures;
 }
 
 constexpr std::array<std::string_view, 8> kSwarmFlags{
@@ -178,7 +203,8 @@ constexpr std::array<std::string_view, 12> kSwarmKeys{
 }  // namespace
 
 constinit const Bench kSwarmBench{
-    "swarm", "Whole nodes on this machine: images a second, CPU and bytes of a step.", kSwarmFlags,
-    kSwarmKeys, &measure_swarm};
+    "swarm",     "Whole nodes on this machine: images a second, CPU and bytes of a step.",
+    kSwarmFlags, kSwarmKeys,
+    nullptr,     &measure_swarm};
 
 }  // namespace starling::node::bench

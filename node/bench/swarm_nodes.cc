@@ -1,6 +1,7 @@
 #include "node/bench/swarm_nodes.h"
 
 #include "node/cli/demo_report.h"
+#include "node/config/keys.h"
 #include "node/control/caller.h"
 #include "node/printable.h"
 #include "node/state_dir.h"
@@ -13,9 +14,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -63,6 +66,40 @@ std::optional<fs::path> train_thread_of(pid_t pid) {
   return std::nullopt;
 }
 
+// A key that nodes are told, its name in reports, and where a node's status has what became of it.
+struct Setting {
+  std::string_view key;
+  const char* name;
+  const char* group = nullptr;
+  const char* field = nullptr;
+};
+constexpr std::array<Setting, 11> kSettings{{{"train.model", "model", "model", "name"},
+                                             {"train.img", "img", "model", "img"},
+                                             {"train.batch", "batch", "train", "batch"},
+                                             {"train.precision", "precision", "train", "precision"},
+                                             {"train.device", "device", "train", "device"},
+                                             {"node.threads", "threads"},
+                                             {"data.train", "data"},
+                                             {"data.threads", "data_threads"},
+                                             {"gossip.codec", "codec"},
+                                             {"gossip.tau", "tau"},
+                                             {"swarm.degree", "degree"}}};
+
+// The last one that is said of it.
+std::optional<std::string> told(const std::vector<std::string>& words, std::string_view key) {
+  std::optional<std::string> value;
+  for (const auto& word : words)
+    if (word.starts_with(key) && word.substr(key.size(), 1) == "=")
+      value = word.substr(key.size() + 1);
+  return value;
+}
+
+// Numbers as numbers.
+Json as_json(const std::string& text) {
+  const auto number = parse_count(text, 0, UINT32_MAX);
+  return number ? Json(*number) : Json(text);
+}
+
 // Those that this process may run on.
 std::vector<std::size_t> cores() {
   cpu_set_t set;
@@ -76,6 +113,29 @@ std::vector<std::size_t> cores() {
 
 }  // namespace
 
+Json settings_of(const std::vector<std::string>& words, const nlohmann::json& status) {
+  Json settings;
+  for (const Setting& setting : kSettings) {
+    const auto said = told(words, setting.key);
+    settings[setting.name] = as_json(said ? *said : show_value(*find_key(setting.key), Config{}));
+    if (setting.group == nullptr || !status.is_object()) continue;
+    const auto group = status.find(setting.group);
+    if (group == status.end() || !group->is_object()) continue;
+    const auto became = group->find(setting.field);
+    // A node that does not know yet says nothing, or zero.
+    if (became == group->end() || (became->is_string() && became->get<std::string>().empty()) ||
+        *became == 0)
+      continue;
+    settings[setting.name] = *became;
+  }
+  return settings;
+}
+
+double Window::slowest_step_ms(std::size_t count) const {
+  const std::span<const double> first = std::span(step_ms).first(std::min(count, step_ms.size()));
+  return first.empty() ? 0 : std::ranges::max(first);
+}
+
 Window window_of(const std::vector<NodeReading>& begin, const std::vector<NodeReading>& end) {
   Window window;
   const auto nodes = static_cast<double>(begin.size());
@@ -85,7 +145,7 @@ Window window_of(const std::vector<NodeReading>& begin, const std::vector<NodeRe
     const double step_s = (b.step_at_s - a.step_at_s) / (b.step - a.step);
     const double status_steps = (b.status_at_s - a.status_at_s) / step_s;
     window.images_per_s += b.batch / step_s;
-    window.slowest_step_ms = std::max(window.slowest_step_ms, 1e3 * step_s);
+    window.step_ms.push_back(1e3 * step_s);
     window.cpu_ms += 1e3 * (b.cpu_s - a.cpu_s) / seconds(b.at - a.at) * step_s / nodes;
     window.bytes += (b.bytes_sent - a.bytes_sent) / status_steps / nodes;
     window.exchanges += (b.exchanges - a.exchanges) / status_steps / nodes;
@@ -125,6 +185,7 @@ Result<void> SwarmNodes::wait_for(const fs::path& file, std::size_t number) {
 }
 
 Result<void> SwarmNodes::start(std::uint64_t steps) {
+  TRY_VOID(turn(Duration{0}));  // it may have been told to stop already
   const TimePoint begin = clock_.now();
   TRY_VOID(start_one(0));
   TRY_VOID(wait_for(nodes_.front().node->dir() / "address", 0));
@@ -148,7 +209,10 @@ Result<void> SwarmNodes::start(std::uint64_t steps) {
 }
 
 Result<void> SwarmNodes::turn(Duration wait) {
-  (void)::poll(nullptr, 0, static_cast<int>(wait / std::chrono::milliseconds(1)));
+  pollfd waiting{stop_.descriptor(), POLLIN, 0};
+  (void)::poll(&waiting, 1, static_cast<int>(wait / std::chrono::milliseconds(1)));
+  (void)stop_.take();
+  if (stop_.exit_status()) return fail(Errc::cancelled, Doing::stopping, "ended by a signal");
   for (auto& process : nodes_) {
     if (!process.node) continue;
     const bool running = process.node->running();
@@ -175,6 +239,7 @@ std::optional<nlohmann::json> SwarmNodes::status(std::size_t number) {
 std::optional<NodeReading> SwarmNodes::look(std::size_t number) {
   const auto seen = status(number);
   if (!seen) return std::nullopt;
+  if (number == 0) first_status_ = *seen;
   const double status_at_s = status_number(*seen, "node", "uptime_s");
   return NodeReading{.step = status_number(*seen, "progress", "step"),
                      .step_at_s = status_at_s - status_number(*seen, "progress", "last_step_s"),

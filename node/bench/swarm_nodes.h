@@ -3,9 +3,9 @@
 
 #include "node/base/clock.h"
 #include "node/base/result.h"
-#include "node/cli/demo_nodes.h"
+#include "node/bench/bench.h"
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -36,21 +36,28 @@ struct NodeReading {
 
 // What one window shows: rates and costs of the nodes that were read at both its ends.
 struct Window {
-  double images_per_s = 0;  // of all together
-  double slowest_step_ms = 0;
-  double cpu_ms = 0;  // of a step, the mean of the nodes
-  double bytes = 0;   // sent by a node in a step
+  double images_per_s = 0;      // of all together
+  std::vector<double> step_ms;  // of each node
+  double cpu_ms = 0;            // of a step, the mean of the nodes
+  double bytes = 0;             // sent by a node in a step
   double exchanges = 0;
   double rss_mib = 0;  // of the largest
+
+  // Of the first `count` nodes, or of as many as there are; 0 for none.
+  [[nodiscard]] double slowest_step_ms(std::size_t count) const;
 };
 // `begin` and `end` are readings of the same nodes; each trained a step between, and made a status.
 [[nodiscard]] Window window_of(const std::vector<NodeReading>& begin,
                                const std::vector<NodeReading>& end);
 
+// The keys that the bench hands to its nodes, by their short names: what `words` say, the default
+// otherwise; and where that leaves it to the node, what this status of it says.
+[[nodiscard]] Json settings_of(const std::vector<std::string>& words, const nlohmann::json& status);
+
 // Real nodes on loopback, numbered from 0, in folders DIR/node-K with K from 1.
 //
 // Owned by the bench; one thread. The destructor kills what still runs. Errors of what waits:
-// io_failed where a node ended by itself, with its last words; timed_out.
+// io_failed where a node ended by itself, with its last words; timed_out; cancelled after a stop.
 class SwarmNodes {
  public:
   struct Options {
@@ -61,7 +68,8 @@ class SwarmNodes {
     bool pinned = false;  // node k stays on the (k mod n)-th of the n usable cores
   };
 
-  explicit SwarmNodes(Options options) : options_(std::move(options)), nodes_(options_.count) {}
+  SwarmNodes(Options options, StopSignals& stop)
+      : options_(std::move(options)), stop_(stop), nodes_(options_.count) {}
   ~SwarmNodes() { resume(); }
   SwarmNodes(const SwarmNodes&) = delete;
   SwarmNodes& operator=(const SwarmNodes&) = delete;
@@ -72,6 +80,9 @@ class SwarmNodes {
   // What the first node needed, from its start to its address being known and to its first step.
   [[nodiscard]] double listening_s() const { return listening_s_; }
   [[nodiscard]] double first_step_s() const { return first_step_s_; }
+
+  // What the first node said last, when it was looked at.
+  [[nodiscard]] const nlohmann::json& first_status() const { return first_status_; }
 
   // A reading of each of the first `count` nodes, which have trained a step.
   [[nodiscard]] Result<std::vector<NodeReading>> read(std::size_t count);
@@ -118,7 +129,9 @@ class SwarmNodes {
   void pin(std::size_t number) const;
 
   Options options_;
+  StopSignals& stop_;
   std::vector<Process> nodes_;
+  nlohmann::json first_status_;
   std::jthread slowness_;
   SteadyClock clock_;
   double listening_s_ = 0;

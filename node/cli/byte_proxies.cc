@@ -37,20 +37,25 @@ sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
-// A listening socket on loopback; port 0 lets the kernel choose.
-Result<int> listen_on(std::uint16_t& port) {
+std::unexpected<Error> no_door(int error) {
+  return fail(Errc::io_failed, Doing::starting,
+              "no door on loopback: " + std::generic_category().message(error));
+}
+
+// A socket on loopback with this port; port 0 lets the kernel choose, which it then is. Several may
+// have one port as long as none of them listens.
+Result<int> bind_to(std::uint16_t& port) {
   const int number = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (number < 0) return no_door(errno);
   const int yes = 1;
   ::setsockopt(number, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   sockaddr_in address = loopback(port);
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   socklen_t size = sizeof(address);
-  if (number < 0 || ::bind(number, generic, size) != 0 || ::listen(number, kBacklog) != 0 ||
-      ::getsockname(number, generic, &size) != 0) {
+  if (::bind(number, generic, size) != 0 || ::getsockname(number, generic, &size) != 0) {
     const int error = errno;
-    if (number >= 0) ::close(number);
-    return fail(Errc::io_failed, Doing::starting,
-                "no door on loopback: " + std::generic_category().message(error));
+    ::close(number);
+    return no_door(error);
   }
   port = ntohs(address.sin_port);
   return number;
@@ -89,9 +94,7 @@ Result<std::unique_ptr<ByteProxies>> ByteProxies::start(std::size_t count) {
     const MutexLock lock(made->mutex_);
     for (std::size_t k = 0; k < count; ++k) {
       Door door;
-      TRY(door.listener, listen_on(door.port));
-      // The port is kept; nobody is behind it yet.
-      ::close(std::exchange(door.listener, -1));
+      TRY(door.keeper, bind_to(door.port));
       made->doors_.push_back(std::move(door));
     }
   }
@@ -104,8 +107,10 @@ ByteProxies::~ByteProxies() {
   if (thread_.joinable()) thread_.join();
   for (Line& line : lines_) close_line(line);
   const MutexLock lock(mutex_);
-  for (const Door& door : doors_)
+  for (const Door& door : doors_) {
     if (door.listener >= 0) ::close(door.listener);
+    ::close(door.keeper);
+  }
 }
 
 std::string ByteProxies::address(std::size_t node) const {
@@ -118,9 +123,14 @@ Result<void> ByteProxies::open(std::size_t node, pid_t pid, fs::path address_fil
   Door& door = doors_[node];
   door.pid = pid;
   door.address_file = std::move(address_file);
-  if (door.listener < 0) {
-    TRY(door.listener, listen_on(door.port));
+  if (door.listener >= 0) return {};
+  TRY(const int listener, bind_to(door.port));
+  if (::listen(listener, kBacklog) != 0) {
+    const int error = errno;
+    ::close(listener);
+    return no_door(error);
   }
+  door.listener = listener;
   return {};
 }
 
@@ -165,8 +175,15 @@ std::optional<std::size_t> ByteProxies::dialler_of(int accepted) {
   return std::nullopt;
 }
 
+int ByteProxies::accepted_at(std::size_t node, int listener) {
+  const MutexLock lock(mutex_);
+  // Shut since, its number may be another door's already.
+  if (doors_[node].listener != listener) return -1;
+  return ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+}
+
 void ByteProxies::accept_at(std::size_t node, int listener) {
-  const int accepted = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const int accepted = accepted_at(node, listener);
   if (accepted < 0) return;
   const auto dialler = dialler_of(accepted);
   if (!dialler) {  // no node of this swarm, or one that is gone

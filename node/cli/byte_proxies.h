@@ -18,14 +18,14 @@
 
 namespace starling::node {
 
-// The doors of `count` nodes, numbered from 0, on ports that the kernel chose.
+// The doors of `count` nodes, numbered from 0, on ports that the kernel chose and that stay theirs.
 //
 // Owned by `starling chaos`. Whoever dials a door is known by the process that holds the other end
 // (/proc/net/tcp and the descriptors of the children), so that a line has two names. Between sides
 // that are split nothing is read and nothing is closed: as on a cut line, bytes wait and come out
 // when it is mended; who dials across is accepted and hears nothing.
 // Threads: public functions may be called from any; one thread of its own carries the bytes.
-// Cost:    two descriptors and 64 KiB for each connection.
+// Cost:    two descriptors for each door; two and 64 KiB for each connection.
 class ByteProxies {
  public:
   // Errors:  io_failed.
@@ -50,7 +50,8 @@ class ByteProxies {
 
  private:
   struct Door {
-    int listener = -1;
+    int keeper = -1;    // bound and never listening: nobody else is given the port
+    int listener = -1;  // while the door is open
     std::uint16_t port = 0;
     pid_t pid = -1;
     std::filesystem::path address_file;
@@ -72,6 +73,8 @@ class ByteProxies {
   ByteProxies() = default;
   void run();
   void accept_at(std::size_t node, int listener);
+  // What waits at a door, if it is still the one that was polled; -1 if nothing is.
+  [[nodiscard]] int accepted_at(std::size_t node, int listener);
   [[nodiscard]] std::optional<std::size_t> dialler_of(int accepted);
   [[nodiscard]] bool is_cut(const Line& line);
   void connect(Line& line);

@@ -4,6 +4,7 @@
 #include "node/cli/byte_proxies.h"
 #include "node/cli/chaos_plan.h"
 #include "node/cli/chaos_swarm.h"
+#include "node/cli/demo_nodes.h"
 #include "node/cli/demo_report.h"
 #include "node/cli/demo_setup.h"
 #include "node/cli/exit_code.h"
@@ -15,7 +16,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <ostream>
+#include <system_error>
 #include <utility>
 
 namespace starling::node {
@@ -23,18 +26,18 @@ namespace starling::node {
 namespace {
 
 constexpr std::uint64_t kChaosNodes = 5;
-constexpr std::uint64_t kMinChaosNodes = 3;
-constexpr std::uint64_t kMaxChaosNodes = 16;
 // So long that no fault meets its end.
 constexpr std::string_view kEndless = "samples=1000000000";
 constexpr std::string_view kAllFaults = "kill,stop,partition,join,leave";
+constexpr std::string_view kFaultsOfTheMost = "kill,stop,partition,leave";  // no room to join
+constexpr std::size_t kShownOfFaults = 60;
 constexpr Duration kDefaultEach = std::chrono::seconds(10);
 constexpr Duration kWholeLimit = std::chrono::seconds(90);
 constexpr Duration kFinishLimit = std::chrono::minutes(5);
 
 struct ChaosOptions {
   std::uint64_t nodes = kChaosNodes;
-  std::vector<ChaosFault> faults;
+  std::vector<PlannedFault> plan;
   Duration each = kDefaultEach;
   std::uint64_t seed = 1;
   bool json = false;
@@ -103,16 +106,10 @@ Result<FaultOutcome> Chaos::carry_out(const PlannedFault& planned) {
   TRY_VOID(swarm_.watch(options_.each));
   FaultOutcome outcome{.planned = planned,
                        .others_percent = 0,
-                       .noticed_first_s = std::nullopt,
-                       .noticed_all_s = std::nullopt,
+                       .noticed = noticed(planned, others, swarm_.sightings()),
                        .longest_pause_s = swarm_.longest_pause(others),
                        .whole_s = std::nullopt};
   if (before > 0) outcome.others_percent = 100 * swarm_.steps_a_second(others) / before;
-  const std::string_view as = planned.fault == ChaosFault::join    ? "alive"
-                              : planned.fault == ChaosFault::leave ? "left"
-                                                                   : "dead";
-  outcome.noticed_first_s = swarm_.noticed(planned.victims, others, as, ChaosSwarm::Who::first);
-  outcome.noticed_all_s = swarm_.noticed(planned.victims, others, as, ChaosSwarm::Who::all);
 
   const TimePoint ended = clock_.now();
   TRY_VOID(end(planned));
@@ -157,7 +154,7 @@ Result<int> Chaos::run() {
     return fail(Errc::timed_out, Doing::starting,
                 "the nodes did not become one swarm; their logs are in the folder");
   std::vector<FaultOutcome> outcomes;
-  for (const auto& planned : plan_chaos(options_.faults, options_.nodes, options_.seed)) {
+  for (const auto& planned : options_.plan) {
     TRY(outcomes.emplace_back(), carry_out(planned));
     auto& out = options_.json ? terminal_.err : terminal_.out;
     out << chaos_line(outcomes.back()) << '\n' << std::flush;
@@ -182,12 +179,6 @@ Result<ChaosOptions> read_options(const Arguments& arguments) {
   } else {
     return wrong("--nodes", nodes, parsed.error());
   }
-  const auto faults = given("--faults", kAllFaults);
-  if (auto parsed = parse_faults(faults)) {
-    options.faults = std::move(*parsed);
-  } else {
-    return wrong("--faults", faults, parsed.error());
-  }
   const auto each = given("--each", show_duration(kDefaultEach));
   const auto parsed_each = parse_duration(each);
   if (!parsed_each || *parsed_each < std::chrono::seconds(3) ||
@@ -200,26 +191,63 @@ Result<ChaosOptions> read_options(const Arguments& arguments) {
   } else {
     return wrong("--schedule", seed, parsed.error());
   }
+  const auto faults =
+      given("--faults", options.nodes < kMaxChaosNodes ? kAllFaults : kFaultsOfTheMost);
+  const auto shown =
+      faults.size() <= kShownOfFaults ? faults : faults.substr(0, kShownOfFaults) + "...";
+  auto named = parse_faults(faults);
+  if (!named) return wrong("--faults", shown, named.error());
+  auto plan = plan_chaos(std::move(*named), options.nodes, options.seed);
+  if (!plan) return wrong("--faults", shown, plan.error());
+  options.plan = std::move(*plan);
   return options;
+}
+
+// What every node is told; `most` share the machine.
+std::vector<std::string> words_of(const Config& config, std::size_t most,
+                                  const Terminal& terminal) {
+  auto words = swarm_words(config, most, kEndless, terminal);
+  // With an endless budget the rate would be warming up all the time.
+  if (!config.forced("train.warmup")) {
+    words.emplace_back("--set");
+    words.emplace_back("train.warmup=0");
+  }
+  return words;
+}
+
+// The nodes in a folder, from their start to their end.
+Result<int> run_in(const std::filesystem::path& dir, ChaosOptions options,
+                   const Arguments& arguments, const Terminal& terminal, StopSignals& signals) {
+  const auto joins = std::ranges::count(options.plan, ChaosFault::join, &PlannedFault::fault);
+  const auto most = static_cast<std::size_t>(options.nodes) + static_cast<std::size_t>(joins);
+  auto words = words_of(arguments.config, most, terminal);
+  TRY(const auto swarm, ChaosSwarm::make(dir, std::move(words), most, signals));
+  return Chaos(std::move(options), terminal, *swarm).run();
 }
 
 Result<int> run_chaos(const Arguments& arguments, const Terminal& terminal) {
   TRY(auto options, read_options(arguments));
   TRY_VOID(refuse_decided(arguments.config, "chaos"));
+  StopSignals signals;  // before the folder, so that none is left behind
   TRY(const auto dir, choose_swarm_folder(arguments.config, "chaos"));
-  auto words = swarm_words(arguments.config, options.nodes, kEndless, terminal);
-  // With an endless budget the rate would be warming up all the time.
-  if (!arguments.config.forced("train.warmup")) {
-    words.emplace_back("--set");
-    words.emplace_back("train.warmup=0");
-  }
-  const auto joins = static_cast<std::size_t>(std::ranges::count(options.faults, ChaosFault::join));
-  TRY(const auto swarm, ChaosSwarm::make(dir, std::move(words), options.nodes + joins));
+  const bool is_ours = !arguments.config.forced("node.dir");
   terminal.err << fmt::format(
-      "{} nodes, schedule {}, folder {}\nThey share this machine: where one is gone, the others "
+      "{} nodes, schedule {}, folder {}{}\nThey share this machine: where one is gone, the others "
       "have its share of the processor.\n",
-      options.nodes, options.seed, dir.string());
-  return Chaos(std::move(options), terminal, *swarm).run();
+      options.nodes, options.seed, dir.string(),
+      is_ours ? " (removed at the end unless something fails; --dir keeps it)" : "");
+  if (options.nodes == kMaxChaosNodes && !arguments.has("--faults"))
+    terminal.err << fmt::format("{} nodes are the most: none joins\n", kMaxChaosNodes);
+  auto ended = run_in(dir, std::move(options), arguments, terminal, signals);
+  const auto stopped = signals.exit_status();
+  if (stopped) {
+    terminal.err << "starling chaos: stopped by a signal, and its nodes with it\n" << std::flush;
+    ended = *stopped;
+  }
+  std::error_code ignored;
+  if (is_ours && (stopped || (ended && *ended == number_of(ExitCode::good))))
+    std::filesystem::remove_all(dir, ignored);
+  return ended;
 }
 
 }  // namespace
@@ -228,9 +256,7 @@ namespace verbs {
 
 int chaos(const Arguments& arguments, const Surroundings& surroundings) {
   const auto ended = run_chaos(arguments, surroundings.terminal);
-  if (ended) return *ended;
-  if (ended.error().code == Errc::cancelled) return number_of(ExitCode::second_interrupt);
-  return report("chaos", ended.error(), surroundings.terminal);
+  return ended ? *ended : report("chaos", ended.error(), surroundings.terminal);
 }
 
 }  // namespace verbs

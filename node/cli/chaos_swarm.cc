@@ -36,8 +36,8 @@ std::string text_at(const Json& object, const char* field) {
 }  // namespace
 
 Result<std::unique_ptr<ChaosSwarm>> ChaosSwarm::make(fs::path dir, std::vector<std::string> words,
-                                                     std::size_t most) {
-  std::unique_ptr<ChaosSwarm> made(new ChaosSwarm(std::move(dir), std::move(words), most));
+                                                     std::size_t most, StopSignals& signals) {
+  std::unique_ptr<ChaosSwarm> made(new ChaosSwarm(std::move(dir), std::move(words), most, signals));
   TRY(made->proxies_, ByteProxies::start(most));
   return made;
 }
@@ -150,7 +150,7 @@ Result<void> ChaosSwarm::turn() {
     if (node.process && node.process->output() >= 0)
       waiting.push_back({node.process->output(), POLLIN, 0});
   (void)::poll(waiting.data(), waiting.size(), kChaosPollMs);
-  if (signals_.take() > 0) return fail(Errc::cancelled, Doing::stopping, "interrupted");
+  if (signals_.take()) return fail(Errc::cancelled, Doing::stopping, "interrupted");
   const bool asks = clock_.now() >= ask_at_;
   if (asks) ask_at_ = clock_.now() + kChaosAskEvery;
   for (std::size_t number = 1; number <= nodes_.size(); ++number) {
@@ -242,28 +242,18 @@ double ChaosSwarm::longest_pause(const Numbers& nodes) const {
   return longest;
 }
 
-std::optional<double> ChaosSwarm::noticed(const Numbers& subjects, const Numbers& watchers,
-                                          std::string_view state, Who who) const {
-  std::optional<TimePoint> first;
-  std::optional<TimePoint> last;
-  for (const auto watcher : watchers) {
-    std::optional<TimePoint> here;
+std::vector<Sighting> ChaosSwarm::sightings() const {
+  std::vector<Sighting> all;
+  for (std::size_t watcher = 1; watcher <= nodes_.size(); ++watcher)
     for (const auto& change : at(watcher).changes) {
-      const bool about = std::ranges::any_of(
-          subjects, [&](std::size_t number) { return at(number).id == change.member; });
-      if (!about) continue;
-      if (!first && (change.state == state || change.state == "suspect")) first = change.at;
-      if (first && change.state != "alive") first = std::min(*first, change.at);
-      if (!here && change.state == state) here = change.at;
+      const auto subject = std::ranges::find(nodes_, change.member, &Seen::id);
+      if (subject == nodes_.end()) continue;
+      all.push_back({.watcher = watcher,
+                     .subject = static_cast<std::size_t>(subject - nodes_.begin()) + 1,
+                     .state = change.state,
+                     .at_s = seconds(change.at - marked_at_)});
     }
-    // One of the subjects (a half of a partition) need not hear of the others.
-    if (!here && contains(subjects, watcher)) continue;
-    if (!here && who == Who::all) return std::nullopt;
-    if (here) last = last ? std::max(*last, *here) : *here;
-  }
-  const auto found = who == Who::first ? first : last;
-  if (!found) return std::nullopt;
-  return seconds(*found - marked_at_);
+  return all;
 }
 
 Result<std::vector<DemoEnd>> ChaosSwarm::finish(Duration limit) {

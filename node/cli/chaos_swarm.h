@@ -4,6 +4,7 @@
 #include "node/base/clock.h"
 #include "node/base/result.h"
 #include "node/cli/byte_proxies.h"
+#include "node/cli/chaos_plan.h"
 #include "node/cli/demo_nodes.h"
 #include "node/cli/demo_report.h"
 #include "node/observe/line_tail.h"
@@ -12,10 +13,9 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace starling::node {
@@ -24,15 +24,18 @@ namespace starling::node {
 //
 // Owned by the verb; one thread. What a node does is read from its control socket every half second
 // and from its events as they are written. Figures are of the time since mark().
-// Errors of what waits: cancelled after SIGINT or SIGTERM; io_failed where a node ended by itself.
+// Errors of what waits: cancelled after one of the stop signals; io_failed where a node ended by
+// itself.
 class ChaosSwarm {
  public:
   using Numbers = std::vector<std::size_t>;
 
-  // Room for `most` nodes; none is started. `words` are what every node is told.
+  // Room for `most` nodes; none is started. `words` are what every node is told. The signals must
+  // outlive the swarm.
   [[nodiscard]] static Result<std::unique_ptr<ChaosSwarm>> make(std::filesystem::path dir,
                                                                 std::vector<std::string> words,
-                                                                std::size_t most);
+                                                                std::size_t most,
+                                                                StopSignals& signals);
 
   // A process in the node's folder: a new node, or one that was killed.
   [[nodiscard]] Result<void> start(std::size_t number);
@@ -57,11 +60,8 @@ class ChaosSwarm {
   // The sum over these nodes.
   [[nodiscard]] double steps_a_second(const Numbers& nodes) const;
   [[nodiscard]] double longest_pause(const Numbers& nodes) const;
-  enum class Who : std::uint8_t { first, all };
-  // When the watchers wrote one of the subjects down as this; the first of them to do so as
-  // anything else than alive, for Who::first, unless that is what is looked for.
-  [[nodiscard]] std::optional<double> noticed(const Numbers& subjects, const Numbers& watchers,
-                                              std::string_view state, Who who) const;
+  // What the nodes wrote down of each other.
+  [[nodiscard]] std::vector<Sighting> sightings() const;
 
  private:
   struct Change {
@@ -88,8 +88,9 @@ class ChaosSwarm {
     std::vector<Change> changes;
   };
 
-  ChaosSwarm(std::filesystem::path dir, std::vector<std::string> words, std::size_t most)
-      : dir_(std::move(dir)), words_(std::move(words)), nodes_(most) {}
+  ChaosSwarm(std::filesystem::path dir, std::vector<std::string> words, std::size_t most,
+             StopSignals& signals)
+      : dir_(std::move(dir)), words_(std::move(words)), nodes_(most), signals_(signals) {}
 
   [[nodiscard]] Seen& at(std::size_t number) { return nodes_[number - 1]; }
   [[nodiscard]] const Seen& at(std::size_t number) const { return nodes_[number - 1]; }
@@ -104,7 +105,7 @@ class ChaosSwarm {
   std::vector<std::string> words_;
   std::vector<Seen> nodes_;
   std::unique_ptr<ByteProxies> proxies_;
-  StopSignals signals_;
+  StopSignals& signals_;
   SteadyClock clock_;
   TimePoint ask_at_;
   TimePoint marked_at_;

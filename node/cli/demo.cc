@@ -65,7 +65,6 @@ class Demo {
   TimePoint ask_at_;
   TimePoint tell_at_;
   TimePoint kill_at_ = kNever;
-  int stops_ = 0;
 };
 
 Result<void> Demo::start(std::uint64_t number) {
@@ -89,12 +88,12 @@ Result<void> Demo::start(std::uint64_t number) {
 Result<std::string> Demo::wait_for_address() {
   const auto file = nodes_.front()->dir() / "address";
   const auto limit = clock_.now() + kStartLimit;
-  while (clock_.now() < limit && stops_ == 0) {
+  while (clock_.now() < limit && !signals_.exit_status()) {
     if (const auto text = read_whole(file, 512); text && text->ends_with('\n'))
       return text->substr(0, text->size() - 1);
     if (!turn()) break;
   }
-  return fail(stops_ > 0 ? Errc::cancelled : Errc::timed_out, Doing::starting,
+  return fail(signals_.exit_status() ? Errc::cancelled : Errc::timed_out, Doing::starting,
               "the first node did not start");
 }
 
@@ -131,8 +130,7 @@ bool Demo::turn() {
 }
 
 void Demo::on_stop_signals() {
-  for (int came = signals_.take(); came > 0; --came) {
-    ++stops_;
+  while (signals_.take()) {
     const StopWish wish = requests_.on_signal(clock_.now());
     if (wish == StopWish::same_again) continue;
     kill_at_ = std::min(kill_at_, clock_.now() + kLeaveLimit);
@@ -166,22 +164,22 @@ Result<int> Demo::run(std::uint64_t count) {
   terminal_.err << fmt::format("{} nodes, folder {}\n", count, dir_.string());
   tell_at_ = clock_.now() + kTellEvery;
   ask_at_ = clock_.now() + kDemoAskEvery;
-  for (std::uint64_t k = 1; k <= count && stops_ == 0; ++k) {
+  for (std::uint64_t k = 1; k <= count && !signals_.exit_status(); ++k) {
     const auto started = start(k);
-    if (started) continue;
+    if (started || signals_.exit_status()) continue;  // a node that was stopped did not fail
     // A node that ended says best itself why the demo cannot go on.
     if (const auto status = nodes_.empty() ? std::nullopt : nodes_.front()->exit_status()) {
       terminal_.err << fmt::format("starling demo: {} ended with exit {}: {}\n",
                                    nodes_.front()->name(), *status, printable(last_words_.front()));
       return *status != 0 ? *status : number_of(ExitCode::internal);
     }
-    if (started.error().code != Errc::cancelled) return fail(started.error());
+    return fail(started.error());
   }
   while (turn()) {
   }
   const auto all = ends();
   terminal_.err << '\n' << demo_summary(all) << std::flush;
-  if (stops_ > 0) return number_of(ExitCode::second_interrupt);
+  if (const auto status = signals_.exit_status()) return *status;
   const auto verdict = demo_verdict(all);
   if (!verdict.line.empty()) terminal_.out << verdict.line << '\n' << std::flush;
   if (verdict.line.empty())

@@ -143,16 +143,23 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
+  while (take()) {
+  }
   if (descriptor_ >= 0) ::close(descriptor_);
   const sigset_t set = stop_signals();
   ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }
 
-int StopSignals::take() {
-  int count = 0;
+std::optional<int> StopSignals::take() {
   signalfd_siginfo info{};
-  while (descriptor_ >= 0 && ::read(descriptor_, &info, sizeof(info)) == sizeof(info)) ++count;
-  return count;
+  if (descriptor_ < 0 || ::read(descriptor_, &info, sizeof(info)) != sizeof(info))
+    return std::nullopt;
+  taken_ = static_cast<int>(info.ssi_signo);
+  return taken_;
+}
+
+std::optional<int> StopSignals::exit_status() const {
+  return taken_ ? std::optional(128 + *taken_) : std::nullopt;
 }
 
 }  // namespace starling::node

@@ -63,7 +63,8 @@ class DemoNode {
 [[nodiscard]] DemoEnd end_of(const DemoNode& node, std::string status,
                              const std::string& last_words);
 
-// SIGINT and SIGTERM as something to poll; restored by the destructor.
+// SIGINT and SIGTERM as something to poll; restored by the destructor, which drops those that
+// nobody took: what they asked for is happening.
 class StopSignals {
  public:
   StopSignals();
@@ -72,11 +73,14 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  // The signals that came since the last look.
-  [[nodiscard]] int take();
+  // The number of a signal that came and was not taken yet; nothing if there is none.
+  [[nodiscard]] std::optional<int> take();
+  // 128 + the signal that was taken last, as an exit status; nothing if none was.
+  [[nodiscard]] std::optional<int> exit_status() const;
 
  private:
   int descriptor_ = -1;
+  std::optional<int> taken_;
 };
 
 }  // namespace starling::node

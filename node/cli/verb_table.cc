@@ -78,7 +78,7 @@ constexpr std::array<VerbFlag, 15> kBenchFlags{
       "none: plain sockets instead of a session, to compare with (wire)."},
      {"--classes", "N", "Classes of the model (step); without it 1,000."},
      {"--steps", "N",
-      "Steps (step, swarm) or batches (data) of one repeat; without it 3, 50 or 16."},
+      "Steps (step, swarm) or batches (data) of one repeat; without it 3 (20 on a GPU), 50 or 16."},
      {"--repeats", "N", "How often each figure is measured; medians and quartiles are shown."},
      {"--warm-up", "N",
       "Steps of every node before the first repeat (swarm); without it 5. The period between two "

@@ -1,14 +1,21 @@
-"""Checks the arithmetic of `compare` on commands whose figures are known. Nothing is timed."""
+"""Checks the arithmetic of `compare` on commands whose figures are known, and that no command leaves processes behind. Nothing is timed."""
 
 import json
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+from unittest import mock
+
+sys.dont_write_bytecode = True
+import figures  # noqa: E402
 
 COMPARE = pathlib.Path(__file__).with_name("compare")
+WATCHED = pathlib.Path(__file__).with_name("watched")
 
 # Prints the next of its texts each time it runs, and writes down that it did.
 STEP = """
@@ -104,6 +111,86 @@ class Compare(unittest.TestCase):
         self.assertIn("ended with status 1", self.refusal("false", "false"))
         self.assertIn("did not start", self.refusal("/nowhere", "/nowhere"))
         self.assertEqual(compare("true", "true", "--pairs", "0").returncode, 2)
+
+
+def lives(number):
+    """Whether there is such a process; one that only waits to be waited for does not live."""
+    try:
+        stat = pathlib.Path(f"/proc/{number}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def until(done):
+    end = time.monotonic() + 60
+    while not done():
+        if time.monotonic() > end:
+            raise AssertionError("it never came")
+        time.sleep(0.01)
+
+
+class Children(unittest.TestCase):
+    """Commands that have a child of their own, which ends only by a signal."""
+
+    STUBBORN = "trap '' TERM"
+    TIDY = "trap 'touch tidied; exit' TERM"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        patience = mock.patch.object(figures, "END_S", 0.2)
+        patience.start()
+        self.addCleanup(patience.stop)
+
+    def command(self, on_term, last="wait", first=":"):
+        """A command that starts the child, waits until it is there and then does `last`."""
+        child = f"{on_term}; echo $$ > new; mv new child; while :; do sleep 0.05; done"
+        text = f"cd {shlex.quote(str(self.folder))}; {first}; sh -c {shlex.quote(child)} > /dev/null 2>&1 & until [ -s child ]; do sleep 0.01; done; {last}"
+        return shlex.join(["sh", "-c", text])
+
+    def child(self):
+        return int((self.folder / "child").read_text(encoding="utf-8"))
+
+    def ended(self, command):
+        """Runs it until its time is over."""
+        with self.assertRaisesRegex(figures.Failed, "did not end within 1 s and was ended"):
+            figures.run(command, timeout_s=1)
+        self.assertFalse(lives(self.child()))
+
+    def test_nothing_lives_on_after_a_timeout(self):
+        self.ended(self.command(self.STUBBORN))
+
+    def test_a_process_group_of_its_own_does_not_save_a_child(self):
+        self.ended(self.command(self.STUBBORN, first="set -m"))
+
+    def test_a_child_that_was_stopped_is_told_and_may_tidy_up(self):
+        with mock.patch.object(figures, "END_S", 60):
+            self.ended(self.command(self.TIDY, "kill -STOP $(cat child); wait"))
+        self.assertTrue((self.folder / "tidied").exists())
+
+    def test_nothing_lives_on_after_a_command_that_failed(self):
+        with self.assertRaisesRegex(figures.Failed, "ended with status 3"):
+            figures.run(self.command(self.STUBBORN, "exit 3"), timeout_s=60)
+        self.assertFalse(lives(self.child()))
+
+    def test_who_is_told_to_end_ends_what_runs(self):
+        command = self.command(self.TIDY)
+        with subprocess.Popen([sys.executable, str(COMPARE), command, command], stdout=subprocess.DEVNULL) as process:
+            until((self.folder / "child").exists)
+            process.terminate()
+            self.assertEqual(process.wait(60), 128 + signal.SIGTERM)
+        self.assertFalse(lives(self.child()))
+        self.assertTrue((self.folder / "tidied").exists())
+
+
+class Watched(unittest.TestCase):
+    def test_what_would_measure_nothing_is_refused(self):
+        for flag in ("--seconds", "--fetches"):
+            done = subprocess.run([sys.executable, str(WATCHED), "/nowhere", flag, "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(f"{flag} 0 is not at least 1", done.stderr)
 
 
 if __name__ == "__main__":

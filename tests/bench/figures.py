@@ -4,11 +4,18 @@ A command prints one JSON object, alone or on its last line, as `starling bench 
 a "median", which is taken. Its name is the way to it, a row of a list going by its first text: levels.L2.encode_cpu_ms.
 """
 
+import contextlib
 import json
 import os
 import platform
 import shlex
+import signal
 import subprocess
+import sys
+import time
+
+# How long processes that were asked to end may take. Those that `run` starts have to end their own children within it.
+END_S = 10
 
 
 class Failed(Exception):
@@ -71,18 +78,69 @@ def parse_output(command, text):
     raise Failed(f"`{command}` printed no JSON object, but {text.strip()[-200:]!r}")
 
 
-def run(command, environment=None, timeout_s=None):
-    """What the command printed. `environment` is added to that of this process."""
+def exit_when_told_to():
+    """Makes the signals that end a process do what Ctrl-C does: unwind, so that every `with` and `finally` on the way ends what it started."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda told, _: sys.exit(128 + told))
+
+
+def living(session):
+    """Process numbers of a session, without those that only wait to be waited for."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                state, _parent, _group, of = file.read().rpartition(")")[2].split()[:4]  # the name before it may hold anything
+        except OSError:
+            continue  # it has ended
+        if int(of) == session and state not in "ZX":
+            found.append(int(name))
+    return found
+
+
+def tell(process_numbers, what):
+    for number in process_numbers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, what)
+
+
+def end_session(process):
+    """Ends what is left of the session that the process began: its children, theirs, and those that were stopped. First they are asked, so that they
+    tidy up; a session and not a group, because some commands give their children groups of their own."""
     try:
-        done = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=timeout_s,
-                              env={**os.environ, **(environment or {})})
+        asked = living(process.pid)
+        tell(asked, signal.SIGTERM)
+        tell(asked, signal.SIGCONT)  # who is stopped hears nothing
+        end = time.monotonic() + END_S
+        while living(process.pid) and time.monotonic() < end:
+            process.poll()
+            time.sleep(0.02)
+    finally:
+        while left := living(process.pid):  # one that was being started is seen the next time
+            tell(left, signal.SIGKILL)
+            process.poll()
+            time.sleep(0.02)
+        process.wait()
+
+
+def run(command, environment=None, timeout_s=None):
+    """What the command printed. `environment` is added to that of this process. Nothing that the command started outlives the call."""
+    try:
+        process = subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                                   env={**os.environ, **(environment or {})})
     except OSError as error:
         raise Failed(f"`{command}` did not start: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise Failed(f"`{command}` did not end within {timeout_s} s and was killed") from error
-    if done.returncode != 0:
-        raise Failed(f"`{command}` ended with status {done.returncode}: {done.stderr.strip()[-400:]}")
-    return parse_output(command, done.stdout)
+    with process:
+        try:
+            printed, complained = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"`{command}` did not end within {timeout_s} s and was ended") from error
+        finally:
+            end_session(process)
+    if process.returncode != 0:
+        raise Failed(f"`{command}` ended with status {process.returncode}: {complained.strip()[-400:]}")
+    return parse_output(command, printed)
 
 
 def values_of(side, reports, name):

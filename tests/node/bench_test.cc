@@ -2,17 +2,24 @@
 
 #include "node/bench/swarm_nodes.h"
 #include "tests/node/bench_support.h"
+#include "tests/support/temp_folder.h"
 #include "transport/limits.h"
 
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <stdlib.h>
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 using namespace starling::node;
 using namespace starling::node::testing;
+using starling::TempFolder;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -150,6 +157,7 @@ TEST_SUITE("node/bench") {
                             {"bench", "codec", "--batch", "16"},
                             {"bench", "codec", "--level", "L7"},
                             {"bench", "codec", "--isa", "neon"},
+                            {"bench", "codec", "--isa", "scalar", "--device", "cuda"},
                             {"bench", "codec", "--n", "0"},
                             {"bench", "optim", "--repeats", "none"},
                             {"bench", "data"},
@@ -175,6 +183,104 @@ TEST_SUITE("node/bench") {
       (void)refusal_of(&measure, words);
     CHECK(say({"bench", "optim", "--level", "L2"}).err.find("--n") != std::string::npos);
     CHECK(say({"bench", "quantum"}).err.find("codec") != std::string::npos);
+  }
+
+  TEST_CASE("a key that a bench does not look at is refused wherever it was set") {
+    const TempFolder folder;
+    const auto file = folder.write("node.toml", "[gossip]\ntau = 4\n");
+    const VerbHooks hooks{.bench = &measure};
+    const Words codec{"bench", "codec", "--n", "8192", "--level", "L3", "--repeats", "1"};
+
+    const auto by_variable = said_by(codec, hooks, {{"STARLING_TRAIN__BATCH", "64"}});
+    CHECK(by_variable.code == 2);
+    CHECK(contains(by_variable.err,
+                   "does not look at train.batch (64, set by env STARLING_TRAIN__BATCH)"));
+
+    Words with_file = codec;
+    with_file.insert(with_file.end(), {"--config", file.string()});
+    const auto by_file = said_by(with_file, hooks);
+    CHECK(by_file.code == 2);
+    CHECK(contains(by_file.err, "gossip.tau (4, set by " + file.string()));
+
+    const auto by_flag = said_by({"bench", "swarm", "--set", "eval.every=5s"}, hooks);
+    CHECK(by_flag.code == 2);
+    CHECK(contains(by_flag.err, "eval.every (5s, set by --set eval.every)"));
+
+    const auto invite =
+        said_by(codec, hooks, {{"STARLING_SWARM__INVITE", "starling1:whoever-reads-this"}});
+    CHECK(invite.code == 2);
+    CHECK_FALSE(contains(invite.err, "whoever-reads-this"));
+
+    const auto folder_by_flag = said_by({"bench", "optim", "--dir", "/nowhere"}, hooks);
+    CHECK(folder_by_flag.code == 2);
+    CHECK(contains(folder_by_flag.err, "node.dir (/nowhere, set by --dir)"));
+
+    // What it does look at, the folder that an image sets for all, and what is nobody's key, stops
+    // nothing.
+    CHECK(said_by(codec, hooks,
+                  {{"STARLING_TRAIN__DEVICE", "cpu"},
+                   {"STARLING_NODE__DIR", "/nowhere"},
+                   {"STARLING_PORT", "1"}})
+              .code == 0);
+  }
+
+  TEST_CASE("a swarm says what its nodes were told, and what became of what was left to them") {
+    const std::vector<std::string> words{"--set", "train.batch=32", "--set", "data.train=synthetic",
+                                         "--set", "node.threads=1", "--set", "gossip.tau=16",
+                                         "--set", "gossip.tau=8"};
+    const auto untold = bench::settings_of({}, {});
+    CHECK(untold.at("model") == "resnet50");
+    CHECK(untold.at("batch") == "auto");
+    const nlohmann::json early{{"model", {{"name", "small"}, {"img", 0}}},
+                               {"train", {{"batch", 0}, {"device", ""}}}};
+    CHECK(bench::settings_of(words, early).at("img") == "auto");
+    CHECK(bench::settings_of(words, early).at("batch") == 32);
+
+    const nlohmann::json status{
+        {"model", {{"name", "small"}, {"img", 28}}},
+        {"train", {{"batch", 32}, {"device", "cpu"}, {"precision", "fp32"}}}};
+    const bench::Json expected{
+        {"model", "small"}, {"img", 28},    {"batch", 32},         {"precision", "fp32"},
+        {"device", "cpu"},  {"threads", 1}, {"data", "synthetic"}, {"data_threads", "auto"},
+        {"codec", "auto"},  {"tau", 8},     {"degree", "auto"}};
+    CHECK(bench::settings_of(words, status).dump() == expected.dump());
+  }
+
+  TEST_CASE("a swarm that is told to stop says by its exit code by what, and leaves no folder") {
+    const TempFolder folder;
+    const char* before = std::getenv("TMPDIR");
+    const std::string kept = before != nullptr ? before : "";
+    ::setenv("TMPDIR", folder.path().c_str(), 1);
+    for (const int number : {SIGTERM, SIGINT}) {
+      CAPTURE(number);
+      // Held back already, and there before the first node is started.
+      sigset_t set;
+      ::sigemptyset(&set);
+      ::sigaddset(&set, number);
+      ::sigprocmask(SIG_BLOCK, &set, nullptr);
+      ::raise(number);
+
+      const auto said = say({"bench", "swarm", "--nodes", "2", "--json"});
+
+      CHECK(said.code == 128 + number);
+      CHECK(said.out.empty());
+      CHECK(contains(said.err, folder.path().string()));  // it had one
+      CHECK(fs::is_empty(folder.path()));
+    }
+    if (before != nullptr)
+      ::setenv("TMPDIR", kept.c_str(), 1);
+    else
+      ::unsetenv("TMPDIR");
+  }
+
+  TEST_CASE("the slowest step of the first nodes is of those that there are") {
+    bench::Window window;
+    window.step_ms = {20, 30, 50};
+    CHECK(window.slowest_step_ms(3) == 50);
+    CHECK(window.slowest_step_ms(2) == 30);
+    window.step_ms.pop_back();  // the slow one is not looked at
+    CHECK(window.slowest_step_ms(3) == 30);
+    CHECK(window.slowest_step_ms(0) == 0);
   }
 
   TEST_CASE("rates of a window of a swarm belong to the clock of what they count") {
@@ -206,7 +312,7 @@ TEST_SUITE("node/bench") {
     const auto window = bench::window_of({fast, slow}, {fast_after, slow_after});
 
     CHECK(window.images_per_s == doctest::Approx(80 + 8));
-    CHECK(window.slowest_step_ms == doctest::Approx(1000));
+    CHECK(window.slowest_step_ms(2) == doctest::Approx(1000));
     // Half a core for steps of 100 ms, and half a core for steps of a second.
     CHECK(window.cpu_ms == doctest::Approx((50 + 500) / 2.0));
     // 2,000 bytes and two exchanges in the second between the statuses, which is ten steps.

@@ -18,8 +18,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -99,8 +101,8 @@ TEST_SUITE("node/chaos") {
 
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       CAPTURE(seed);
-      const auto plan = plan_chaos(faults, 4, seed);
-      const auto again = plan_chaos(faults, 4, seed);
+      const auto plan = plan_chaos(faults, 4, seed).value();
+      const auto again = plan_chaos(faults, 4, seed).value();
       REQUIRE(plan.size() == faults.size());
       for (std::size_t k = 0; k < plan.size(); ++k) {
         CHECK(plan[k].fault == again[k].fault);
@@ -150,26 +152,94 @@ TEST_SUITE("node/chaos") {
     CHECK(tail.read().empty());
   }
 
-  TEST_CASE("who has left is no victim any more, and two nodes stay") {
-    const auto faults = parse_faults("leave,leave,leave,kill,partition,stop").value();
-
-    for (std::uint64_t seed = 0; seed < 50; ++seed) {
-      CAPTURE(seed);
-      std::vector<std::size_t> left;
-      for (const auto& planned : plan_chaos(faults, 3, seed)) {
-        for (const auto victim : planned.victims)
-          CHECK(std::ranges::find(left, victim) == left.end());
-        if (planned.fault == ChaosFault::leave) left.push_back(planned.victims.front());
+  TEST_CASE("who has left is no victim any more, and two nodes train together during each fault") {
+    for (const auto* named : {"leave,kill,partition,stop", "leave,leave,join,kill,partition",
+                              "join,join,leave,leave,leave,stop,stop", "leave"}) {
+      const auto faults = parse_faults(named).value();
+      for (std::uint64_t seed = 0; seed < 50; ++seed) {
+        CAPTURE(named);
+        CAPTURE(seed);
+        const auto plan = plan_chaos(faults, 3, seed).value();
+        CHECK(plan.size() == faults.size());
+        std::set<std::size_t> here{1, 2, 3};
+        for (const auto& planned : plan) {
+          if (planned.fault == ChaosFault::join) {
+            CHECK(here.insert(planned.victims.front()).second);
+            continue;
+          }
+          for (const auto victim : planned.victims) CHECK(here.contains(victim));
+          const auto others = here.size() - planned.victims.size();
+          CHECK(std::max(others, planned.victims.size()) >= 2);
+          if (planned.fault == ChaosFault::leave) here.erase(planned.victims.front());
+        }
       }
-      CHECK(left.size() == 1);
     }
+  }
+
+  TEST_CASE("faults that cannot all be carried out are refused with the reason and the way out") {
+    const auto refusal = [](std::size_t nodes, const std::string& named) {
+      const auto plan = plan_chaos(parse_faults(named).value(), nodes, 1);
+      return plan ? std::string("none") : plan.error();
+    };
+
+    CHECK(refusal(3, "leave,leave") ==
+          "two nodes that stay: of --nodes 3 and 0 that join at most 1 may leave; name fewer, or "
+          "begin with --nodes 4 or more");
+    CHECK(refusal(4, "leave,leave") == "none");
+    CHECK(refusal(3, "leave,leave,join") == "none");
+    CHECK(refusal(15, "join,join") ==
+          "17 nodes with --nodes 15, and 16 are the most on one machine: name at most 1 join, or "
+          "begin with --nodes 14 or fewer");
+    CHECK(refusal(16, "join") ==
+          "17 nodes with --nodes 16, and 16 are the most on one machine: name no join, or begin "
+          "with --nodes 15 or fewer");
+    CHECK(refusal(15, "join") == "none");
+    // Also where enough leave before: the order is the seed's, and the refusal is not.
+    CHECK(contains(refusal(14, "join,join,join,leave,leave"), "17 nodes"));
+  }
+
+  TEST_CASE("of the faults too many are refused by their number, and a wrong one by the names") {
+    std::string named = "stop";
+    for (int k = 1; k < 100; ++k) named += ",stop";
+    CHECK(parse_faults(named).value().size() == 100);
+    CHECK(parse_faults(named + ",stop").error() == "at most 100 faults, not 101");
+    CHECK(contains(parse_faults("kill,earthquake").error(), "partition"));
+  }
+
+  TEST_CASE("a partition is noticed by all when every node of both halves missed another") {
+    const PlannedFault planned{ChaosFault::partition, {1, 2}};
+    const std::vector<std::size_t> all{1, 2, 3, 4};
+    std::vector<Sighting> seen{{3, 1, "suspect", 1.5}, {3, 1, "dead", 2}, {4, 1, "dead", 4},
+                               {4, 2, "dead", 3},      {4, 3, "dead", 1}, {3, 3, "dead", 1}};
+    CHECK(noticed(planned, all, seen).first_s == 1.5);
+    CHECK(!noticed(planned, all, seen).all_s);
+
+    seen.push_back({1, 3, "suspect", 1});
+    seen.push_back({1, 3, "dead", 5});
+    CHECK(noticed(planned, all, seen).first_s == 1);
+    CHECK(!noticed(planned, all, seen).all_s);
+
+    seen.push_back({2, 4, "dead", 6});
+    CHECK(noticed(planned, all, seen).all_s == 6);
+  }
+
+  TEST_CASE("a death, a goodbye and an arrival are noticed as what they are") {
+    const std::vector<std::size_t> others{1, 2};
+    const std::vector<Sighting> died{{1, 3, "suspect", 1}, {1, 3, "dead", 3}, {2, 3, "dead", 2}};
+    CHECK(noticed({ChaosFault::kill, {3}}, others, died).first_s == 1);
+    CHECK(noticed({ChaosFault::kill, {3}}, others, died).all_s == 3);
+    CHECK(!noticed({ChaosFault::leave, {3}}, others, died).all_s);
+
+    const std::vector<Sighting> came{{1, 3, "alive", 4}, {2, 3, "alive", 2}, {2, 1, "dead", 1}};
+    CHECK(noticed({ChaosFault::join, {3}}, others, came).first_s == 2);
+    CHECK(noticed({ChaosFault::join, {3}}, others, came).all_s == 4);
+    CHECK(!noticed({ChaosFault::join, {3}}, others, {}).first_s);
   }
 
   TEST_CASE("a fault is told in a line and as an object, and what was not seen says so") {
     const FaultOutcome outcome{.planned = {ChaosFault::partition, {1, 4}},
                                .others_percent = 99.6,
-                               .noticed_first_s = 1.25,
-                               .noticed_all_s = std::nullopt,
+                               .noticed = {.first_s = 1.25, .all_s = std::nullopt},
                                .longest_pause_s = 0,
                                .whole_s = 0.9};
 
@@ -183,16 +253,58 @@ TEST_SUITE("node/chaos") {
   }
 
   TEST_CASE("a chaos that cannot be is refused before anything starts") {
-    const auto code = [](Words words) {
+    const auto said = [](Words words) {
       words.insert(words.begin(), "chaos");
-      return said_by(words).code;
+      return said_by(words);
     };
 
-    CHECK(code({"--nodes", "2"}) == 2);
-    CHECK(code({"--faults", "kill,earthquake"}) == 2);
-    CHECK(code({"--faults", ""}) == 2);
-    CHECK(code({"--each", "1s"}) == 2);
-    CHECK(code({"--schedule", "-1"}) == 2);
+    CHECK(said({"--nodes", "2"}).code == 2);
+    CHECK(said({"--faults", "kill,earthquake"}).code == 2);
+    CHECK(said({"--faults", ""}).code == 2);
+    CHECK(said({"--each", "1s"}).code == 2);
+    CHECK(said({"--schedule", "-1"}).code == 2);
+    const auto many = said({"--nodes", "15", "--faults", "join,join"});
+    CHECK(many.code == 2);
+    CHECK(contains(many.err, "--faults join,join needs 17 nodes with --nodes 15"));
+    const auto few = said({"--nodes", "3", "--faults", "leave,leave"});
+    CHECK(few.code == 2);
+    CHECK(contains(few.err, "--faults leave,leave needs two nodes that stay"));
+    std::string long_list = "stop";
+    for (int k = 0; k < 100; ++k) long_list += ",stop";
+    const auto too_long = said({"--faults", long_list});
+    CHECK(too_long.code == 2);
+    CHECK(contains(too_long.err, "... needs at most 100 faults"));
+  }
+
+  TEST_CASE("a door's port is its own before it opens and after it shuts, and refuses who dials") {
+    const TempFolder folder;
+    const auto file = folder.path() / "address";
+    const Behind node(file);
+    const auto proxies = ByteProxies::start(2).value();
+    const auto address = proxies->address(1);
+    const auto is_kept = [&] {
+      const Socket thief(new_socket());
+      const sockaddr_in to = loopback(std::stoi(address.substr(address.rfind(':') + 1)));
+      const int bound = ::bind(thief.number(), reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+      return bound != 0 && errno == EADDRINUSE;
+    };
+    const auto refuses = [&] {
+      const Socket dialler(new_socket());
+      return !connects(dialler, address) && errno == ECONNREFUSED;
+    };
+
+    for (int round = 0; round < 3; ++round) {
+      CAPTURE(round);
+      CHECK(is_kept());
+      CHECK(refuses());
+      REQUIRE(proxies->open(1, ::getpid(), file));
+      CHECK(is_kept());
+      const Socket dialler(new_socket());
+      CHECK(connects(dialler, address));
+      proxies->close(1);
+    }
+    CHECK(is_kept());
+    CHECK(refuses());
   }
 
   TEST_CASE("a door carries bytes both ways, holds them while its line is cut, and shuts") {

@@ -4,13 +4,18 @@
 #include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
+#include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 using namespace starling::node;
 using namespace starling::node::testing;
@@ -32,6 +37,40 @@ Said demo(const std::string& flags) {
                               err.string();
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of(out), text_of(err)};
+}
+
+// A verb whose nodes stay, in a temporary folder of its own, that is sent a signal when the first
+// of them runs.
+struct Stopped {
+  int code = -1;
+  bool nodes_run = true;
+  bool leaves_files = true;
+};
+
+Stopped stopped(const std::string& verb, int number) {
+  const starling::TempFolder scratch;
+  const auto place = "TMPDIR=" + scratch.path().string();
+  std::vector<std::string> words{"/usr/bin/env", place,      STARLING_STAND_IN, verb,
+                                 "--nodes",      "3",        "--batch",         "9",
+                                 "--data",       "synthetic"};
+  std::vector<char*> pointers;
+  for (auto& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  pid_t process = -1;
+  REQUIRE(::posix_spawn(&process, pointers[0], nullptr, nullptr, pointers.data(), environ) == 0);
+  pid_t node = -1;
+  for (int look = 0; look < 3'000 && node < 0; ++look) {
+    (void)::poll(nullptr, 0, 20);
+    for (const auto& folder : std::filesystem::directory_iterator(scratch.path()))
+      if (const auto text = text_of(folder.path() / "node-1" / "process"); text.ends_with('\n'))
+        node = std::stoi(text);
+  }
+  (void)::kill(process, number);
+  int status = -1;
+  REQUIRE(::waitpid(process, &status, 0) == process);
+  REQUIRE(node > 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ::kill(node, 0) == 0,
+          !std::filesystem::is_empty(scratch.path())};
 }
 
 }  // namespace
@@ -83,5 +122,18 @@ TEST_SUITE("node/demo") {
     INFO(said.err);
     CHECK(said.code == 128 + SIGKILL);
     CHECK(contains(said.err, "node-1 ended"));
+  }
+
+  TEST_CASE("a demo and a chaos that are stopped end with 128 and the signal, and no node stays") {
+    for (const int number : {SIGTERM, SIGINT}) {
+      CAPTURE(number);
+      const auto demo = stopped("demo", number);
+      CHECK(demo.code == 128 + number);
+      CHECK_FALSE(demo.nodes_run);
+      const auto chaos = stopped("chaos", number);
+      CHECK(chaos.code == 128 + number);
+      CHECK_FALSE(chaos.nodes_run);
+      CHECK_FALSE(chaos.leaves_files);
+    }
   }
 }

@@ -4,18 +4,22 @@
 usage: beside_busy.py COMMAND [WORD...]
 """
 
+import os
 import subprocess
 import sys
+
+import measured
+
+# Ends by itself when its parent does, however that ended.
+BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): sum(range(100_000))"
 
 
 def main(command):
     if not command:
         sys.exit(__doc__.strip())
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as neighbour:
-        try:
-            return subprocess.run(command, check=False).returncode
-        finally:
-            neighbour.kill()
+    with measured.children() as processes:
+        processes.append(subprocess.Popen([sys.executable, "-c", BUSY, str(os.getpid())]))
+        return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -7,13 +7,16 @@ of n each process sends the vector 2 (n - 1) / n times: `bytes_sent` says that, 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 
 import measured
-from figures import spread
+from figures import Failed, spread
 
 WARM_UPS = 2
 
@@ -36,6 +39,23 @@ def take_part(options):
     dist.destroy_process_group()
 
 
+def reports_of(commands):
+    """What each of these prints at its end. One that ends otherwise than well ends all: the others would wait for it."""
+    with contextlib.ExitStack() as stack:
+        # Files and not pipes: nobody reads while all are waited for.
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in commands]
+        processes = stack.enter_context(measured.children())
+        for command, output in zip(commands, outputs):
+            processes.append(subprocess.Popen(command, stdout=output))
+        while (statuses := [process.poll() for process in processes]) != [0] * len(processes):
+            if any(statuses):
+                raise Failed(f"the processes ended with {statuses}, None being one that was still running")
+            time.sleep(0.05)
+        for output in outputs:
+            output.seek(0)
+        return [json.load(output) for output in outputs]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", type=int, default=2)
@@ -54,11 +74,10 @@ def main():
     where = [["ip", "netns", "exec", name] for name in options.namespaces] if options.namespaces else [[]] * options.processes
     if len(where) != options.processes:
         parser.error("--namespaces is for two processes")
-    all_of = [subprocess.Popen([*prefix, *again, "--rank", str(rank)], stdout=subprocess.PIPE, text=True) for rank, prefix in enumerate(where)]
-    printed = [process.communicate()[0] for process in all_of]
-    if any(process.returncode != 0 for process in all_of):
-        return f"gloo_round: the processes ended with {[process.returncode for process in all_of]}"
-    reports = [json.loads(text) for text in printed]
+    try:
+        reports = reports_of([[*prefix, *again, "--rank", str(rank)] for rank, prefix in enumerate(where)])
+    except Failed as failure:
+        return f"gloo_round: {failure}"
     rounds = list(zip(*(report["rows"] for report in reports)))
     n = options.processes
     measured.print_report("torch.distributed gloo", reports[0]["version"], options, {

@@ -84,12 +84,15 @@ def dense_exchange(name, what, cipher):
 # What `starling bench swarm` and torch_ddp.py both print.
 def swarms(name, what, ours, peer, figures, needs=(), megabits=None):
     """Two commands that print the figures of whole swarms. `figures` are (suffix, what, unit, field, more is better, bar, goal)."""
+    def environment_of(command):
+        return KEEPS_PAGES if "torch_ddp.py" in command else ()
+
     prefix = "ip netns exec {namespace} " if megabits else ""
     return Comparison(
         prefix + ours, prefix + peer,
         tuple(Figure(name + suffix, f"{what}: {kind}" if not suffix else kind, unit, field, field, more, bar, goal)
               for suffix, kind, unit, field, more, bar, goal in figures),
-        needs, KEEPS_PAGES if "torch_ddp" in peer else (), megabits)
+        needs, environment_of(peer), environment_of(ours), megabits)
 
 
 def against_ddp(name, what, flags, bars, ours_flags="", peer_flags=""):
@@ -119,7 +122,8 @@ def with_gossip(name, what, flags, bars, tau=16):
 
 def slowed(name, what, command, needs, bars):
     bar, goal = bars
-    return swarms(name, what, f"{command} --fault slow", command, (("", "a step of the slowest other one", "ms", "step_ms", False, bar, goal),), needs)
+    # Of the same nodes on both sides: the slowest of one node more is slower whatever happens to that one.
+    return swarms(name, what, f"{command} --fault slow", command, (("", "a step of the slowest other one", "ms", "others_step_ms", False, bar, goal),), needs)
 
 
 def photographs(name, what, ours, *more):

@@ -14,7 +14,7 @@ import sys
 import time
 
 import measured
-from figures import Failed, spread
+from figures import Failed, exit_when_told_to, spread
 
 WARM_UPS = 1
 ROUND_S = 60
@@ -147,6 +147,7 @@ def main():
         return take_part(options)
 
     peers, known, version = [], [], None
+    exit_when_told_to()
     try:
         for rank in range(options.peers):
             peers.append(Peer([sys.executable, *sys.argv, "--rank", str(rank)]))

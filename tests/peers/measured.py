@@ -1,5 +1,6 @@
 """How the peers' programs measure, and the way to what they share with tests/bench."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -9,7 +10,7 @@ import sys
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
-from figures import spread  # noqa: E402  (found through the line above)
+from figures import exit_when_told_to, spread  # noqa: E402  (found through the line above)
 
 # Parameters of ResNet-50, as `starling bench` counts them.
 RESNET50_PARAMETERS = 25_557_032
@@ -26,6 +27,21 @@ def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def children():
+    """A list for processes. Those that are in it when the block ends, however it does, are ended and waited for: who is not waited for is counted as
+    somebody else's work."""
+    exit_when_told_to()
+    processes = []
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()  # a stopped one ends by this, too
+        for process in processes:
+            process.wait()
 
 
 class Repeats:

@@ -38,6 +38,7 @@ class Comparison:
     figures: tuple[Figure, ...]
     needs: tuple[str, ...] = ("torch",)  # Python modules of the peer
     environment: tuple[tuple[str, str], ...] = ()  # of the peer
+    our_environment: tuple[tuple[str, str], ...] = ()  # where ours is a peer's program, too: it gets what is best for it as well
     megabits: int | None = None  # both run on a line of this rate
     gpu: bool = False  # both run on a GPU
     prepare: tuple[str, ...] = ()  # commands that run once before all pairs
@@ -73,14 +74,14 @@ class Others:
         return max(0.0, busy - busy_before) / (now - before)
 
 
-def run_pairs(ours, peer, environment, pairs, may_go_on):
-    """Reports of both sides and the load by other programs, of that many pairs: A B A B. `may_go_on(seconds)` is asked after the first pair
-    whether there is time for the others."""
+def run_pairs(commands, environments, pairs, may_go_on):
+    """Reports of both sides and the load by other programs, of that many pairs: A B A B. `commands` and `environments` are ours and the peer's.
+    `may_go_on(seconds)` is asked after the first pair whether there is time for the others."""
     reports, loads = ([], []), []
     for number in range(pairs):
         others, begin = Others(), time.monotonic()
-        reports[0].append(run(ours, timeout_s=COMMAND_S))
-        reports[1].append(run(peer, environment, timeout_s=COMMAND_S))
+        for of_side, command, environment in zip(reports, commands, environments):
+            of_side.append(run(command, environment, timeout_s=COMMAND_S))
         loads.append(others.cores())
         if number == 0:
             may_go_on((time.monotonic() - begin) * (pairs - 1))
@@ -122,6 +123,7 @@ def lines_of(comparison, commands, reports, loads):
             "peer_version": reports[1][0].get("peer_version", reports[1][0].get("version")),
             "ours_command": commands[0],
             "peer_command": commands[1],
+            "ours_environment": dict(comparison.our_environment),
             "peer_environment": dict(comparison.environment),
         }
 

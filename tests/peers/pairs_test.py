@@ -1,21 +1,29 @@
 """Checks how pairs of runs are read, ordered and said, with commands whose figures are known. Nothing is timed, no peer is needed."""
 
+import contextlib
 import dataclasses
 import importlib.machinery
 import importlib.util
+import io
 import json
 import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
+import measured  # noqa: E402  (the way to figures)
+import figures  # noqa: E402
+import gloo_round  # noqa: E402
 import goals  # noqa: E402
-import measured  # noqa: E402
 import pairs  # noqa: E402
+import torch_ddp  # noqa: E402
 from figures import Failed  # noqa: E402
 
 RUN = pathlib.Path(__file__).with_name("run")
@@ -26,6 +34,13 @@ RATE = pairs.Figure("X1.rate", "the same", "img/s", "rate", "rate", more_is_bett
 
 def no_limit(_seconds):
     pass
+
+
+def parent_of(number):
+    try:
+        return int(pathlib.Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    except OSError:
+        return None
 
 
 class Pairs(unittest.TestCase):
@@ -43,7 +58,8 @@ class Pairs(unittest.TestCase):
 
     def run_pairs(self, ours, peers, may_go_on=no_limit):
         comparison = pairs.Comparison("ours", "theirs", (TIME, RATE))
-        reports, loads = pairs.run_pairs(self.command("o", ours), self.command("p", peers), {"TOLD": "!"}, len(ours), may_go_on)
+        commands = (self.command("o", ours), self.command("p", peers))
+        reports, loads = pairs.run_pairs(commands, ({"TOLD": "?"}, {"TOLD": "!"}), len(ours), may_go_on)
         return list(pairs.lines_of(comparison, ("ours", "theirs"), reports, loads))
 
     def test_a_ratio_is_the_median_of_pairs_and_above_one_where_ours_is_better(self):
@@ -56,7 +72,7 @@ class Pairs(unittest.TestCase):
         self.assertEqual([rate[name] for name in ("id", "ours", "peer", "ratio", "min", "max", "bar", "goal")], ["X1.rate", 8, 2, 4, 4, 4, None, None])
         self.assertEqual((time["pairs"], time["version"], time["peer_name"], time["peer_version"]), (3, "1", "a peer", "2"))
         self.assertGreaterEqual(time["others_cores"], 0)
-        self.assertEqual((self.folder / "turns").read_text(), "op!op!op!")
+        self.assertEqual((self.folder / "turns").read_text(), "o?p!o?p!o?p!")
 
     def test_the_first_pair_tells_whether_there_is_time_for_the_others(self):
         asked = []
@@ -67,7 +83,7 @@ class Pairs(unittest.TestCase):
 
         with self.assertRaisesRegex(Failed, "no time"):
             self.run_pairs([{"ms": 1, "rate": 1}] * 4, [{"pass": {"ms": 1}, "rate": 1}] * 4, refuse)
-        self.assertEqual((self.folder / "turns").read_text(), "op!")
+        self.assertEqual((self.folder / "turns").read_text(), "o?p!")
         self.assertEqual(len(asked), 1)
 
     def test_what_cannot_be_compared_is_said(self):
@@ -121,6 +137,23 @@ class Goals(unittest.TestCase):
         for figure in (figure for comparison in goals.COMPARISONS for figure in comparison.figures if figure.bar and figure.goal):
             self.assertLess(figure.bar, figure.goal, figure.id)
 
+    def test_what_is_best_for_torch_is_there_on_either_side(self):
+        sides = [(command, dict(environment), figure.id) for comparison in goals.COMPARISONS for figure in comparison.figures
+                 for command, environment in ((comparison.ours, comparison.our_environment), (comparison.peer, comparison.environment))]
+        of_ddp = [(environment, name) for command, environment, name in sides if "torch_ddp.py" in command]
+        self.assertGreater(len([name for _, name in of_ddp if name == "C11.2.ddp"]), 1)
+        for environment, name in of_ddp:
+            self.assertEqual(environment, {"LD_PRELOAD": "libtcmalloc_minimal.so.4"}, name)
+        for command, environment, name in sides:
+            if command.startswith("{starling}"):
+                self.assertEqual(environment, {}, name)
+
+    def test_a_step_beside_a_slow_node_and_without_one_are_of_the_same_nodes(self):
+        slow = [comparison for comparison in goals.COMPARISONS if comparison.ours.endswith("--fault slow")]
+        self.assertEqual([comparison.figures[0].id for comparison in slow], ["C12", "C12.ddp", "C12.4", "C12.4.ddp"])
+        for comparison in slow:
+            self.assertEqual((comparison.figures[0].ours, comparison.figures[0].peer), ("others_step_ms", "others_step_ms"))
+
     def test_commands_name_programs_that_are_there(self):
         places = dict.fromkeys(("starling", "python", "namespace", "namespaces", "address", "interface", "folder"), "place")
         for comparison in goals.COMPARISONS:
@@ -140,6 +173,59 @@ class Goals(unittest.TestCase):
         self.assertEqual(pairs.selected((first, other), ["X1.rate", "X1.more"]), [first, other])
         with self.assertRaisesRegex(Failed, "no comparison X2; there are X1, X1.rate, X1.more"):
             pairs.selected((first, other), ["X2"])
+
+
+class Steps(unittest.TestCase):
+    def window(self, nodes, *step_s):
+        """A window of four steps of the first ones of so many nodes: each takes so many seconds for a step."""
+        watched = [types.SimpleNamespace(steps=[(0, 0)]) for _ in step_s]
+
+        def train(_nodes, counts):
+            for node, seconds, count in zip(watched, step_s, counts):
+                node.steps += [(seconds * number, 0.1 * number) for number in range(1, count)]
+
+        with mock.patch.object(torch_ddp, "wait_for_steps", train):
+            return torch_ddp.window_of(watched, types.SimpleNamespace(nodes=nodes, steps=4, batch=8))
+
+    def test_others_are_all_but_the_last_node(self):
+        window = self.window(3, 0.5, 0.25, 2)
+        self.assertEqual((window["step_ms"], window["others_step_ms"], window["images_per_s"]), (2000, 500, 16 + 32 + 4))
+
+    def test_a_window_without_the_last_node_has_the_same_others(self):
+        window = self.window(3, 0.5, 0.25)
+        self.assertEqual((window["step_ms"], window["others_step_ms"]), (500, 500))
+
+    def test_a_node_alone_has_no_others(self):
+        self.assertNotIn("others_step_ms", self.window(1, 0.5))
+
+    def test_a_process_that_ends_while_others_wait_for_it_ends_them_all(self):
+        waits = types.SimpleNamespace(steps=[], process=types.SimpleNamespace(poll=lambda: None))
+        ended = types.SimpleNamespace(steps=[], process=types.SimpleNamespace(poll=lambda: 3, returncode=3))
+        with self.assertRaisesRegex(SystemExit, "a process ended with 3"):
+            torch_ddp.wait_for_steps([waits, ended], [1, 1])
+
+
+class Children(unittest.TestCase):
+    def test_a_neighbour_that_keeps_a_core_busy_ends_with_its_command(self):
+        beside = [sys.executable, str(RUN.with_name("beside_busy.py")), "sh", "-c", "echo here; exec sleep 1000"]
+        with subprocess.Popen(beside, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+            self.assertEqual(process.stdout.readline(), "here\n")
+            self.assertEqual(len(figures.living(process.pid)), 3)
+            process.terminate()
+            self.assertEqual(process.wait(60), 128 + signal.SIGTERM)
+        self.assertEqual(figures.living(process.pid), [])
+        done = subprocess.run([*beside[:3], "-c", "echo there; exit 5"], stdout=subprocess.PIPE, text=True, check=False, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (5, "there\n"))
+
+    def test_what_the_processes_of_a_round_print_is_read_when_all_have_ended(self):
+        self.assertEqual(gloo_round.reports_of([["echo", '{"rows": 1}'], ["echo", '{"rows": 2}']]), [{"rows": 1}, {"rows": 2}])
+
+    def test_one_that_dies_takes_those_along_that_wait_for_it(self):
+        with mock.patch.object(subprocess, "Popen", wraps=subprocess.Popen) as started, self.assertRaisesRegex(Failed, r"ended with \[None, 3\]"):
+            gloo_round.reports_of([["sleep", "1000"], ["sh", "-c", "exit 3"]])
+        self.assertEqual(started.call_count, 2)
+        me = os.getsid(0)
+        self.assertEqual([number for number in figures.living(me) if parent_of(number) == os.getpid()], [])
 
 
 class Learned(unittest.TestCase):
@@ -168,10 +254,15 @@ class Run(unittest.TestCase):
         return subprocess.run([sys.executable, str(RUN), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
                               env={**os.environ, **environment})
 
-    def test_what_both_sides_read_is_made_once_in_a_folder_that_goes_afterwards(self):
+    @staticmethod
+    def module():
         loader = importlib.machinery.SourceFileLoader("peers_run", str(RUN))
         module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
         loader.exec_module(module)
+        return module
+
+    def test_what_both_sides_read_is_made_once_in_a_folder_that_goes_afterwards(self):
+        module = self.module()
         with tempfile.TemporaryDirectory() as own:
             script = pathlib.Path(own) / "make"
             script.write_text(f'''echo "$1" >> {own}/folders; echo '{{"ms": 1, "pass": {{"ms": 4}}}}' | tee "$1"/made''', encoding="utf-8")
@@ -190,6 +281,36 @@ class Run(unittest.TestCase):
         for line in lines:
             self.assertIn("no Python at /nowhere/bin/python", line["skipped"])
             self.assertNotIn("ratio", line)
+
+    def lines_without_a_line(self, path):
+        """What `run` says of a comparison on a slow line where programs are looked for there only, and its exit status."""
+        module = self.module()
+        module.COMPARISONS = (pairs.Comparison("true", "true", (TIME, RATE), needs=(), megabits=100),)
+        said = io.StringIO()
+        with mock.patch.dict(os.environ, {"PATH": str(path), "STARLING_BINARY": sys.executable}), contextlib.redirect_stdout(said):
+            status = module.main(["X1"])
+        return [json.loads(line) for line in said.getvalue().splitlines()], status
+
+    def test_where_there_can_be_no_slow_line_the_reason_is_said_and_it_is_no_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            missing, status = self.lines_without_a_line(folder)
+            self.assertEqual((status, [line["skipped"] for line in missing]), (0, ["no slow line: ip: No such file or directory"] * 2))
+            ip = pathlib.Path(folder, "ip")
+            ip.write_text("#!/bin/sh\necho 'mount --make-shared /run/netns failed: Operation not permitted'\nexit 1\n", encoding="utf-8")
+            ip.chmod(0o755)
+            refused, status = self.lines_without_a_line(folder)
+            self.assertEqual((status, [line["id"] for line in refused]), (0, ["X1", "X1.rate"]))
+            self.assertIn("Operation not permitted", refused[0]["skipped"])
+
+    def test_a_figure_that_is_missing_does_not_take_the_other_comparisons_along(self):
+        module = self.module()
+        prints = "echo '{{\"ms\": 1, \"pass\": {{\"ms\": 2}}}}'"
+        module.COMPARISONS = tuple(pairs.Comparison(prints, prints, (figure,), needs=()) for figure in (RATE, TIME))
+        said, complained = io.StringIO(), io.StringIO()
+        with mock.patch.dict(os.environ, {"STARLING_BINARY": sys.executable}), contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+            status = module.main(["--pairs", "1"])
+        self.assertEqual((status, json.loads(said.getvalue())["id"]), (1, "X1"))
+        self.assertIn("ours has no figure rate", complained.getvalue())
 
     def test_a_goal_of_a_gpu_is_a_line_with_the_reason_where_there_is_none(self):
         done = self.run_it("G6", STARLING_BINARY=sys.executable, PATH="/nowhere")

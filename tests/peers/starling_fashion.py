@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import measured
+from figures import exit_when_told_to
 
 UNITS = {"B": 1, "kB": 1e3, "MB": 1e6}
 
@@ -40,7 +41,9 @@ def main():
     parser.add_argument("--mark", type=float, default=0.25, help="the validation loss to be reached")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, for the nodes")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    exit_when_told_to()
+    # When this is told to end, `run` kills the demo, and its nodes die with it: one may still be writing.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         command = [options.starling, "demo", "--nodes", str(options.nodes), "--dir", folder + "/swarm",
                    "--set", f"eval.every={options.every}", "--set", f"eval.share={options.share}"]
         for setting in options.set:

@@ -3,8 +3,9 @@
 does to the others. The same figures as `starling bench swarm`.
 
 Every process draws four batches before the clock starts; eager mode at its best settings (channels_last, fused SGD, denormals flushed). A window is a
-number of steps of every process; `bytes_per_step` is what a ring all-reduce sends for the gradients, headers not counted. `--alone` leaves the all-reduce
-out: what the same processes do without each other.
+number of steps of every process; `bytes_per_step` is what a ring all-reduce sends for the gradients, headers not counted. `others_step_ms` is a step of
+the slowest of all but the last one, to which a fault happens: the same processes with a fault and without. `--alone` leaves the all-reduce out: what the
+same processes do without each other.
 """
 
 import argparse
@@ -61,11 +62,13 @@ class Node:
             else:
                 self.steps.append((said["at"], said["cpu"]))
 
-    def wait(self, count):
-        while len(self.steps) < count:
-            if self.process.poll() is not None:
-                raise SystemExit(f"torch_ddp: a process ended with {self.process.returncode}")
-            time.sleep(0.05)
+
+def wait_for_steps(nodes, counts):
+    """Until each of the nodes has trained as many as its count. One that ends meanwhile ends this: the others would wait for it."""
+    while any(len(node.steps) < count for node, count in zip(nodes, counts)):
+        if ended := [node.process.returncode for node in nodes if node.process.poll() is not None]:
+            raise SystemExit(f"torch_ddp: a process ended with {ended[0]}")
+        time.sleep(0.05)
 
 
 def slow_down(node, done):
@@ -80,15 +83,17 @@ def slow_down(node, done):
 def window_of(nodes, options):
     """Rates and costs of so many further steps of each node."""
     begins = [len(node.steps) for node in nodes]
-    for node, begin in zip(nodes, begins):
-        node.wait(begin + options.steps)
-    images_per_s, step_ms, cpu_ms = 0.0, 0.0, 0.0
+    wait_for_steps(nodes, [begin + options.steps for begin in begins])
+    images_per_s, step_ms, cpu_ms = 0.0, [], 0.0
     for node, begin in zip(nodes, begins):
         (began_at, began_cpu), (ended_at, ended_cpu) = node.steps[begin - 1], node.steps[begin + options.steps - 1]
         images_per_s += options.steps * options.batch / (ended_at - began_at)
-        step_ms = max(step_ms, 1e3 * (ended_at - began_at) / options.steps)
+        step_ms.append(1e3 * (ended_at - began_at) / options.steps)
         cpu_ms += 1e3 * (ended_cpu - began_cpu) / options.steps / len(nodes)
-    return images_per_s, step_ms, cpu_ms
+    figures = {"images_per_s": images_per_s, "step_ms": max(step_ms), "cpu_ms": cpu_ms}
+    if others := step_ms[:options.nodes - 1]:
+        figures["others_step_ms"] = max(others)
+    return figures
 
 
 def longest_pause_ms(nodes, fault):
@@ -102,17 +107,15 @@ def longest_pause_ms(nodes, fault):
 
 
 def figures_of(nodes, options):
-    for node in nodes:
-        node.wait(WARM_UP_STEPS)
+    wait_for_steps(nodes, [WARM_UP_STEPS] * len(nodes))
     watched, done = nodes, threading.Event()
     if options.fault == "slow":
         watched = nodes[:-1]
         threading.Thread(target=slow_down, args=(nodes[-1], done), daemon=True).start()
     windows = [window_of(watched, options) for _ in range(options.repeats)]
     done.set()
-    rates, steps, cpus = zip(*windows)
-    sent = 0 if options.alone else 2 * (options.nodes - 1) / options.nodes * 4 * parameters_of(options)
-    figures = {"images_per_s": spread(rates), "step_ms": spread(steps), "cpu_ms": spread(cpus), "bytes_per_step": sent}
+    figures = {name: spread([window[name] for window in windows]) for name in windows[0]}
+    figures["bytes_per_step"] = 0 if options.alone else 2 * (options.nodes - 1) / options.nodes * 4 * parameters_of(options)
     if options.fault in ("stop", "kill"):
         figures["longest_pause_ms"] = longest_pause_ms(nodes, options.fault)
     return figures
@@ -146,13 +149,12 @@ def main():
         return take_part(options)
 
     again = [sys.executable, *sys.argv, "--port", str(measured.free_port())]
-    nodes = [Node([*again, "--rank", str(rank)]) for rank in range(options.nodes)]
-    try:
+    nodes = []
+    with measured.children() as processes:
+        for rank in range(options.nodes):
+            nodes.append(Node([*again, "--rank", str(rank)]))
+            processes.append(nodes[-1].process)
         figures = figures_of(nodes, options)
-    finally:
-        for node in nodes:
-            node.process.kill()
-            node.process.wait()  # who is not waited for is counted as somebody else's work
     measured.print_report("torch DDP over gloo", nodes[0].version, options, figures)
     return 0
 
