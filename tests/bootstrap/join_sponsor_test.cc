@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 using namespace starling;
 using namespace starling::bootstrap;
 using namespace starling::bootstrap::testing;
@@ -114,6 +116,13 @@ TEST_SUITE("bootstrap/join") {
     REQUIRE(failed != nullptr);
     CHECK(failed->sponsor == swarm.told<InstallState>(newcomer)[0].sponsor);
     CHECK(failed->why.find("a parameter is not finite") != std::string::npos);
-    CHECK(swarm.at(newcomer).status(swarm.now()).sponsor != failed->sponsor);
+    const auto next = swarm.at(newcomer).status(swarm.now()).sponsor;
+    REQUIRE(next);
+    CHECK(*next != failed->sponsor);
+    CHECK(std::ranges::any_of(effects, [&](const JoinEffect& effect) {
+      const auto* sent = std::get_if<BootstrapOutgoing>(&effect);
+      return sent != nullptr && sent->to == *next &&
+             std::holds_alternative<StateRequest>(sent->message);
+    }));
   }
 }

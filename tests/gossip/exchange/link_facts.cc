@@ -14,6 +14,7 @@ namespace starling::gossip::sim {
 
 void LinkSim::check_half(std::size_t index, const CodecJob& job, const CodecOutcome& outcome,
                          const std::vector<float>& x_before, const std::vector<float>& r_before) {
+  if (!checks_) return;
   Node& node = *nodes_[index];
   const auto* answer = std::get_if<AnswerJob>(&job);
   const auto& terms = answer != nullptr ? answer->terms : std::get<ApplyJob>(job).terms;
@@ -87,6 +88,7 @@ void LinkSim::check_residual(std::size_t index, const Payload& own, const EdgeEn
 }
 
 void LinkSim::check_references(std::size_t index) {
+  if (!checks_) return;
   Node& node = *nodes_[index];
   for (const auto& other : nodes_) {
     if (!node.alive || !other->alive || other->id == node.id) continue;

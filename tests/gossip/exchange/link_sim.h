@@ -62,6 +62,8 @@ class LinkSim {
   void set_step_time(std::size_t node, Duration step) { nodes_[node]->step_time = step; }
   void call(std::size_t node, const std::function<ExchangeEffects(Mixer&)>& event);
   void corrupt_reference(std::size_t node, std::size_t peer);
+  // While references are apart by a corruption, the facts would be all that notices.
+  void check_facts(bool on) { checks_ = on; }
   void adopt(std::size_t node, std::size_t sponsor);
   void set_training(bool on) { training_ = on; }
 
@@ -196,6 +198,7 @@ class LinkSim {
   std::uint64_t order_ = 0;
   TimePoint now_ = at(Duration{});
   bool training_ = true;
+  bool checks_ = true;
   std::string broken_;
   Totals totals_;
   std::map<ExchangeKey, Half> halves_;
