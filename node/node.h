@@ -289,7 +289,7 @@ class Node final : private transport::SessionEvents,
   Watchdog watchdog_;
   SnapshotBox snapshots_;
   Metrics metrics_;
-  Health health_;
+  Health health_{config_.http.train_limit};
   HostSampler host_sampler_;
   ProgressLines progress_lines_;
   ControlServer control_;
@@ -315,7 +315,7 @@ class Node final : private transport::SessionEvents,
   std::size_t lists_to_keep_ = 0;   // on their way to the disk
   std::string membership_to_keep_;  // a newcomer's, until the secret comes
   bool saving_ = false;
-  bool save_last_ = false;  // once the checkpoint that is being written is done
+  std::function<void()> after_save_;  // once the checkpoint that is being written is done
   bool evaluating_ = false;
   TimePoint next_certificate_check_{};
   TimePoint next_checkpoint_ = kNever;

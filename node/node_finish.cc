@@ -197,6 +197,13 @@ void Node::on_final_not_written(const Error& error) {
 
 // A node that starts again need not train what it has trained.
 void Node::end_with_checkpoint(ExitCode code, std::string why) {
+  if (saving_) {  // one that has not the last steps
+    after_save_ = [this, code, why = std::move(why)] {
+      assert_io_thread();
+      end_with_checkpoint(code, why);
+    };
+    return;
+  }
   save_checkpoint([this, code, why = std::move(why)](const Result<void>&) {
     assert_io_thread();
     end(code, why);
@@ -284,7 +291,11 @@ void Node::begin_leave(Duration timeout) {
 // Not the one that may be on its way to the disk already: that has not the last steps.
 void Node::save_last_checkpoint() {
   if (saving_) {
-    save_last_ = true;
+    const auto again = [this] {
+      assert_io_thread();
+      save_last_checkpoint();
+    };
+    if (!after_save_) after_save_ = again;
     return;
   }
   save_checkpoint([this](const Result<void>& saved) {

@@ -158,6 +158,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   // Before the first step: only now progress is that of this run.
   auto averaging = gossip_.begin_averaging(now, model_facts(), told);
   bridge_->set_progress(gossip_.share_of(now, settings_.budget));
+  health_.beat_train(now);  // the first step may never come
   if (const auto started = bridge_->start(); !started) co_return end_with(started.error());
   set_phase(Phase::training);
   keep_settings();
@@ -242,7 +243,7 @@ void Node::save_checkpoint(std::function<void(const Result<void>&)> done) {
       log_.warn("checkpoint.failed", {{"why", to_string(saved.error())},
                                       {"did", "went on; what was saved before is whole"}});
     }
-    if (std::exchange(save_last_, false)) save_last_checkpoint();
+    if (const auto next = std::exchange(after_save_, {})) next();
     if (!saved) return done(fail(saved.error()));
     done({});
   });
@@ -281,6 +282,7 @@ void Node::note_evaluation(const Result<training::EvaluationReport>& report, Sub
     return;
   }
   figures_.eval = StatusSnapshot::Eval{.accuracy_ratio = report->top1,
+                                       .accuracy_top5_ratio = report->top5,
                                        .loss = report->loss,
                                        .images = static_cast<std::uint64_t>(report->images),
                                        .step = static_cast<std::uint64_t>(report->step),
@@ -310,6 +312,7 @@ void Node::on_codec_done(gossip::CodecOutcome outcome) {
 void Node::on_steps(const StepFigures& figures) {
   const TimePoint now = clock_.now();
   health_.beat_train(now);
+  const bool first = !figures_.last_steps;
   figures_.last_steps = figures;
   figures_.batch = figures.batch;
   figures_.last_step_ended = now;
@@ -335,6 +338,7 @@ void Node::on_steps(const StepFigures& figures) {
                                          std::chrono::duration<double>(figures.step_s))};
   gossip_driver_.carry_out(gossip_.on_steps(now, told));
   if (bridge_) bridge_->set_progress(gossip_.progress_share(now));
+  if (first) publish_status();  // what people wait for at a start
 }
 
 void Node::on_training_failed(const Error& error) {

@@ -109,6 +109,7 @@ struct HttpConfig {
   std::string listen = "127.0.0.1:7780";  // or "off"
   bool exposed = false;
   std::string token_file;
+  Duration train_limit = std::chrono::minutes(10);
 };
 
 struct LogConfig {

@@ -351,6 +351,10 @@ constexpr std::array kKeys{
     row<Text<&C::http, &HttpConfig::token_file, any_path>>(
         "http.token_file", "", "FILE",
         "File with the token that /api then asks for (Authorization: Bearer ...)."),
+    row<Time<&C::http, &HttpConfig::train_limit, kSecond, kDay>>(
+        "http.train_limit", "", "D",
+        "How long a node that trains may go without a step before /livez fails and an orchestrator "
+        "starts it again. More than the longest step: the first one of a GPU takes a minute."),
 
     row<Choice<&C::log, &LogConfig::level, kLevelWords>>(
         "log.level", "--log-level", "trace|debug|info|warn|error",

@@ -11,30 +11,32 @@ namespace starling::node {
 // When each thread was last seen moving.
 //
 // Owned by the node. A heart that never beat is not asked for (a node that is still building its
-// model has no train thread). Limits are generous: a busy machine is not a dead one.
+// model has no train thread). Limits are generous: a busy machine is not a dead one. The train
+// thread's is http.train_limit.
 //
 // Thread:  any.
 class Health {
  public:
-  // The io thread beats from a timer, the train thread at every step boundary and slice of an
-  // evaluation; rest() when it has nothing to do (final consensus, finished).
+  explicit Health(Duration train_limit = std::chrono::minutes(10)) : train_limit_(train_limit) {}
+
+  // The io thread beats from a timer, the train thread at its start and after steps; rest_train()
+  // when it has nothing to do (final consensus, finished).
   void beat_io(TimePoint now) { io_ = now.time_since_epoch().count(); }
   void beat_train(TimePoint now) { train_ = now.time_since_epoch().count(); }
   void rest_train() { train_ = 0; }
 
   [[nodiscard]] bool live(TimePoint now) const {
-    return within(io_, now, kIoLimit) && within(train_, now, kTrainLimit);
+    return within(io_, now, kIoLimit) && within(train_, now, train_limit_);
   }
 
  private:
   static constexpr Duration kIoLimit = std::chrono::seconds(60);
-  // A step of ResNet-50 on a slow CPU takes seconds, the first one of a captured graph a minute.
-  static constexpr Duration kTrainLimit = std::chrono::minutes(10);
 
   static bool within(std::int64_t beat, TimePoint now, Duration limit) {
     return beat == 0 || now.time_since_epoch().count() - beat <= limit.count();
   }
 
+  const Duration train_limit_;
   std::atomic<std::int64_t> io_{0};
   std::atomic<std::int64_t> train_{0};
 };

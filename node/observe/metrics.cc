@@ -281,6 +281,7 @@ void Metrics::update(const StatusSnapshot& status) {
   raise_to(Metric::data_bad_samples, real(status.train.bad_samples));
   if (status.eval) {
     set(Metric::eval_accuracy, status.eval->accuracy_ratio, {"1"});
+    set(Metric::eval_accuracy, status.eval->accuracy_top5_ratio, {"5"});
     set(Metric::eval_references, real(status.eval->references));
   }
   for (std::size_t i = 0; i < kMemberStates; ++i) {

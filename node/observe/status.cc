@@ -119,6 +119,7 @@ Json access_part(const StatusSnapshot::Access& access) {
 Json eval_part(const std::optional<StatusSnapshot::Eval>& eval) {
   if (!eval) return nullptr;
   return {{"accuracy_ratio", eval->accuracy_ratio},
+          {"accuracy_top5_ratio", eval->accuracy_top5_ratio},
           {"loss", eval->loss},
           {"images", eval->images},
           {"step", eval->step},

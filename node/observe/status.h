@@ -143,6 +143,7 @@ struct StatusSnapshot {
   } train;
   struct Eval {
     double accuracy_ratio = 0;
+    double accuracy_top5_ratio = 0;
     double loss = 0;
     std::uint64_t images = 0;
     std::uint64_t step = 0;

@@ -242,14 +242,21 @@ TEST_SUITE("e2e/access") {
     Swarm swarm(endless_run());
     swarm.start(2);
     REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1}, 2); }));
+    // Somebody has dialled the newcomer back.
+    CHECK(eventually(30s, [&] { return swarm.node(1).status().at("reachable") == "yes"; }));
     const auto file = swarm.secret_file();
     const auto both_said = [&](const std::string& part) {
       return eventually(30s,
                         [&] { return said(swarm.node(0), part) && said(swarm.node(1), part); });
     };
 
+    // Each says it at its start, and again once it accepts the next secret, too.
+    const auto has_read_again = [&](std::size_t node) {
+      return count_of(swarm.node(node).process().standard_error(), "access.read") >= 2;
+    };
+
     REQUIRE(command({"key", "rotate", "--secret-file", file}).status == 0);
-    REQUIRE(both_said("access.read"));
+    REQUIRE(eventually(30s, [&] { return has_read_again(0) && has_read_again(1); }));
     REQUIRE(command({"key", "promote", "--secret-file", file}).status == 0);
 
     INFO(swarm.logs());

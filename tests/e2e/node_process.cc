@@ -150,6 +150,15 @@ nlohmann::json NodeProcess::certificate() const {
   return nlohmann::json::parse(read_text(dir_ / "final" / "certificate.json"), nullptr, false);
 }
 
+std::string NodeProcess::page(const std::string& path) const {
+  const auto address = status().at("http").get<std::string>();
+  const auto colon = address.rfind(':');
+  const std::string script = "exec 3<>/dev/tcp/" + address.substr(0, colon) + "/" +
+                             address.substr(colon + 1) + "; printf 'GET " + path +
+                             " HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3; cat <&3";
+  return run_to_end({"/bin/bash", "-c", script}).out;
+}
+
 bool eventually(std::chrono::seconds limit, const std::function<bool()>& predicate) {
   const auto end = steady_clock::now() + limit;
   while (!predicate()) {

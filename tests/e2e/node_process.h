@@ -87,6 +87,8 @@ class NodeProcess {
   // State of a member in this node's view ("alive", ...), empty if it is unknown.
   [[nodiscard]] std::string state_of(const std::string& member_id) const;
   [[nodiscard]] nlohmann::json certificate() const;
+  // The whole answer of its HTTP server.
+  [[nodiscard]] std::string page(const std::string& path) const;
 
  private:
   std::filesystem::path dir_;

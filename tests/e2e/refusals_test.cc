@@ -327,6 +327,26 @@ TEST_SUITE("e2e/refusals") {
     CHECK(eventually(10s, [&] { return other.state_of(id) == "left"; }));
   }
 
+  TEST_CASE("a node whose images are away for long is not live until they are back") {
+    const TempDir images;
+    const auto data = class_folders(images.path() / "all", {"ant", "bee"});
+    NodeProcess node(
+        images.path() / "node",
+        {"--model", "small", "--batch", "8", "--until", "samples=1000000000", "--img", "32",
+         "--data", data.string(), "--http", "127.0.0.1:0", "--set", "http.train_limit=3s"});
+    REQUIRE(eventually(60s, [&] { return node.step() > 5; }));
+    CHECK(contains(node.page("/livez"), " 200 "));
+
+    std::filesystem::rename(data, images.path() / "away");
+
+    CHECK(eventually(60s, [&] { return contains(node.page("/livez"), " 503 "); }));
+    REQUIRE(node.process().running());
+    const auto step = node.step();
+    std::filesystem::rename(images.path() / "away", data);
+    CHECK(eventually(60s, [&] { return node.step() > step + 5; }));
+    CHECK(contains(node.page("/livez"), " 200 "));
+  }
+
   TEST_CASE("hundreds of strangers that say a byte a second are hung up on, and a member joins") {
     Swarm swarm(endless_run());
     swarm.start(1);

@@ -49,6 +49,8 @@ class Swarm {
 [[nodiscard]] std::vector<std::string> endless_run();
 
 [[nodiscard]] bool contains(const std::string& text, const std::string& part);
+// How often the part stands in the text.
+[[nodiscard]] std::size_t count_of(const std::string& text, const std::string& part);
 
 // Members in state "alive" in a node's own view.
 [[nodiscard]] std::size_t alive_members(const NodeProcess& node);

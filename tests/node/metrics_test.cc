@@ -57,6 +57,18 @@ TEST_SUITE("node/metrics") {
     CHECK_FALSE(contains(text, "brisk-wren"));
   }
 
+  TEST_CASE("both accuracies of an evaluation are there") {
+    auto status = busy_snapshot();
+    status.eval = StatusSnapshot::Eval{};
+    status.eval->accuracy_ratio = 0.75;
+    status.eval->accuracy_top5_ratio = 0.9375;
+    Metrics metrics;
+    metrics.update(status);
+    const auto text = metrics.render();
+    CHECK(contains(text, "starling_eval_accuracy_ratio{k=\"1\"} 0.75"));
+    CHECK(contains(text, "starling_eval_accuracy_ratio{k=\"5\"} 0.9375"));
+  }
+
   TEST_CASE("counters never fall") {
     Metrics metrics;
     metrics.raise_to(Metric::train_steps, 10);
