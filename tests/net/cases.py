@@ -7,19 +7,27 @@ from collections.abc import Callable
 ALL = {}
 
 
+LONG_S = 3600  # --seconds from which on a test is a long one
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """`carry_out(bench)` returns its figures; `bars` names those that decide, as "<= 3" or ">= 98"."""
+    """`carry_out(bench)` returns its figures; `bars` names those that decide, as "<= 3" or ">= 98". `long_bars` are what a long test decides by besides,
+    or instead where it names the same figure: what grows an hour says nothing after a minute."""
     id: str
     what: str
     bars: dict
     carry_out: Callable
     trials: int
+    long_bars: dict
+
+    def bars_over(self, seconds):
+        return self.bars | (self.long_bars if seconds >= LONG_S else {})
 
 
-def case(name, what, bars, trials=1):
+def case(name, what, bars, trials=1, long_bars=None):
     def keep(function):
-        ALL[name] = Case(name, what, bars, function, trials)
+        ALL[name] = Case(name, what, bars, function, trials, long_bars or {})
         return function
     return keep
 

@@ -1,5 +1,6 @@
 """A-1, A-2, A-7, A-9 to A-12: nodes that come and go."""
 
+import filecmp
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ from cases import case, watch
 from cases_access import failed_exchanges
 from cases_silence import CALM_S, false_deaths
 from lab import Failure, longest_pause, quantile, throughput_percent
+from network import NoLab
 
 
 def exchange_count(node):
@@ -41,8 +43,13 @@ class ExchangeWatch:
         self.seen.pop(node.number, None)
 
 
+def died_by_fault(victim):
+    """At its fault point, which kills: an end of any other kind is one that nobody asked for."""
+    return not victim.running() and victim.process.returncode == -signal.SIGKILL
+
+
 @case("A-1", "5 of 16 die when half of an exchange is sent, each at a time that the seed draws",
-      {"alive": "<= 0", "ended": "<= 0", "exchange_s": "<= 2", "throughput_percent": ">= 98"})
+      {"died_otherwise": "<= 0", "ended": "<= 0", "exchange_s": "<= 2", "throughput_percent": ">= 98"})
 def die_in_exchange(bench):
     with bench.lab(bench.nodes) as lab:
         victims = lab.random.sample(lab.nodes, 5 * bench.nodes // 16)
@@ -61,7 +68,7 @@ def die_in_exchange(bench):
             gaps.look(others)
             time.sleep(0.1)
         # A status is a second old at the most.
-        return {"alive": sum(victim.running() for victim in victims), "ended": sum(not node.running() for node in others),
+        return {"died_otherwise": sum(not died_by_fault(victim) for victim in victims), "ended": sum(not node.running() for node in others),
                 "exchange_s": max(0.0, gaps.longest - 1), "throughput_percent": throughput_percent(others, before, (begin, time.monotonic()))}
 
 
@@ -84,26 +91,37 @@ def finish(lab, nodes, victims):
     return took, hashes, ends
 
 
+# Some phases are not everybody's: a node divides where it is the root of a chunk, which goes by the nodes' fresh identities, and of nine with five chunks
+# one pair in six divides nothing.
+ATTEMPTS = 4
+
+
+def one_consensus(bench, trial):
+    """Nine nodes end together; with a trial two of them are to die in its phase. (seconds, phase, whether hashes differ, bad exits, how many died)"""
+    with bench.lab(9) as lab:
+        point = CONSENSUS_POINTS[(lab.random.randrange(8) + (trial or 0)) % len(CONSENSUS_POINTS)]
+        victims = [] if trial is None else lab.random.sample(lab.nodes, 2)
+        nodes = lab.start_all(more=["--set", "finish.linger=5s"], faults={victim: f"consensus.{point}@1:kill" for victim in victims})
+        watch(CALM_S / 2)
+        took, hashes, ends = finish(lab, nodes, victims)
+        return took, point, len(hashes) != 1, sum(end != 0 for end in ends), sum(died_by_fault(victim) for victim in victims)
+
+
 @case("A-2", "2 of 9 die in the final consensus, in each of its phases in turn",
       {"differing": "<= 0", "over_s": "<= 0", "bad_exits": "<= 0"}, len(CONSENSUS_POINTS))
 def die_in_consensus(bench):
-    more = ["--set", "finish.linger=5s"]
-    clean, worst, differing, bad, died = 0.0, 0.0, 0, 0, 0
-    for trial in range(-1, bench.trials):  # the first without a fault
-        with bench.lab(9) as lab:
-            point = CONSENSUS_POINTS[(lab.random.randrange(8) + trial) % len(CONSENSUS_POINTS)]
-            victims = lab.random.sample(lab.nodes, 2) if trial >= 0 else []
-            nodes = lab.start_all(more=more, faults={victim: f"consensus.{point}@1:kill" for victim in victims})
-            watch(CALM_S / 2)
-            took, hashes, ends = finish(lab, nodes, victims)
-            died += sum(not victim.running() and victim.process.returncode == -signal.SIGKILL for victim in victims)
-            differing += len(hashes) != 1
-            bad += sum(end != 0 for end in ends)
-            clean, worst = (took, worst) if trial < 0 else (clean, max(worst, took))
-    if died < bench.trials:
-        raise Failure(f"{died} of {2 * bench.trials} victims came so far as to die")
+    clean, _, differing, bad, _ = one_consensus(bench, None)
+    worst, died, runs = 0.0, 0, 0
+    for trial in range(bench.trials):
+        for _ in range(ATTEMPTS):
+            took, point, different, wrong, deaths = one_consensus(bench, trial)
+            worst, differing, bad, died, runs = max(worst, took), differing + different, bad + wrong, died + deaths, runs + 1
+            if deaths:
+                break
+        else:
+            raise Failure(f"no victim came so far as to die at consensus.{point}")
     return {"differing": differing, "over_s": max(0.0, worst - 2 * clean - 10), "bad_exits": bad, "clean_s": clean, "worst_s": worst, "died": died,
-            "trials": bench.trials}
+            "trials": bench.trials, "runs": runs}
 
 
 def growth(samples):
@@ -119,9 +137,10 @@ def growth(samples):
     return {"rss_mib": middle(late, 1), "grown_mib": grown, "mib_an_hour": grown / hours, "descriptors_more": middle(late, 2) - middle(early, 2)}
 
 
-# An edge more or less is 4 MiB of reference: a few of them are no leak.
+# An edge more or less is 4 MiB of reference and a descriptor: within minutes a few of them are no leak, and say nothing of an hour.
 @case("A-7", "nodes come (0.6) and are killed (0.4) every 0.5 to 2 s, ten at the most",
-      {"exchange_gap_s": "<= 5", "ended": "<= 0", "pause_s": "<= 5", "grown_mib": "<= 16", "descriptors_more": "<= 4"})
+      {"exchange_gap_s": "<= 5", "ended": "<= 0", "pause_s": "<= 5", "grown_mib": "<= 16", "descriptors_more": "<= 4"},
+      long_bars={"mib_an_hour": "<= 1", "descriptors_more": "<= 0"})
 def churn(bench):
     with bench.lab(10) as lab:
         nodes = lab.start_all(4)
@@ -223,12 +242,25 @@ def crowd(bench):
                 "pause_s": longest_pause([contact], begin, end)}
 
 
+def build_before(new):
+    """The program that an upgrade starts from. The same one on both sides would show a restart, and no upgrade."""
+    remedy = "STARLING_NET_OLD names a folder with the starling_lab of another commit"
+    if "STARLING_NET_OLD" not in os.environ:
+        raise NoLab(f"an upgrade needs two builds: {remedy}")
+    old = pathlib.Path(os.environ["STARLING_NET_OLD"]).resolve() / "starling_lab"
+    if not old.is_file():
+        raise NoLab(f"no {old}: {remedy}")
+    if filecmp.cmp(old, new, shallow=False):
+        raise NoLab(f"{old} is the build that it would be upgraded to: {remedy}")
+    return old
+
+
 @case("A-12", "each of nine nodes in turn is told to leave and starts again from another build (STARLING_NET_OLD: the folder of the one before)",
       {"failed": "<= 0", "false_dead": "<= 0", "bad_exits": "<= 0", "back_s": "<= 5", "differing": "<= 0"})
 def rolling_upgrade(bench):
     with bench.lab(9) as lab:
         new = lab.nodes[0].program
-        old = pathlib.Path(os.environ["STARLING_NET_OLD"]).resolve() / "starling_lab" if "STARLING_NET_OLD" in os.environ else new
+        old = build_before(new)
         for node in lab.nodes:
             node.program = old
         more = ["--set", "finish.linger=5s"]
@@ -247,4 +279,4 @@ def rolling_upgrade(bench):
         dead = false_deaths(nodes, nodes, since)
         took, hashes, ends = finish(lab, nodes, [])
         return {"failed": failed, "false_dead": dead, "bad_exits": bad + sum(end != 0 for end in ends), "back_s": back, "differing": len(hashes) - 1,
-                "finish_s": took, "builds": 1 if old == new else 2}
+                "finish_s": took}

@@ -2,37 +2,59 @@
 
 import contextlib
 import pathlib
+import shutil
 import subprocess
+import sysconfig
 import time
 
 from cases import case, watch
 from cases_silence import CALM_S, false_deaths, quarter_harmed
 from lab import Failure, longest_pause, throughput_percent
+from network import NoLab
 
 GROUPS = pathlib.Path("/sys/fs/cgroup")
-FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+LIBRARIES = (pathlib.Path("/usr/lib", sysconfig.get_config_var("MULTIARCH") or "."), *map(pathlib.Path, ("/usr/lib", "/usr/lib64", "/usr/local/lib")))
 CLOCK_STEPS = ("+365d", "-365d", "+10m", "-10m", "+0 x2.0")
 
 
 @contextlib.contextmanager
 def limited(controller, name, limits, nodes):
     """These nodes in a control group (version 1) with these limits."""
-    group = GROUPS / controller / f"starling-net-{name}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        raise Failure(f"no control group of {controller} on this machine: {error.strerror}") from error
-    try:
+    with control_group(controller, name) as group:
         for key, value in limits.items():
-            (group / key).write_text(str(value), encoding="ascii")
-            if int((group / key).read_text(encoding="ascii")) != value:
-                raise Failure(f"{group / key} did not take {value}")
+            limit(group / key, value)
         for node in nodes:
             (group / "cgroup.procs").write_text(str(node.process.pid), encoding="ascii")
         yield group
+
+
+def limit(file, value):
+    try:
+        with open(file, "r+", encoding="ascii") as key:  # which makes none: outside control groups it would be a file as any other
+            key.write(str(value))
+        taken = int(file.read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        raise NoLab(f"{file} takes no limit: {error}") from error
+    if taken != value:
+        raise NoLab(f"{file} is {taken} and did not take {value}")
+
+
+@contextlib.contextmanager
+def control_group(controller, name):
+    """A group of its own, whose processes go back to the parent in the end."""
+    parent = GROUPS / controller / "cgroup.procs"
+    group = GROUPS / controller / f"starling-net-{name}"
+    try:
+        if not parent.exists():
+            raise FileNotFoundError(f"no {parent}")
+        group.mkdir()
+    except OSError as error:
+        raise NoLab(f"no control group of {controller} in version 1 ({error}): mount -t cgroup -o {controller} cgroup {GROUPS / controller}, "
+                    "where the kernel was started with systemd.unified_cgroup_hierarchy=0") from error
+    try:
+        yield group
     finally:
-        parent = GROUPS / controller / "cgroup.procs"
-        for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
+        for pid in (group / parent.name).read_text(encoding="ascii").split():
             with contextlib.suppress(OSError):
                 parent.write_text(pid, encoding="ascii")
         group.rmdir()
@@ -57,18 +79,24 @@ def deaths_and_ends(nodes):
     return deaths, ends
 
 
+def faketime():
+    for folder in LIBRARIES:
+        if (found := folder / "faketime" / "libfaketimeMT.so.1").exists():
+            return found
+    raise NoLab("no libfaketime on this machine (apt-get install libfaketime)")
+
+
 @case("C-5", "the clocks of a quarter of the nodes step by a year and by ten minutes, and run twice as fast",
       {"false_dead": "<= 0", "disconnects": "<= 0", "ended": "<= 0", "throughput_percent": ">= 98"})
 def clocks(bench):
-    if not FAKETIME.exists():
-        raise Failure("no libfaketime on this machine (apt-get install libfaketime)")
+    library = faketime()
     with bench.lab(bench.nodes) as lab:
         victims = lab.random.sample(lab.nodes, len(lab.nodes) // 4)
         lies = {node: lab.folder / f"clock-{node.number}" for node in victims}
         for file in lies.values():
             file.write_text("+0\n", encoding="ascii")
         # The steady clock is the kernel's: it is what a year's step cannot touch on a real machine either.
-        surroundings = {node: {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(file), "FAKETIME_CACHE_DURATION": "1",
+        surroundings = {node: {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(file), "FAKETIME_CACHE_DURATION": "1",
                                "DONT_FAKE_MONOTONIC": "1"} for node, file in lies.items()}
         nodes = lab.start_all(more=["--set", "log.per_event=0"], surroundings=surroundings)
         watch(CALM_S)
@@ -90,7 +118,9 @@ def clocks(bench):
                 "victims_percent": throughput_percent(victims, before, during), "clock_off_s": years}
 
 
-@case("C-6", "a node with 32 peers that exchange as much as they can has 512 MiB", {"ended": "<= 0", "most_mib": "<= 512", "failures": "<= 0"})
+# The limit stands at twice the bar, so that a node that grows beyond it is measured, and not only killed.
+@case("C-6", "a node that 32 others join through, and that exchanges the largest deltas (L6) with its neighbours, six or seven, at a step each 0.4 s: its group "
+      "of 512 MiB never holds more than half of them", {"ended": "<= 0", "most_mib": "<= 256"})
 def little_memory(bench):
     with bench.lab(33, step_ms=400) as lab:
         contact = lab.nodes[0]
@@ -102,15 +132,17 @@ def little_memory(bench):
             held = contact.rss_bytes()
             watch(2 * bench.seconds)
             most = int((group / "memory.max_usage_in_bytes").read_text(encoding="ascii"))
-            failures = int((group / "memory.failcnt").read_text(encoding="ascii"))
             status = contact.status()
-            return {"ended": sum(not node.running() for node in lab.nodes), "most_mib": most / 2**20, "failures": failures,
+            return {"ended": sum(not node.running() for node in lab.nodes), "most_mib": most / 2**20,
                     "grown_mib": (contact.rss_bytes() - held) / 2**20, "neighbours": len(status["neighbours"]) if status else 0}
 
 
 @contextlib.contextmanager
 def disk_of_its_own(lab, node):
     """The node's folder on a file system of its own. What only the test writes there, its log and its steps, lies elsewhere."""
+    for tool in ("mkfs.ext4", "fsfreeze"):
+        if not shutil.which(tool):
+            raise NoLab(f"no {tool} on this machine (apt-get install e2fsprogs util-linux)")
     image = lab.folder / f"disk-{node.number}"
     with open(image, "wb") as file:
         file.truncate(256 << 20)
@@ -118,7 +150,7 @@ def disk_of_its_own(lab, node):
     subprocess.run(["mkfs.ext4", "-q", image], check=True)
     done = subprocess.run(["mount", "-o", "loop", image, node.folder], stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise Failure(f"no loop device on this machine: {done.stderr.strip()}")
+        raise NoLab(f"no loop device on this machine: {done.stderr.strip()}; it needs /dev/loop-control and the right to mount")
     try:
         node.folder.chmod(0o700)
         for name in ("log", "steps"):

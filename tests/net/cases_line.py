@@ -15,6 +15,11 @@ from cases_access import LOG, log_events
 from lab import Failure, longest_pause, quantile, rate, throughput_percent
 
 
+def edges_of(node):
+    """As the node tells them; none where it does not answer."""
+    return (node.status() or {"neighbours": []})["neighbours"]
+
+
 def disagreement(nodes):
     """The largest that any node measures between itself and a neighbour; None where none has measured."""
     found = [status["disagreement_ratio"] for status in (node.status() for node in nodes) if status and status["disagreement_ratio"] is not None]
@@ -24,7 +29,7 @@ def disagreement(nodes):
 def disagreement_across(some, others, since):
     """The median over the edges between these two groups that have exchanged since this moment of time.monotonic(); None where none has."""
     ids = {node.id for node in others}
-    found = [edge["disagreement_ratio"] for node in some for edge in (node.status() or {"neighbours": []})["neighbours"]
+    found = [edge["disagreement_ratio"] for node in some for edge in edges_of(node)
              if edge["id"] in ids and edge["disagreement_ratio"] is not None and edge["last_exchange_s"] < time.monotonic() - since]
     return quantile(found, 0.5) if found else None
 
@@ -40,6 +45,8 @@ def partition(bench):
         nodes = lab.start_all()
         before = watch(2 * CALM_S)
         clean = disagreement(nodes)
+        if clean is None:
+            raise Failure("no node has measured how far it is from a neighbour")
         half = lab.random.sample(nodes, len(nodes) // 2)
         rest = [node for node in nodes if node not in half]
         lab.network.between([node.number for node in half], [node.number for node in rest], cut=1)
@@ -47,8 +54,11 @@ def partition(bench):
         lab.network.clear()
         healed = time.monotonic()
         whole = lab.wait_whole(nodes, 120)
-        # Each half agrees with itself: what counts are the edges between them.
-        lab.until(lambda: (disagreement_across(half, rest, healed) or float("inf")) <= 1.2 * clean, 60, "the models are not together")
+
+        def together():  # each half agrees with itself: what counts are the edges between them
+            apart = disagreement_across(half, rest, healed)
+            return apart is not None and apart <= 1.2 * clean
+        lab.until(together, 60, "the models are not together")
         model = time.monotonic() - healed
         watch(CALM_S)
         lost = sum(not lab.sees(node, nodes) for node in nodes)
@@ -218,7 +228,7 @@ def ladder(bench):
 
 def neighbours_of(node):
     """Those with whom the topology wants an edge, as its log names them: nobody makes the session with another one again."""
-    return {neighbour["id"][:8] for neighbour in (node.status() or {"neighbours": []})["neighbours"] if neighbour["wanted"]}
+    return {edge["id"][:8] for edge in edges_of(node) if edge["wanted"]}
 
 
 def longest_without(edges, until):
@@ -242,6 +252,45 @@ def longest_without(edges, until):
     return longest
 
 
+ECHO_S = 5  # between the two ends of a session
+NOTICED_S = 5  # after a change
+
+
+def ends_of_sessions(nodes):
+    """[(moment, the two nodes)] of the sessions that ended by what came over them, and how many lines say so: both ends write it down in the same words,
+    the one that noticed and the one that it told, and together they are one end."""
+    told = sorted((at, tuple(sorted((node.id[:8], line["peer"]))), node.number, line["why"])
+                  for node in nodes for at, line in log_events(node, 0) if line["event"] == "session.ended")
+    ends, first = [], {}
+    for at, pair, teller, why in told:
+        before = first.pop((pair, why), None)
+        if before and before[1] != teller and at - before[0] < ECHO_S:
+            continue
+        first[pair, why] = (at, teller)
+        ends.append((at, pair))
+    return ends, len(told)
+
+
+def unmatched(changes, ends):
+    """(changes that no end of a session between the same two followed, ends that no change preceded, the longest from a change to its end)."""
+    left, missed, longest = sorted(ends), 0, 0.0
+    for at, pair in sorted(changes):
+        end = next((end for end in left if end[1] == pair and -0.01 <= end[0] - at <= NOTICED_S), None)  # a log's time is cut to milliseconds
+        if end:
+            left.remove(end)
+            longest = max(longest, end[0] - at)
+        else:
+            missed += 1
+    return missed, len(left), longest
+
+
+def changes_of(notes, nodes):
+    """(moment, the two nodes) of each change that the proxies wrote down."""
+    ids = {node.address: node.id[:8] for node in nodes}
+    lines = notes.read_text(encoding="ascii").splitlines() if notes.exists() else []
+    return [(float(at), tuple(sorted((ids[one], ids[other])))) for at, one, other in map(str.split, lines)]
+
+
 @case("B-9", "a byte is changed behind TCP, in one of a hundred pieces of 16 KiB",
       {"unnoticed": "<= 0", "too_many": "<= 0", "gone": "<= 0", "false_dead": "<= 0", "reconnect_s": "<= 2", "throughput_percent": ">= 98"})
 def corrupted(bench):
@@ -263,18 +312,19 @@ def corrupted(bench):
             for proxy in proxies:
                 proxy.send_signal(signal.SIGSTOP)  # no more changes, and nothing on its way is lost to the count
             watch(1)
-            changes = len(notes.read_text(encoding="ascii").splitlines()) if notes.exists() else 0
-            ended = sum(node.log().count("session.ended") for node in nodes)
+            changes = changes_of(notes, nodes)
+            ends, told = ends_of_sessions(nodes)
         finally:
             for proxy in proxies:
                 proxy.kill()
                 proxy.wait()
-        if changes == 0:
+        if not changes:
             raise Failure("nothing was changed")
         pace = 1000 / lab.step_ms  # without a clean span before it: the pace that the nodes were given
-        # Both ends of a session write down why it ended: the one that noticed, and the one that it told.
-        return {"changes": changes, "unnoticed": max(0, changes - ended), "too_many": max(0, ended - 2 * changes), "gone": gone, "false_dead": wrong,
-                "reconnect_s": longest_without(edges, until), "throughput_percent": 100 * sum(rate(node, *during) for node in nodes) / pace / len(nodes), "pause_s": longest_pause(nodes, *during)}
+        missed, causeless, noticed_s = unmatched(changes, ends)
+        return {"changes": len(changes), "sessions": len(ends), "told": told, "unnoticed": missed, "too_many": causeless, "noticed_s": noticed_s,
+                "gone": gone, "false_dead": wrong, "reconnect_s": longest_without(edges, until),
+                "throughput_percent": 100 * sum(rate(node, *during) for node in nodes) / pace / len(nodes), "pause_s": longest_pause(nodes, *during)}
 
 
 @case("B-10", "every line has 10 Mbit/s, and deltas are as large as they come (L6)",
@@ -287,10 +337,11 @@ def narrow(bench):
         begin = time.monotonic()
         times = []
         while time.monotonic() - begin < bench.seconds:
-            for status in (node.status() for node in nodes):
-                times += [neighbour["rtt_ms"] for neighbour in status["neighbours"] if neighbour["rtt_ms"] is not None]
+            times += [edge["rtt_ms"] for node in nodes for edge in edges_of(node) if edge["rtt_ms"] is not None]
             time.sleep(1)
         during = (begin, time.monotonic())
+        if not times:
+            raise Failure("no node has measured a round trip")
         return {"rtt_p50_ms": quantile(times, 0.5), "rtt_p99_ms": quantile(times, 0.99), "throughput_percent": throughput_percent(nodes, before, during)}
 
 
@@ -314,10 +365,12 @@ def stopped_reader(bench):
 
         def forgotten():
             nonlocal queued, growth
-            edges = [neighbour for node in others for neighbour in node.status()["neighbours"] if neighbour["id"] == victim.id]
-            queued = max([queued, *(edge["queued_bytes"] or 0 for edge in edges)])
             growth = max(growth, grown())
-            return not any(edge["state"] == "alive" or edge["queued_bytes"] is not None for edge in edges)
+            told = [node.status() for node in others]
+            edges = [edge for status in told if status for edge in status["neighbours"] if edge["id"] == victim.id]
+            queued = max([queued, *(edge["queued_bytes"] or 0 for edge in edges)])
+            # Who does not answer may hold something still.
+            return all(told) and not any(edge["state"] == "alive" or edge["queued_bytes"] is not None for edge in edges)
         dropped = lab.until(forgotten, 60, "an edge to the stopped node is still open, or something waits to be sent to it")
         # Later the others have new neighbours, each with references of 8 MB; what waits for the stopped one is gone with its session.
         later = 0

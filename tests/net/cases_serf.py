@@ -8,7 +8,7 @@ import contextlib
 import time
 
 from cases import case, watch
-from cases_silence import CALM_S, NOTICE_S, dead_after, false_deaths, silent_cut, stop_bursts
+from cases_silence import CALM_S, NOTICE_S, Absences, dead_after, false_deaths, silent_cut, stop_bursts, verdicts
 from lab import quantile
 from serf_node import SerfNode
 
@@ -54,10 +54,17 @@ def serf_false(agents, innocent, since):
     return sum(event == "Failed" and name in names and at >= since for agent in agents for at, event, name in list(agent.heard))
 
 
+def serf_verdicts(agents):
+    """Each `Failed` of these agents about each other, as Absences takes them."""
+    numbers = {agent.name: agent.number for agent in agents}
+    return [(agent.number, at, numbers[name]) for agent in agents for at, event, name in list(agent.heard) if event == "Failed" and name in numbers]
+
+
 def noticed(bench, vanish, appear):
     """One machine after the other vanishes and comes back: when whom it left behind knows, on both sides."""
-    mine, theirs, backs, serf_backs, wrong, serf_wrong = [], [], [], [], 0, 0
+    mine, theirs, backs, serf_backs = [], [], [], []
     with both(bench, bench.nodes) as (lab, agents):
+        absences = Absences()
         watch(CALM_S)
         for _ in range(bench.trials):
             node = lab.random.choice(lab.nodes[1:])
@@ -65,17 +72,17 @@ def noticed(bench, vanish, appear):
             others = [other for other in lab.nodes if other is not node]
             other_agents = [other for other in agents if other is not agent]
             since = time.time()
-            vanish(lab, node, agent)
-            mine += dead_after(others, node, since, NOTICE_S)
-            theirs += serf_failed_after(other_agents, agent, since, 2 * NOTICE_S)
-            wrong += false_deaths(others, others, since)
-            serf_wrong += serf_false(other_agents, other_agents, since)
-            healed = time.time()
-            appear(lab, node, agent, agents[0])
+            with absences.of(node):
+                vanish(lab, node, agent)
+                mine += dead_after(others, node, since, NOTICE_S)
+                theirs += serf_failed_after(other_agents, agent, since, 2 * NOTICE_S)
+                appear(lab, node, agent, agents[0])
+            healed = time.time()  # not before it: a silence goes on for a while in it
             backs.append(lab.wait_whole(lab.nodes, 60))
             serf_whole(lab, agents)
             serf_backs.append(time.time() - healed)
             watch(CALM_S)
+        wrong, serf_wrong = absences.wrong(verdicts(lab.nodes)), absences.wrong(serf_verdicts(agents))
     return {"p50_s": quantile(mine, 0.5), "p99_s": quantile(mine, 0.99), "back_s": max(backs), "false_dead": wrong,
             "serf_p50_s": quantile(theirs, 0.5), "serf_p99_s": quantile(theirs, 0.99), "serf_back_s": max(serf_backs), "serf_false_dead": serf_wrong,
             "trials": bench.trials}

@@ -4,12 +4,13 @@
   corrupting_proxy.py HOST:PORT HOST:PORT SHARE SEED FILE
 
 Listens at the first address and connects to the second. A piece of a connection that was spared so far gets a changed byte with probability SHARE;
-each change is a line of FILE. TCP's checksum is made after it, so nothing but the records' own can notice.
+each change is a line of FILE: the time, and the addresses of the two machines. TCP's checksum is made after it, so nothing but the records' own can notice.
 """
 
 import asyncio
 import random
 import sys
+import time
 
 SPARED_BYTES = 2_048  # the handshake, whose failures are counted elsewhere
 PIECE = 16_384
@@ -50,7 +51,7 @@ async def main(listen, target, share, seed, file):
         changed = []  # one change a connection: its session is over then
 
         def note():
-            log.write("changed\n")
+            log.write(f"{time.time()} {writer.get_extra_info('peername')[0]} {endpoint(target)[0]}\n")
         await asyncio.gather(carry(reader, there_writer, float(share), draw, changed, note), carry(there_reader, writer, float(share), draw, changed, note))
 
     server = await asyncio.start_server(on_connection, *endpoint(listen))

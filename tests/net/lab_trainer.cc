@@ -3,8 +3,9 @@
 // f(x) = |x - own optimum|^2 / 2, and a step sees its gradient with noise. Every node's optimum is
 // the common one and an offset of its own, as different data would give: replicas drift apart
 // unless they are averaged, and their mean comes near the common optimum. A step takes no batch
-// from its source and no more time than LAB_STEP_MS says, most of it waiting, so that many nodes
-// fit one machine and a node that falls behind does so because something held it up.
+// from its source and the time that LAB_STEP_MS says, most of it waiting, so that many nodes fit
+// one machine. What its thread waited for (the lease, who hears of the step) comes on top: a node
+// that falls behind does so because something held it up.
 #include "gossip/delta/host_vectors.h"
 #include "node/base/mutex.h"
 #include "node/base/random.h"
@@ -213,7 +214,9 @@ void Trainer::Impl::train_step() {
   if (steps.is_open())
     steps << std::fixed << seconds(clock.now().time_since_epoch()) << ' ' << report.step << ' '
           << report.loss << std::endl;
+  const TimePoint told = clock.now();
   if (hooks.on_step) hooks.on_step(report);
+  next_step += (granted - begin) + (clock.now() - told);
 }
 
 // One step down this node's own gradient; the mean square of the way to the common optimum before.
