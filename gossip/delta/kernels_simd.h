@@ -262,12 +262,11 @@ struct SimdKernels {
     static constexpr std::size_t kTogether = 0;
     float* lower;
     float* higher;
-    Both at(std::size_t i) const {
+    Both at(std::size_t i) const { return {Lanes::load(lower + i), Lanes::load(higher + i)}; }
+    void clear(std::size_t i) const {
       const F zero = Lanes::set(0.0F);
-      const Both both{Lanes::load(lower + i), Lanes::load(higher + i)};
       Lanes::store(lower + i, zero);
       Lanes::store(higher + i, zero);
-      return both;
     }
   };
   template <class Values>
@@ -307,18 +306,19 @@ struct SimdKernels {
     const auto step = [&](std::size_t i) {
       __builtin_prefetch(x + i + kAhead, 1);
       __builtin_prefetch(r + i + kAhead, 1);
-      // Before anything is stored: x and r are aligned alike, and some processors hold a load back
-      // behind a store whose address has the same low twelve bits.
-      const F before = Lanes::load(x + i);
-      const F reference = Lanes::load(r + i);
       const auto [low, high] = source.at(i);
       const F apart = Lanes::sub(high, low);
       Lanes::add_squares(energy, apart);
+      // All is read before anything is stored: x and r are aligned alike, and some processors hold
+      // a load back behind a store whose address has the same low twelve bits.
+      const F with_low = Lanes::add(Lanes::load(r + i), Lanes::mul(half, low));
+      const F reference = Lanes::add(with_low, Lanes::mul(half, high));
+      const F before = Lanes::load(x + i);
       const F after = Lanes::add(before, Lanes::mul(scale, apart));
       const std::uint32_t not_finite = Lanes::at_least(Lanes::abs_bits(after), infinity);
       Lanes::store(x + i, Lanes::choose(not_finite, before, after));
-      const F with_low = Lanes::add(reference, Lanes::mul(half, low));
-      Lanes::store(r + i, Lanes::add(with_low, Lanes::mul(half, high)));
+      Lanes::store(r + i, reference);
+      if constexpr (requires { source.clear(i); }) source.clear(i);
     };
     if constexpr (Source::kTogether == 0) {
       for (std::size_t i = 0; i < n; i += 16) step(i);
