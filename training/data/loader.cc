@@ -415,22 +415,24 @@ std::span<float> Loader::floats_of(const Spot& spot) const {
 
 Result<void> Loader::note_bad(std::uint32_t index, const Error& error, Unread* row) {
   std::size_t count = 0;
+  bool is_new = false;
   bool too_many = false;
   if (row != nullptr) row->reason = error.detail;
   {
     const MutexLock lock(mutex_);
-    if (!bad_.insert(index).second) return {};
+    is_new = bad_.insert(index).second;
     count = bad_.size();
-    if (count == 1) first_bad_ = {index, error.detail};
-    if (row != nullptr) {
+    if (count == 1 && is_new) first_bad_ = {index, error.detail};
+    if (row != nullptr && is_new) {
       ++row->counted;
       ++in_rows_;
     }
     // What other threads wait for may yet be taken back.
     too_many = count > options_.max_bad + (row != nullptr ? 0 : in_rows_);
   }
-  log_.warn("data.bad_image",
-            {{"image", dataset_.sample_name(index)}, {"reason", error.detail}, {"count", count}});
+  if (is_new)
+    log_.warn("data.bad_image",
+              {{"image", dataset_.sample_name(index)}, {"reason", error.detail}, {"count", count}});
   if (too_many) return too_many_bad(index, error.detail);
   return {};
 }

@@ -218,8 +218,8 @@ class Loader {
   // Reads sample `index` into scratch.sample and scratch.image; what its view looks at there.
   Result<View> read(std::uint32_t index, Rng& rng, std::uint32_t side, Scratch& scratch) const;
   void write_pixels(const View& view, const Spot& spot, Scratch& scratch) const;
-  // Counts a bad sample, names it the first time; an error above max_bad. `row` is where it belongs
-  // to if it could not be read from its storage.
+  // Counts a bad sample and names it the first time; an error, however often, where more than
+  // max_bad are known. `row` is where it belongs to if it could not be read from its storage.
   Result<void> note_bad(std::uint32_t index, const Error& error, Unread* row)
       STARLING_EXCLUDES(mutex_);
   [[nodiscard]] std::unexpected<Error> too_many_bad(std::uint32_t last,

@@ -52,6 +52,7 @@ class StoredImages final : public Dataset {
     return "number " + std::to_string(index);
   }
 
+  int reads() const { return reads_; }
   // Waits until so many samples have been read.
   void await_reads(int count) const {
     for (int reads = reads_; reads < count; reads = reads_) reads_.wait(reads);
@@ -167,6 +168,25 @@ TEST_SUITE("training/data/loader_waits") {
     CHECK(mentions(batch.error().detail, "more than 50 bad images (data.max_bad)"));
     CHECK(mentions(batch.error().detail, "no such file or directory"));
     CHECK(loader.bad_samples() > 50);
+  }
+
+  TEST_CASE("it ends after eight waits, whether or not the last sample was tried before") {
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {
+      CAPTURE(seed);
+      StoredImages data(40);
+      data.lose(kForGood);
+      NullLog log;
+      LoaderOptions options = options_with(1, std::chrono::microseconds(1));
+      options.max_bad = 3;
+      options.sampler.seed = seed;
+      Loader loader(data, options, log);
+
+      const auto batch = loader.next();
+
+      REQUIRE(!batch);
+      CHECK(mentions(batch.error().detail, "more than 3 bad images (data.max_bad)"));
+      CHECK(data.reads() == 25);  // 17 in a row, and one behind each of eight waits
+    }
   }
 
   TEST_CASE("a few samples that all stay away end the run, too") {
