@@ -188,18 +188,19 @@ void Dialler::on_failed(TimePoint now, const transport::Endpoint& endpoint, cons
   if (end == DialEnd::ourselves) address.not_before += kPatienceWithOurselves;
 }
 
-void Dialler::on_down(TimePoint now, const NodeId& peer, Duration lived) {
+void Dialler::on_down(TimePoint now, const NodeId& peer, Duration lived, Greeted greeted) {
+  const bool helped = greeted == Greeted::yes || lived >= options_.settled;
   for (auto& [endpoint, address] : addresses_) {
     if (address.report.peer != peer) continue;
-    if (lived >= options_.settled) {
-      address.brief = 0;
-      continue;
-    }
+    address.brief = helped ? 0 : address.brief + 1;
+    const TimePoint next =
+        helped ? now - lived + with_jitter(options_.apart) : now + backoff(address.brief);
+    if (next <= now) continue;
     // Whoever takes sessions only to close them would be dialled without a pause.
     address.report.peer.reset();
     address.report.last_end = DialEnd::other;
     address.report.detail = "the last session with it was short";
-    address.not_before = now + backoff(++address.brief);
+    address.not_before = next;
   }
 }
 
@@ -215,6 +216,10 @@ Duration Dialler::backoff(std::uint32_t failures) {
   const auto doublings = std::min<std::uint32_t>(failures > 0 ? failures - 1 : 0, 20);
   const Duration base =
       std::min(options_.last_backoff, options_.first_backoff * (std::int64_t{1} << doublings));
+  return with_jitter(base);
+}
+
+Duration Dialler::with_jitter(Duration base) {
   return base + Duration(static_cast<std::int64_t>(
                     rng_.below(static_cast<std::uint64_t>(base.count()) / 2 + 1)));
 }

@@ -47,8 +47,11 @@ struct DiallerOptions {
   Duration resolve_interval = std::chrono::seconds(15);
   // An outcome that does not come is taken as a time-out.
   Duration outcome = std::chrono::seconds(20);
-  // A session that ended sooner than this helped nobody: the address is tried again as after a
-  // failure, each time later.
+  // From the beginning of a session to the next dial of its address, at least, plus up to half of
+  // jitter.
+  Duration apart = std::chrono::seconds(1);
+  // A session without a Hello that ended sooner than this helped nobody: the address is tried again
+  // as after a failure, each time later.
   Duration settled = std::chrono::seconds(10);
   std::size_t max_outstanding = 8;
   // Addresses of one name that are kept.
@@ -94,7 +97,8 @@ struct DiallerEffects {
 // | dialling | -> waiting        | -> resting | -> waiting (backoff) | -          |
 // | resting  | -                 | stays      | -                    | -> waiting |
 //
-// From resting it also goes to waiting, with a backoff, where the session ended almost at once.
+// From resting it also goes to waiting where the session ended almost at once: for a second, or
+// with a backoff where no Hello came.
 class Dialler {
  public:
   using Test = std::function<bool(const NodeId&)>;
@@ -117,8 +121,10 @@ class Dialler {
   // could hide it.
   void learn(const transport::Endpoint& endpoint, const NodeId& peer);
   void on_failed(TimePoint now, const transport::Endpoint& endpoint, const Error& why);
-  // The last session with `peer` ended, which was up for so long.
-  void on_down(TimePoint now, const NodeId& peer, Duration lived);
+  enum class Greeted { no, yes };
+  // The last session with `peer` ended, which was up for so long and in which its Hello came or
+  // not.
+  void on_down(TimePoint now, const NodeId& peer, Duration lived, Greeted greeted);
 
   // Every waiting address is due at once.
   void retry_now(TimePoint now);
@@ -150,7 +156,7 @@ class Dialler {
     Source source = Source::seed;
     std::optional<transport::Endpoint> name;  // whose address it is
     std::uint32_t failures = 0;               // since it last worked
-    std::uint32_t brief = 0;                  // sessions in a row that hardly lived
+    std::uint32_t brief = 0;                  // sessions in a row that helped nobody
     TimePoint not_before{};
     TimePoint out_until{};  // a dial is out until then
   };
@@ -168,6 +174,7 @@ class Dialler {
   static void make_seed(Address& address, const std::string& origin,
                         const std::optional<NodeId>& pin);
   [[nodiscard]] Duration backoff(std::uint32_t failures);
+  [[nodiscard]] Duration with_jitter(Duration base);
   // Names of single nodes of which some address passes `test`: the other addresses do not matter.
   template <class AddressTest>
   [[nodiscard]] std::set<transport::Endpoint> settled_names(AddressTest test) const;

@@ -84,7 +84,8 @@ JoinEffects Join::on_session_up(TimePoint now, const NodeId& peer,
 JoinEffects Join::on_session_down(TimePoint now, const NodeId& peer) {
   JoinEffects out;
   if (const auto at = peers_.find(peer); at != peers_.end()) {
-    dialler_.on_down(now, peer, now - at->second.up);
+    dialler_.on_down(now, peer, now - at->second.up,
+                     at->second.hello ? Dialler::Greeted::yes : Dialler::Greeted::no);
     peers_.erase(at);
   }
   sponsor_.on_session_down(peer);

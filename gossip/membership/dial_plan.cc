@@ -33,7 +33,8 @@ bool DialPlan::take(TimePoint now, const NodeId& id, Manners manners, Rng& rng) 
 
 bool DialPlan::take_at_once(TimePoint now, const NodeId& id) {
   Entry& entry = entries_[id];
-  if (entry.out_until > now || outstanding(now) >= options_.max_outstanding) return false;
+  if (now < entry.floor || entry.out_until > now) return false;
+  if (outstanding(now) >= options_.max_outstanding) return false;
   entry.out_until = now + options_.outcome;
   entry.not_before = entry.out_until;
   return true;
@@ -67,14 +68,21 @@ void DialPlan::on_up(const NodeId& id) {
   }
 }
 
-void DialPlan::on_down(TimePoint now, const NodeId& id, Duration lived, Rng& rng) {
-  if (lived >= options_.settled) {
+void DialPlan::on_down(TimePoint now, const NodeId& id, Duration lived, Answered answered,
+                       Rng& rng) {
+  const bool helped = answered == Answered::yes || lived >= options_.settled;
+  const TimePoint began = now - lived;
+  const TimePoint next = began + with_jitter(options_.apart, rng);
+  if (helped && next <= now) {
     entries_.erase(id);
     return;
   }
   Entry& entry = entries_[id];
-  entry.brief = std::min(entry.brief + 1, 1000U);
-  entry.not_before = now + backoff(entry.brief, rng);
+  entry.floor = began + options_.apart;
+  entry.not_before = next;
+  entry.brief = helped ? 0 : std::min(entry.brief + 1, 1000U);
+  if (entry.brief > options_.forgiven)
+    entry.not_before = std::max(next, now + backoff(entry.brief - options_.forgiven, rng));
 }
 
 Duration DialPlan::backoff(std::uint32_t failures, Rng& rng) const {
@@ -86,7 +94,7 @@ Duration DialPlan::backoff(std::uint32_t failures, Rng& rng) const {
 void DialPlan::keep_only(const std::set<NodeId>& wanted, TimePoint now) {
   std::erase_if(entries_, [&](const auto& item) {
     const auto& [id, entry] = item;
-    return !wanted.contains(id) && entry.out_until <= now &&
+    return !wanted.contains(id) && entry.out_until <= now && entry.floor <= now &&
            entry.last_failure + options_.walk_past <= now;
   });
 }

@@ -32,10 +32,15 @@ struct DialPlanOptions {
   Duration outcome = std::chrono::seconds(10);
   // Between two tries at somebody who is dead in our view.
   Duration revive_interval = std::chrono::seconds(4);
-  // A session that ended sooner than this helped nobody: the next dial waits as after a failure,
-  // each time longer. Otherwise a peer that takes sessions only to close them is dialled without a
-  // pause.
+  // From the beginning of a session to the next dial of its peer, at least, plus up to half of
+  // jitter. Raising it delays the way back over a line that breaks sessions; lowering it lets a
+  // peer that takes sessions only to close them cost a handshake that often.
+  Duration apart = std::chrono::seconds(1);
+  // A session on which the peer answered nothing, and that ended sooner than this, helped nobody.
+  // Above so many in a row (two dials at once, and a line that breaks early, make some) the next
+  // dial waits as after a failure, each time longer.
   Duration settled = std::chrono::seconds(10);
+  std::uint32_t forgiven = 2;
   // After this many failures the topology walks past the member, for walk_past long.
   std::uint32_t failures_to_walk_past = 3;
   Duration walk_past = std::chrono::minutes(1);
@@ -53,7 +58,7 @@ class DialPlan {
   enum class Manners { at_once, after_you };
   // Whether to dial `id` now; if so, the dial counts as made.
   [[nodiscard]] bool take(TimePoint now, const NodeId& id, Manners manners, Rng& rng);
-  // For a check of a suspicion: now, unless a dial is out.
+  // For a check of a suspicion: now, unless a dial is out or the last session has only just begun.
   [[nodiscard]] bool take_at_once(TimePoint now, const NodeId& id);
   // For a member that asks whether `id` can be reached: as take(), in a quarter of the places, so
   // that whoever asks much keeps no neighbour from being dialled.
@@ -62,8 +67,9 @@ class DialPlan {
   [[nodiscard]] bool take_revival(TimePoint now, Rng& rng);
 
   void on_up(const NodeId& id);
-  // A session ended that was up for so long.
-  void on_down(TimePoint now, const NodeId& id, Duration lived, Rng& rng);
+  enum class Answered { no, yes };
+  // A session ended that was up for so long, and on which the peer answered us or did not.
+  void on_down(TimePoint now, const NodeId& id, Duration lived, Answered answered, Rng& rng);
   void on_failed(TimePoint now, const NodeId& id, Rng& rng);
   // A new address or a new incarnation: what failed before says nothing.
   void forget(const NodeId& id) { entries_.erase(id); }
@@ -80,7 +86,8 @@ class DialPlan {
     TimePoint not_before{};
     TimePoint out_until{};  // a dial is out until then; zero: none is
     std::uint32_t failures = 0;
-    std::uint32_t brief = 0;  // sessions in a row that hardly lived
+    TimePoint floor{};        // no dial before then, whatever it is for
+    std::uint32_t brief = 0;  // sessions in a row that helped nobody
     TimePoint last_failure{};
   };
   [[nodiscard]] std::size_t outstanding(TimePoint now) const;

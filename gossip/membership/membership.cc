@@ -203,7 +203,9 @@ MembershipEffects Membership::on_session_down(TimePoint now, const NodeId& peer,
   if (auto* member = table_.find(peer)) member->last_heard = at->second.watch.last_heard();
   // A goodbye that both sides were ready for looks like any other end.
   const bool expected = at->second.given_up || at->second.unneeded;
-  dials_.on_down(now, peer, now - at->second.up, rng_);
+  const bool answered = at->second.watch.round_trip() > Duration{0};
+  dials_.on_down(now, peer, now - at->second.up,
+                 answered ? DialPlan::Answered::yes : DialPlan::Answered::no, rng_);
   sessions_.erase(at);
   spreader_.on_session_down(now, peer);
   std::erase_if(errands_, [&](const Errand& errand) { return errand.asker == peer; });

@@ -73,7 +73,7 @@ TEST_SUITE("bootstrap/dialler") {
       if (dialler.on_tick(now, nobody).dial.empty()) continue;
       ++dials;
       dialler.on_up(now, kHere, kPeer);
-      dialler.on_down(now, kPeer, 5ms);
+      dialler.on_down(now, kPeer, 5ms, Dialler::Greeted::no);
       CHECK(dialler.next_deadline() > now);
     }
     CHECK(dials >= 5);
@@ -82,8 +82,26 @@ TEST_SUITE("bootstrap/dialler") {
     now = dialler.next_deadline();
     REQUIRE(dialler.on_tick(now, nobody).dial.size() == 1);
     dialler.on_up(now, kHere, kPeer);
-    dialler.on_down(now, kPeer, 1min);
+    dialler.on_down(now, kPeer, 1min, Dialler::Greeted::no);
     CHECK(dialler.on_tick(now, nobody).dial.size() == 1);
+  }
+
+  TEST_CASE("a seed that said its Hello is dialled a second after its last session began") {
+    Dialler dialler({}, Rng(1));
+    REQUIRE(dialler.add(kStart, seed_of(kHere)));
+    TimePoint now = kStart;
+    REQUIRE(dialler.on_tick(now, nobody).dial.size() == 1);
+    for (int breaks = 0; breaks < 30; ++breaks) {
+      for (const Duration lived : {Duration(5ms), Duration(3s)}) {
+        const TimePoint began = now;
+        dialler.on_up(now, kHere, kPeer);
+        now += lived;
+        dialler.on_down(now, kPeer, lived, Dialler::Greeted::yes);
+        while (dialler.on_tick(now, nobody).dial.empty()) now += 10ms;
+        CHECK(now - began >= 1s);
+        CHECK(now - began <= std::max<Duration>(lived, 1510ms));
+      }
+    }
   }
 
   TEST_CASE("an address that fails is tried for ever, ever more slowly") {

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <variant>
 #include <vector>
 
 using namespace starling;
@@ -14,6 +16,51 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto kAtOnce = DialPlan::Manners::at_once;
+using Answered = DialPlan::Answered;
+
+// A node whose one neighbour is played by the test: sessions break, dials succeed at once.
+struct Breaking {
+  Stage stage;
+  TimePoint now = kStart;
+  bool answers = true;
+
+  Breaking() {
+    up();
+    (void)stage.node.on_message(now, test_id(1), facts_of({record_of(1)}));
+  }
+  void up() { (void)stage.node.on_session_up(now, test_id(1)); }
+  // Whether the node wants to dial its neighbour.
+  bool tick() {
+    const auto effects = stage.node.on_tick(now);
+    for (const auto& out : effects.send)
+      if (const auto* asked = std::get_if<Heartbeat>(&out.message); asked != nullptr && answers)
+        (void)stage.node.on_message(now + 1ms, test_id(1), HeartbeatAck{asked->seq});
+    return !effects.wanted_sessions.empty();
+  }
+  bool down(SessionEnd end) {
+    return !stage.node.on_session_down(now, test_id(1), end).wanted_sessions.empty();
+  }
+  void live(Duration lived) {
+    for (const TimePoint end = now + lived; now < end; now += 10ms) (void)tick();
+  }
+};
+
+// Dials in a minute of a neighbour whose sessions end so as soon as they are there.
+std::size_t dials_of_a_minute(SessionEnd end, bool answers) {
+  Breaking world;
+  world.answers = answers;
+  std::size_t dials = 0;
+  bool is_up = true;
+  for (; world.now < kStart + 1min; world.now += 10ms) {
+    bool dialled = world.tick();
+    if (is_up) dialled = world.down(end) || dialled;
+    is_up = dialled;
+    if (!dialled) continue;
+    ++dials;
+    world.up();
+  }
+  return dials;
+}
 
 }  // namespace
 
@@ -49,13 +96,67 @@ TEST_SUITE("gossip/dial_plan") {
       if (!plan.take(now, test_id(1), kAtOnce, rng)) continue;
       ++dials;
       plan.on_up(test_id(1));
-      plan.on_down(now, test_id(1), 5ms, rng);
+      plan.on_down(now, test_id(1), 5ms, Answered::no, rng);
     }
-    CHECK(dials >= 4);
-    CHECK(dials <= 8);
+    CHECK(dials >= 6);
+    CHECK(dials <= 11);
     plan.on_up(test_id(1));
-    plan.on_down(now, test_id(1), 1min, rng);
+    plan.on_down(now, test_id(1), 1min, Answered::no, rng);
     CHECK(plan.take(now, test_id(1), kAtOnce, rng));
+  }
+
+  TEST_CASE("whose sessions break is dialled a second after the last one began, if it answered") {
+    DialPlan plan({});
+    Rng rng(1);
+    TimePoint now = kStart;
+    for (int breaks = 0; breaks < 30; ++breaks) {
+      for (const Duration lived : {Duration(5ms), Duration(900ms), Duration(3s)}) {
+        CAPTURE(lived.count());
+        const TimePoint began = now;
+        now += lived;
+        plan.on_down(now, test_id(1), lived, Answered::yes, rng);
+        while (!plan.take(now, test_id(1), kAtOnce, rng)) now += 10ms;
+        CHECK(now - began >= 1s);
+        CHECK(now - began <= std::max<Duration>(lived, 1510ms));
+        plan.on_up(test_id(1));
+      }
+    }
+  }
+
+  TEST_CASE("a check of a suspicion waits for the second of the last session, wanted or not") {
+    DialPlan plan({});
+    Rng rng(1);
+    plan.on_down(kStart, test_id(1), 5ms, Answered::yes, rng);
+    plan.keep_only({}, kStart);
+    CHECK_FALSE(plan.take_at_once(kStart + 900ms, test_id(1)));
+    CHECK(plan.take_at_once(kStart + 1s, test_id(1)));
+  }
+
+  TEST_CASE("a neighbour whose sessions break is dialled within two seconds, however often") {
+    Breaking world;
+    for (int breaks = 0; breaks < 30; ++breaks) {
+      CAPTURE(breaks);
+      const TimePoint began = world.now;
+      world.live(breaks % 3 == 0 ? Duration(20ms) : Duration(3s));
+      const TimePoint lost = world.now;
+      bool dialled = world.down(SessionEnd::local);
+      for (; !dialled && world.now < lost + 1min; world.now += 10ms) dialled = world.tick();
+      REQUIRE(dialled);
+      CHECK(world.now - lost <= 1800ms);
+      CHECK(world.now - began >= 1s);
+      world.up();
+    }
+  }
+
+  TEST_CASE("who ends sessions at once is dialled once a second at the most, however it does so") {
+    for (const SessionEnd end :
+         {SessionEnd::bye, SessionEnd::reset, SessionEnd::timed_out, SessionEnd::local}) {
+      for (const bool answers : {false, true}) {
+        CAPTURE(static_cast<int>(end));
+        CAPTURE(answers);
+        CHECK(dials_of_a_minute(end, answers) <= 61);
+      }
+    }
   }
 
   // Somebody else may answer at its address, which is the outcome of no dial of this member.
