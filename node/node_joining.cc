@@ -233,8 +233,7 @@ void Node::install_state(const bootstrap::InstallState& install) {
   const TimePoint now = clock_.now();
   auto replica = replica_of(*install.snapshot, parts_.model);
   if (!replica) return bootstrap_driver_.carry_out(join_.on_state_unusable(now, replica.error()));
-  gossip_.membership().progress().merge(now, install.counters);
-  gossip_.membership().progress().merge_age(now, install.run_age);
+  gossip_.membership().progress().merge_of_sponsor(now, install.counters, install.run_age);
   const double age = install.snapshot->manifest.age;
   log_.info("join.state", {{"sponsor", short_form(install.sponsor)},
                            {"bytes", install.snapshot->manifest.total_bytes},

@@ -81,11 +81,23 @@ void Progress::merge_age(TimePoint now, Duration age) {
   genesis_ = genesis_ ? std::min(*genesis_, genesis) : genesis;
 }
 
+void Progress::merge_of_sponsor(TimePoint now, const std::vector<SavedCounter>& counters,
+                                Duration age) {
+  std::vector<SavedCounter> others = counters;
+  std::erase_if(others, [&](const SavedCounter& counter) { return counter.id == self_; });
+  merge(now, others);
+  sponsors_ = std::min(sponsors_, now - std::clamp(age, Duration{0},
+                                                   Duration(std::chrono::milliseconds(kMaxAgeMs))));
+}
+
 void Progress::set_settings(TimePoint now, const Hash& settings) {
   if (settings == settings_) return;
   const bool another = !settings_.is_zero();
   settings_ = settings;
-  if (another) genesis_ = now;
+  if (another) {
+    genesis_ = now;
+    sponsors_ = kNever;
+  }
   oldest_ = {};
   floor_ = 0;
   floor_at_.reset();
@@ -224,7 +236,10 @@ void Progress::learn_age(const NodeId& id, TimePoint genesis) {
 }
 
 Duration Progress::run_age(TimePoint now) const {
-  const TimePoint own = genesis_.value_or(now);
+  return age_since(std::min(genesis_.value_or(now), sponsors_), now);
+}
+
+Duration Progress::age_since(TimePoint own, TimePoint now) const {
   // The oldest of several opinions is not believed alone, and the only other one not at once, so
   // that no liar ends a run that is limited by time.
   const TimePoint agreed = others_ >= 2 || !word_counts(now)
@@ -258,7 +273,8 @@ std::optional<ProgressReport> Progress::take_due_report(TimePoint now, Incarnati
   report.samples = own_.samples;
   report.rate_millisamples = static_cast<std::uint64_t>(std::llround(own_.rate * 1000));
   report.run_age_ms = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(run_age(now)).count());
+      std::chrono::duration_cast<std::chrono::milliseconds>(age_since(genesis_.value_or(now), now))
+          .count());
   return report;
 }
 

@@ -57,11 +57,14 @@ class Progress {
   // the checkpoint's own count included.
   void on_local_samples(TimePoint now, std::uint64_t samples);
 
-  // Takes a counter that a file or a sponsor holds. For our own id the counter continues from the
-  // larger one.
+  // Takes counters that a file holds. For our own id the counter continues from the larger one.
   void merge(TimePoint now, const std::vector<SavedCounter>& saved);
-  // Age of the run as a sponsor or a file knows it; the larger one wins.
+  // Age of the run as a file knows it; the larger one wins.
   void merge_age(TimePoint now, Duration age);
+  // Both as a sponsor knows them: whoever gives the model gives its age. They count here and are
+  // passed on to nobody: our own counter and the age in our reports are what we can sign for, or a
+  // sponsor that lies would speak with two voices.
+  void merge_of_sponsor(TimePoint now, const std::vector<SavedCounter>& counters, Duration age);
 
   // What this node trains; zero: not known yet, so that everybody counts. Where these are others
   // than before, another run begins: of the counters and ages so far stays what those that train
@@ -94,8 +97,8 @@ class Progress {
   [[nodiscard]] double rate() const;
   [[nodiscard]] std::uint64_t own_samples() const { return own_.samples; }
   [[nodiscard]] std::uint64_t samples_of(const NodeId& id) const;
-  // Since genesis, continued on our own clock: the largest age that this node or two others know of
-  // (of one other alone: its word, after `patience`).
+  // Since genesis, continued on our own clock: the largest age that this node, its sponsor or two
+  // others know of (of one other alone: its word, after `patience`).
   [[nodiscard]] Duration run_age(TimePoint now) const;
   // The newest report held, for bucket answers.
   [[nodiscard]] const ProgressReport* report_of(const NodeId& id) const;
@@ -144,6 +147,8 @@ class Progress {
   }
   bool note_settings(Counter& counter, const Hash& settings);
   void learn_age(const NodeId& id, TimePoint genesis);
+  // run_age(), given the earliest genesis that this node knows of by itself.
+  [[nodiscard]] Duration age_since(TimePoint own, TimePoint now) const;
   void continue_own_from(std::uint64_t samples);
 
   NodeId self_;
@@ -162,6 +167,7 @@ class Progress {
   std::uint64_t floor_ = 0;             // the largest P so far
   std::optional<TimePoint> floor_at_;
   std::optional<TimePoint> genesis_;  // on our clock; may lie before our start
+  TimePoint sponsors_ = kNever;       // the genesis that a sponsor told
   std::array<Claim, 2> oldest_;       // the earliest geneses that others claim
 };
 

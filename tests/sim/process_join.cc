@@ -138,8 +138,7 @@ void Process::install(const bootstrap::InstallState& state) {
     bytes.insert(bytes.end(), chunk->begin(), chunk->end());
   auto weights = parse_weights(bytes, services_.problem.layout());
   if (!weights) return carry_out(join_->on_state_unusable(local(), weights.error()));
-  gossip_->membership().progress().merge(local(), state.counters);
-  gossip_->membership().progress().merge_age(local(), state.run_age);
+  gossip_->membership().progress().merge_of_sponsor(local(), state.counters, state.run_age);
   const double age = state.snapshot->manifest.age;
   if (references_) {
     on_lane(codec_lane_, job_time(),

@@ -172,6 +172,32 @@ TEST_SUITE("gossip/progress") {
     CHECK(progress.total(now) <= honest + 16 * 100 * 103 + 4 * 100);
   }
 
+  TEST_CASE("a sponsor that lies moves whoever it sponsors, and nobody who hears both") {
+    constexpr Duration kCentury = 100 * 365 * 24h;
+    constexpr std::uint64_t kLie = std::uint64_t{1} << 62;
+    Progress joiner(test_id(2));
+    joiner.merge_age(kStart, 0s);
+    joiner.merge_of_sponsor(kStart, {{test_id(2), kLie}, {test_id(3), 500}}, kCentury);
+    CHECK(joiner.run_age(kStart + 1s) > kCentury - 1h);
+    CHECK(joiner.total(kStart + 1s) == 500);
+    Progress victim(test_id(0));
+    victim.merge_age(kStart, 0s);
+    for (std::uint64_t second = 1; second <= 60; ++second) {
+      const TimePoint now = kStart + std::chrono::seconds(second);
+      victim.set_members(now, 4);
+      victim.on_local_samples(now, 100 * second);
+      victim.on_report(now, report_of(3, 100 * second, 100, std::chrono::seconds(second)));
+      victim.on_report(now, report_of(1, 100 * second, 100, kCentury));
+      joiner.set_members(now, 4);
+      joiner.on_report(now, report_of(1, 100 * second, 100, kCentury));
+      joiner.on_local_samples(now, 100 * second);
+      if (const auto signed_report = joiner.take_due_report(now, {1}))
+        victim.on_report(now, *signed_report);
+    }
+    CHECK(victim.run_age(kStart + 60s) <= 61s);
+    CHECK(victim.total(kStart + 60s) <= 4 * 100 * 64);
+  }
+
   TEST_CASE("a slow node beside a fast one is no liar, and neither is the fast one of two") {
     Progress slow(test_id(0));
     for (std::uint64_t second = 1; second <= 60; ++second) {
