@@ -397,7 +397,7 @@ class Runner {
       for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int64_t)) {
         std::int64_t value = 0;
         std::memcpy(&value, bytes.data() + at, sizeof(value));
-        if (value < 0) return false;
+        if (value < 0 || value > std::int64_t{kMaxParticipants} * kMaxCounter) return false;
       }
       return true;
     }

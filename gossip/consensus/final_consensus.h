@@ -370,6 +370,8 @@ class FinalConsensus {
   void accept(const CertificateMessage& message);
   [[nodiscard]] std::size_t count_signers(const Certificate& certificate) const;
   [[nodiscard]] std::size_t count_others(const Certificate& certificate) const;
+  // Whether this peer may have us verify so many signatures; if so, they count as verified.
+  [[nodiscard]] bool may_verify(std::size_t signatures);
   [[nodiscard]] bool is_outnumbered(const Certificate& certificate) const;
   void tell_not_taken(const Certificate& certificate, std::size_t others);
   [[nodiscard]] bool is_held_back(const Hash& hash) const;
@@ -446,6 +448,11 @@ class FinalConsensus {
     CertificateMessage message;
     NodeId from;
   };
+  struct Verified {
+    double left = 0;  // signatures, at `at`
+    TimePoint at;
+  };
+  std::map<NodeId, Verified> verified_;  // by who showed certificates lately
   std::optional<HeldBack> held_back_;    // a certificate that more members than signed it outlast
   std::optional<Hash> told_not_taken_;   // the latest
   std::set<NodeId> shown_;               // sessions over which it was shown

@@ -5,6 +5,7 @@
 #include "node/base/signing.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace starling::gossip::consensus::testing {
@@ -33,8 +34,10 @@ class FakeSigner final : public Signer {
 
 class FakeVerifier final : public Verifier {
  public:
+  mutable std::size_t asked = 0;  // signatures that were looked at
   [[nodiscard]] Verdict verify(const NodeId& signer, std::string_view domain, ByteView message,
                                const Signature& signature) const override {
+    ++asked;
     return signature == fake_signature(signer, domain, message) ? Verdict::valid : Verdict::invalid;
   }
 };

@@ -32,6 +32,28 @@ SharedBytes values_of(float value, std::size_t count) {
   return share(std::move(bytes));
 }
 
+// What nobody in the swarm had a part in, signed by all who are said to have had one.
+CertificateMessage invented_end(const Swarm& swarm, std::size_t participants, std::uint64_t seed) {
+  CertificateMessage message;
+  message.manifest = swarm.options().manifest;
+  for (std::uint32_t chunk = 0; chunk < ChunkPlan(swarm.options().shape).count(); ++chunk)
+    message.chunks.push_back(Hasher().add(seed).add(std::uint64_t{chunk}).finish());
+  Certificate& certificate = message.certificate;
+  certificate.epoch = Epoch{1};
+  certificate.fingerprint = swarm.options().fingerprint;
+  certificate.hash = model_hash(message.manifest, message.chunks);
+  for (std::size_t k = 0; k < participants; ++k)
+    certificate.participants.push_back(node_id(1'000'000 * (seed + 1) + k));
+  std::ranges::sort(certificate.participants);
+  for (const auto& id : certificate.participants) {
+    HashSignature statement{
+        {{}, certificate.epoch}, {}, claim_of(certificate), certificate.hash, {}};
+    sign(statement, FakeSigner(id), certificate.fingerprint);
+    certificate.signatures.push_back(statement.signature);
+  }
+  return message;
+}
+
 void run_until(Swarm& swarm, std::size_t node, Phase phase) {
   while (swarm.node(node).consensus->state().phase != phase) swarm.run(1ms);
 }
@@ -126,6 +148,29 @@ TEST_SUITE("gossip/consensus/liars") {
         CHECK(swarm.node(k).finished->certificate == swarm.node(0).finished->certificate);
       }
     }
+  }
+
+  TEST_CASE("who shows one end after the other has few of its signatures verified a second") {
+    Swarm swarm({.nodes = 4, .seed = 5});
+    swarm.connect_all();
+    swarm.run(1s);
+    std::vector<CertificateMessage> ends;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) ends.push_back(invented_end(swarm, 1000, seed));
+    const std::size_t before = swarm.verifier().asked;
+
+    for (int round = 0; round < 50; ++round)
+      for (const auto& end : ends) swarm.inject(0, 3, end);
+    CHECK(swarm.verifier().asked - before <= kMaxParticipants);
+    // It is no way out to come again.
+    swarm.disconnect(0, 3);
+    swarm.connect(0, 3);
+    swarm.run(1s);
+    for (const auto& end : ends) swarm.inject(0, 3, end);
+    CHECK(swarm.verifier().asked - before <= kMaxParticipants + 2000);
+
+    swarm.command(1);
+    swarm.run(15min);
+    check_result(swarm, all_of(swarm), all_of(swarm));
   }
 
   TEST_CASE("who takes no part refuses no rule") {
