@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace starling::gossip::consensus {
 namespace {
@@ -69,6 +71,18 @@ Tree make_tree(const Agreed& agreed, std::uint32_t root) {
   return tree;
 }
 
+// P of the run, of what its members state: the largest, but nothing beyond sixteen times the upper
+// one in the middle (as in membership/progress.h). All sign it, so none may invent it.
+std::uint64_t agreed_samples(std::span<const Finish* const> statements) {
+  std::vector<std::uint64_t> told;
+  for (const Finish* finish : statements) told.push_back(finish->samples);
+  if (told.empty()) return 0;
+  std::ranges::sort(told);
+  const std::uint64_t middle = told.at(told.size() / 2);
+  const std::uint64_t limit = middle > (~std::uint64_t{0} >> 4U) ? middle : 16 * middle;
+  return *std::prev(std::ranges::upper_bound(told, limit));
+}
+
 }  // namespace
 
 std::optional<std::uint32_t> Agreed::find_index(const NodeId& id) const {
@@ -85,9 +99,9 @@ Agreed make_agreed(const RoundId& round, std::span<const Finish* const> statemen
   Agreed agreed;
   for (const Finish* finish : sorted) {
     agreed.members.push_back({finish->signer, finish->weight});
-    agreed.samples = std::max(agreed.samples, finish->samples);
     if (agreed.rule != Rule::median && finish->rule != Rule::mean) agreed.rule = finish->rule;
   }
+  agreed.samples = agreed_samples(sorted);
   // Nobody refused anything yet: what was asked for cannot be had with so many.
   const bool asked_for = agreed.rule == Rule::trimmed || round.epoch == Epoch{1};
   if (asked_for && agreed.members.size() > kMaxMedianParticipants) agreed.rule = Rule::mean;

@@ -25,7 +25,7 @@ struct Agreed {
   std::vector<Member> members;                       // sorted by id
   std::vector<std::vector<std::uint32_t>> sessions;  // indices into members, ascending
   Rule rule = Rule::mean;
-  std::uint64_t samples = 0;  // largest P that a member stated
+  std::uint64_t samples = 0;  // largest P that a member stated and the others make likely
   Hash set;                   // over members, weights, rule, samples
   Hash graph;                 // over sessions
 

@@ -173,6 +173,23 @@ TEST_SUITE("gossip/consensus/liars") {
     check_result(swarm, all_of(swarm), all_of(swarm));
   }
 
+  TEST_CASE("a participant that invents what the swarm has processed has no say in it") {
+    Swarm swarm({.nodes = 4, .seed = 5});
+    swarm.connect_all();
+    swarm.progress(0, 1000, 0);
+    swarm.progress(1, 1100, 0);
+    swarm.progress(2, 900, 0);
+    swarm.progress(3, ~std::uint64_t{0}, 0);
+    swarm.run(1s);
+
+    swarm.command(1);
+    swarm.run(15min);
+
+    check_result(swarm, all_of(swarm), all_of(swarm));
+    REQUIRE(swarm.node(0).finished);
+    CHECK(swarm.node(0).finished->certificate.samples == 1100);
+  }
+
   TEST_CASE("who takes no part refuses no rule") {
     Swarm swarm({.nodes = 5, .seed = 6});
     swarm.connect_all();
