@@ -16,15 +16,6 @@ bool said(const NodeProcess& node, const std::string& part) {
   return contains(node.process().standard_error(), part);
 }
 
-// Exchanges of a node over all its edges.
-std::int64_t exchanges(const NodeProcess& node) {
-  const auto status = node.status();
-  if (!status.is_object()) return 0;
-  std::int64_t sum = 0;
-  for (const auto& edge : status.at("neighbours")) sum += edge.at("exchanges").get<std::int64_t>();
-  return sum;
-}
-
 std::string mode_of(const NodeProcess& node) {
   const auto status = node.status();
   return status.is_object() ? status.at("swarm").at("mode").get<std::string>() : std::string();
@@ -207,14 +198,16 @@ TEST_SUITE("e2e/access") {
       std::ofstream(dir.path() / name / "member.cert") << certificate.out;
     }
     auto arguments = endless_run();
-    arguments.insert(arguments.end(), {"--set", "finish.by=admin"});
+    arguments.insert(arguments.end(), {"--set", "finish.by=admin", "--set", "gossip.tau=2"});
     NodeProcess first(dir.path() / "first", arguments);
-    // The second takes the setting from the swarm.
+    // The second takes finish.by from the swarm.
     auto joining = endless_run();
-    joining.insert(joining.end(),
-                   {"--peer", first.address(), "--secret-file", folder("first") + "/secret"});
+    joining.insert(joining.end(), {"--set", "gossip.tau=2", "--peer", first.address(),
+                                   "--secret-file", folder("first") + "/secret"});
     NodeProcess second(dir.path() / "second", joining);
-    REQUIRE(eventually(60s, [&] { return alive_members(first) == 2 && exchanges(second) > 0; }));
+    // It has its part in the end.
+    REQUIRE(eventually(
+        60s, [&] { return alive_members(first) == 2 && exchanges(second) >= kNewcomerExchanges; }));
 
     const auto refused = command({"finish", "--dir", folder("second")});
     CHECK(refused.status == 5);

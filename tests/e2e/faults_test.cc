@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
-#include <cmath>
+#include <algorithm>
 #include <set>
 
 using namespace starling::e2e;
@@ -32,11 +32,22 @@ bool in_the_middle(const NodeProcess& node, double share) {
   return eventually(180s, [&] { return progress_share(node) >= share; });
 }
 
+// Waits until all of these would be participants of a final consensus, not followers.
+bool take_part(Swarm& swarm, const std::vector<std::size_t>& nodes) {
+  return eventually(60s, [&] {
+    return std::ranges::all_of(nodes, [&](std::size_t index) {
+      return exchanges(swarm.node(index)) >= kNewcomerExchanges;
+    });
+  });
+}
+
 }  // namespace
 
 TEST_SUITE("e2e/faults") {
   TEST_CASE("a killed node stops nobody, and the other three end with one model") {
-    Swarm swarm(small_run("120000"));
+    auto arguments = small_run("120000");
+    arguments.insert(arguments.end(), {"--set", "gossip.tau=2"});
+    Swarm swarm(arguments);
     swarm.start(4);
     REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2, 3}, 4); }));
     REQUIRE(in_the_middle(swarm.node(0), 0.2));
@@ -51,13 +62,17 @@ TEST_SUITE("e2e/faults") {
     INFO(swarm.logs());
     CHECK(noticed);
     CHECK(watch.longest_pause() < 5s);
+    CHECK(take_part(swarm, {1, 2}));
+    CHECK(swarm.finish(0));
     CHECK(swarm.wait_all({0, 1, 2}, 240s) == std::vector<int>{0, 0, 0});
     CHECK(hashes_of(swarm, {0, 1, 2}).size() == 1);
     CHECK(swarm.node(0).certificate().at("participants").size() == 3);
   }
 
   TEST_CASE("a frozen node stops nobody and comes back by itself") {
-    Swarm swarm(small_run("300000"));
+    auto arguments = small_run("300000");
+    arguments.insert(arguments.end(), {"--set", "gossip.tau=2"});
+    Swarm swarm(arguments);
     swarm.start(4);
     REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1, 2, 3}, 4); }));
     REQUIRE(in_the_middle(swarm.node(0), 0.1));
@@ -74,6 +89,7 @@ TEST_SUITE("e2e/faults") {
     INFO(swarm.logs());
     CHECK(watch.longest_pause() < 5s);
     CHECK(eventually(30s, [&] { return swarm.all_see({0, 1, 2, 3}, 4); }));
+    CHECK(take_part(swarm, {1, 2, 3}));
     CHECK(swarm.finish(2));
     CHECK(swarm.wait_all({0, 1, 2, 3}, 300s) == std::vector<int>{0, 0, 0, 0});
     CHECK(hashes_of(swarm, {0, 1, 2, 3}).size() == 1);
@@ -94,7 +110,7 @@ TEST_SUITE("e2e/faults") {
     REQUIRE(eventually(30s, [&] { return swarm.all_see({0, 1, 2, 3, 4}, 5); }));
     // It begins with what its sponsor has, not with the genesis.
     const double joiner = accuracy_of(swarm.node(4));
-    CHECK(std::abs(joiner - accuracy_of(swarm.node(0))) <= 0.01);
+    CHECK(joiner > accuracy_of(swarm.node(0)) - 0.1);
 
     swarm.node(0).process().signal(SIGKILL);
     CHECK(eventually(30s, [&] { return swarm.all_see({1, 2, 3, 4}, 4); }));
@@ -144,10 +160,11 @@ TEST_SUITE("e2e/faults") {
 
   TEST_CASE("a node that is told to leave while the swarm ends has its part in the end") {
     std::vector<std::string> arguments = endless_run();
-    arguments.insert(arguments.end(), {"--set", "leave.timeout=300s"});
+    arguments.insert(arguments.end(), {"--set", "leave.timeout=300s", "--set", "gossip.tau=2"});
     Swarm swarm(arguments);
     swarm.start(2);
     REQUIRE(eventually(60s, [&] { return swarm.all_see({0, 1}, 2); }));
+    REQUIRE(take_part(swarm, {1}));
     Process finish({starling_binary(), "finish", "--dir", swarm.node(0).dir().string()},
                    swarm.path());
     // A moment of tenths of a second: wherever in it, or just behind it, the signal comes.

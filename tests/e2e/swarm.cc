@@ -75,6 +75,14 @@ std::size_t alive_members(const NodeProcess& node) {
   return alive;
 }
 
+std::int64_t exchanges(const NodeProcess& node) {
+  const auto status = node.status();
+  if (!status.is_object()) return 0;
+  std::int64_t sum = 0;
+  for (const auto& edge : status.at("neighbours")) sum += edge.at("exchanges").get<std::int64_t>();
+  return sum;
+}
+
 double progress_share(const NodeProcess& node) {
   const auto status = node.status();
   if (!status.is_object()) return 0;

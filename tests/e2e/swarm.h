@@ -4,6 +4,7 @@
 
 #include "tests/e2e/node_process.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +55,10 @@ class Swarm {
 
 // Members in state "alive" in a node's own view.
 [[nodiscard]] std::size_t alive_members(const NodeProcess& node);
+// Exchanges of a node over all its edges.
+[[nodiscard]] std::int64_t exchanges(const NodeProcess& node);
+// Whoever took its model from the swarm only follows in a final consensus before that many.
+inline constexpr std::int64_t kNewcomerExchanges = 32;
 // Share of the budget that a node believes is done, 0 if it does not answer.
 [[nodiscard]] double progress_share(const NodeProcess& node);
 

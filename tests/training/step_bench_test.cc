@@ -4,7 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
@@ -19,6 +21,17 @@ namespace {
 
 std::ptrdiff_t threads_of_process() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+// What is left once those that have ended are gone: the kernel lists one for a moment after a join.
+// Looks for up to 10 s, and no longer than until there are no more than `enough`.
+std::ptrdiff_t threads_that_stay(std::ptrdiff_t enough) {
+  auto least = threads_of_process();
+  for (int looks = 0; looks < 1'000 && least > enough; ++looks) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    least = std::min(least, threads_of_process());
+  }
+  return least;
 }
 
 }  // namespace
@@ -98,9 +111,9 @@ TEST_SUITE("training/step_bench") {
       options.blocks = 1;
       options.steps = 1;
       CHECK(bench_steps(options));
-      after = threads_of_process();
+      after = threads_that_stay(before);
     }).join();
 
-    CHECK(after == before);
+    CHECK(after <= before);
   }
 }

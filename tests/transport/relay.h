@@ -49,10 +49,13 @@ class Relay {
     connections_.at(connection)->near.close();
     connections_.at(connection)->far.close();
   }
+  // Ends everything; the relay has to exist until it is idle().
   void stop() {
     acceptor_.close();
     for (std::size_t i = 0; i < connections_.size(); ++i) cut(i);
   }
+  // No handler that belongs to this relay is left to run.
+  [[nodiscard]] bool idle() const { return pending_ == 0; }
 
  private:
   struct Flow {
@@ -77,8 +80,10 @@ class Relay {
   }
 
   void accept() {
+    ++pending_;
     acceptor_.async_accept([this](const std::error_code& error, asio::ip::tcp::socket near) {
-      if (error) return;
+      --pending_;
+      if (error || !acceptor_.is_open()) return;
       auto& connection =
           *connections_.emplace_back(std::make_unique<Connection>(io_, std::move(near)));
       if (!silent_) {
@@ -91,8 +96,10 @@ class Relay {
   }
 
   void forward(Flow& flow) {
+    ++pending_;
     flow.from.async_read_some(asio::buffer(flow.buffer),
                               [this, &flow](const std::error_code& error, std::size_t size) {
+                                --pending_;
                                 if (error) {
                                   std::error_code ignored;
                                   flow.to.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
@@ -110,8 +117,10 @@ class Relay {
   }
 
   void deliver(Flow& flow, std::size_t size) {
+    ++pending_;
     asio::async_write(flow.to, asio::buffer(flow.buffer, size),
                       [this, &flow](const std::error_code& failed, std::size_t) {
+                        --pending_;
                         if (!failed) forward(flow);
                       });
   }
@@ -126,6 +135,7 @@ class Relay {
   Endpoint target_;
   asio::ip::tcp::acceptor acceptor_;
   std::vector<std::unique_ptr<Connection>> connections_;
+  std::size_t pending_ = 0;  // handlers that are still to run
   bool silent_ = false;
   bool flip_ = false;
 };

@@ -38,7 +38,7 @@ struct RenewingPair {
   }
   ~RenewingPair() {
     relay.stop();
-    world.run_for(10ms);  // what the relay waits for ends while it exists
+    CHECK(world.run_until([&] { return relay.idle(); }));
   }
 
   static TransportOptions renewing() {

@@ -74,15 +74,19 @@ TEST_SUITE("transport/transport") {
     CHECK(*pair.left.events.messages[0].second.attachment == *bulk.attachment);
     CHECK(*pair.right.events.messages[100].second.attachment == *bulk.attachment);
 
-    pair.world.run_for(50ms);  // the last confirmation
+    CHECK(pair.world.run_until([&] {  // the last confirmation
+      assert_io_thread();
+      const auto now = pair.left.transport->figures();
+      return !now.empty() && now[0].goodput > 0 && now[0].queued_bulk_bytes == 0 &&
+             pair.left.transport->totals().sent.total() ==
+                 pair.right.transport->totals().received.total();
+    }));
     const auto figures = pair.left.transport->figures();
     REQUIRE(figures.size() == 1);
     CHECK(figures[0].sent.bulk > 5'000'000);
     CHECK(figures[0].received.bulk > 5'000'000);
     CHECK(figures[0].goodput > 0);
     CHECK(figures[0].queued_bulk_bytes == 0);
-    CHECK(pair.left.transport->totals().sent.total() ==
-          pair.right.transport->totals().received.total());
   }
 
   TEST_CASE("an attachment that the peer does not admit is refused by name and costs one chunk") {
@@ -213,10 +217,14 @@ TEST_SUITE("transport/transport") {
       a.transport->dial({b_port, {}});
       b.transport->dial({a_port, {}});
       REQUIRE(world.run_until([&] {
-        return a.events.up.size() > a.events.down.size() &&
-               b.events.up.size() > b.events.down.size();
+        assert_io_thread();
+        const auto of_a = a.transport->sessions();
+        const auto of_b = b.transport->sessions();
+        return a.events.up.size() == a.events.down.size() + 1 &&
+               b.events.up.size() == b.events.down.size() + 1 && of_a.size() == 1 &&
+               of_b.size() == 1 && of_a[0].direction != of_b[0].direction;
       }));
-      world.run_for(200ms);
+      world.run_for(50ms);  // and nothing more happens
       CHECK(a.events.up.size() == a.events.down.size() + 1);
       CHECK(b.events.up.size() == b.events.down.size() + 1);
       CHECK(a.transport->sessions().size() == 1);
@@ -263,7 +271,7 @@ TEST_SUITE("transport/transport") {
     CHECK(left.events.down.size() == 1);
     CHECK(left.events.dial_failed.empty());
     relay.stop();
-    world.run_for(10ms);  // what the relay waits for ends while it exists
+    CHECK(world.run_until([&] { return relay.idle(); }));
   }
 
   TEST_CASE("close ends a session with its reason, after the messages that were queued") {
@@ -314,7 +322,7 @@ TEST_SUITE("transport/transport") {
     relay.stop();
     REQUIRE(pair.world.run_until([&] {
       assert_io_thread();
-      return pair.right.transport->totals().bad_records == 1;
+      return pair.right.transport->totals().bad_records == 1 && relay.idle();
     }));
     REQUIRE(!pair.right.events.down.empty());
     CHECK(pair.right.events.down[0].first == third.id());
@@ -338,8 +346,10 @@ TEST_SUITE("transport/transport") {
       REQUIRE(world.run_until(
           [&] { return left.events.up.size() == round && right.events.up.size() == round; }));
       relay.stop();
-      REQUIRE(world.run_until(
-          [&] { return left.events.down.size() == round && right.events.down.size() == round; }));
+      REQUIRE(world.run_until([&] {
+        return left.events.down.size() == round && right.events.down.size() == round &&
+               relay.idle();
+      }));
     }
     CHECK(right.events.down[0].second.code == Errc::closed);
     CHECK(right.transport->totals().truncations == 2);
