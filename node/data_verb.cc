@@ -215,7 +215,7 @@ int data_verb(const Arguments& arguments, const Terminal& terminal) {
   LogBackend log(log_options(arguments.config, terminal), clock, terminal.err);
   const auto code = carry_out(arguments, terminal, log);
   if (code) return number_of(*code);
-  terminal.err << "starling data: " << to_string(code.error()) << '\n';
+  terminal.err << "starling data: " << printable(to_string(code.error())) << '\n';
   return number_of(exit_code_of(code.error().code));
 }
 

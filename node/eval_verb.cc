@@ -57,7 +57,7 @@ int eval_verb(const Config& config, const EvalArguments& arguments, const Termin
   LogBackend log(log_options(config, terminal), clock, terminal.err);
   const auto measured = measure(config, arguments, log);
   if (!measured) {
-    terminal.err << "starling eval: " << to_string(measured.error()) << '\n';
+    terminal.err << "starling eval: " << printable(to_string(measured.error())) << '\n';
     return number_of(exit_code_of(measured.error().code));
   }
   const training::EvaluationReport& report = measured->report;
@@ -72,7 +72,7 @@ int eval_verb(const Config& config, const EvalArguments& arguments, const Termin
                               {"seconds", report.seconds}};
     terminal.out << json_text(json) << '\n';
   } else {
-    terminal.out << measured->model.name << " on " << measured->data << ": top-1 "
+    terminal.out << measured->model.name << " on " << printable(measured->data) << ": top-1 "
                  << 100 * report.top1 << " %  top-5 " << 100 * report.top5 << " %  loss "
                  << report.loss << "  (" << report.images << " images in " << report.seconds
                  << " s)\n";

@@ -50,7 +50,8 @@ std::string json_line(LogLevel level, std::string_view event,
   line["level"] = name_of(level);
   line["event"] = event;
   for (const auto& field : fields) line[std::string(field.key)] = field.value;
-  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  // ASCII only: a terminal takes U+009B and its like for the beginning of a command.
+  return line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace

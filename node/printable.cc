@@ -88,7 +88,7 @@ std::string valid_utf8(std::string_view text) {
 }
 
 std::string json_text(const nlohmann::json& json, int indent) {
-  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json.dump(indent, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace starling::node

@@ -21,7 +21,8 @@ namespace starling::node {
 [[nodiscard]] std::string valid_utf8(std::string_view text);
 
 // A JSON text, of one line unless it is indented by 0 or more; bytes that are not UTF-8 become
-// U+FFFD, in place of an exception.
+// U+FFFD, in place of an exception. ASCII only, because verbs print it: a terminal takes U+009B and
+// its like for the beginning of a command.
 [[nodiscard]] std::string json_text(const nlohmann::json& json, int indent = -1);
 
 }  // namespace starling::node

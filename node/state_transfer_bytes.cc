@@ -1,5 +1,7 @@
 #include "node/state_transfer_bytes.h"
 
+#include "training/model_file.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -67,7 +69,8 @@ std::uint64_t state_bytes(const training::Model& model) {
 
 Result<bootstrap::SharedSnapshot> cut_replica(const training::Replica& replica,
                                               const bootstrap::Manifest& about) {
-  const std::int64_t batches = replica.batches_tracked;
+  // One that counted on from the largest number sends what is accepted.
+  const std::int64_t batches = std::min(replica.batches_tracked, training::kMaxBatchesTracked);
   const std::vector<ByteView> parts{bytes_of(replica.parameters), bytes_of(replica.bn_mean),
                                     bytes_of(replica.bn_variance),
                                     std::as_bytes(std::span(&batches, 1))};
@@ -99,6 +102,8 @@ Result<training::Replica> replica_of(const bootstrap::Snapshot& snapshot,
   if (replica.batches_tracked < 0 ||
       std::any_of(variance.begin(), variance.end(), [](float v) { return v < 0; }))
     return refuse("a snapshot with a negative variance or count");
+  if (replica.batches_tracked > training::kMaxBatchesTracked)
+    return refuse("a snapshot that counts more batches than any run has");
   for (std::size_t i = 0; i < replica.parameters.size(); ++i)
     if (replica.parameters[i] != 0 && !model.layout.is_real(i / gossip::kBlock, i % gossip::kBlock))
       return refuse("a snapshot with values in the padding");

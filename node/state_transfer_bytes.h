@@ -25,7 +25,8 @@ namespace starling::node {
 [[nodiscard]] Result<bootstrap::SharedSnapshot> cut_replica(const training::Replica& replica,
                                                             const bootstrap::Manifest& about);
 
-// Errors:  bad_message for another size, a value that is not finite, a negative variance or count.
+// Errors:  bad_message for another size, a value that is not finite, a negative variance or count,
+//          or a count above training::kMaxBatchesTracked.
 [[nodiscard]] Result<training::Replica> replica_of(const bootstrap::Snapshot& snapshot,
                                                    const training::Model& model);
 

@@ -2,6 +2,7 @@
 
 #include "node/base/fault.h"
 #include "node/base/hash.h"
+#include "node/base/json_depth.h"
 #include "node/base/posix_file.h"
 #include "training/file_io.h"
 #include "training/model_file.h"
@@ -36,6 +37,7 @@ constexpr std::size_t kStepDigits = 9;  // leading zeros sort names as numbers f
 constexpr int kSchema = 1;
 // The progress map names every node of the swarm: 16,384 x 100 bytes.
 constexpr std::uint64_t kMaxState = std::uint64_t{4} << 20;
+constexpr int kMaxStateDepth = 4;  // it is flat today
 
 std::unexpected<Error> corrupt_checkpoint(std::string what) {
   return fail(Errc::corrupt, Doing::loading_checkpoint, std::move(what));
@@ -273,6 +275,8 @@ std::string format_state(const StateFile& file) {
 
 Result<StateFile> parse_state(std::string_view text) {
   if (text.size() > kMaxState) return corrupt_checkpoint("state.json: too long");
+  if (!nests_at_most(text, kMaxStateDepth))
+    return corrupt_checkpoint("state.json: nested too deep");
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return corrupt_checkpoint("state.json: not a JSON object");
   TRY(const auto schema, field<std::int64_t>(json, "schema"));

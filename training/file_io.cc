@@ -99,7 +99,12 @@ OutputFile::~OutputFile() {
 Result<OutputFile> OutputFile::create(const std::filesystem::path& path) {
   constexpr mode_t kMode = 0644;
   if (fault::maybe("file.create")) return os_error(Doing::writing_file, path, EIO);
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
+  // Not through a link: whoever can put one into the folder would choose the file that is emptied.
+  const int descriptor =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, kMode);
+  if (descriptor < 0 && errno == ELOOP)
+    return fail(errc_of_errno(ELOOP), Doing::writing_file,
+                path.string() + ": a symbolic link, through which nothing is written; remove it");
   if (descriptor < 0) return os_error(Doing::writing_file, path, errno);
   return OutputFile(descriptor, path);
 }

@@ -40,7 +40,8 @@ struct FilePrefix {
 // is seldom read again by who wrote it, and its pages would push out the training data's.
 class OutputFile {
  public:
-  // Creates the file, or empties it. Errors: disk_full, permission, io_failed.
+  // Creates the file, or empties it; never through a symbolic link. Errors: disk_full, permission,
+  // io_failed.
   [[nodiscard]] static Result<OutputFile> create(const std::filesystem::path& path);
   ~OutputFile();
   OutputFile(OutputFile&& other) noexcept;

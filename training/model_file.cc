@@ -112,6 +112,9 @@ Result<void> read_statistics(const SafetensorsFile& file, const Model& model, Re
     if (tracked->dtype != DType::i64 || !batches || *batches < 0) {
       return corrupt_model("tensor " + tracked->name + " is no count in I64");
     }
+    if (*batches > kMaxBatchesTracked) {
+      return corrupt_model("tensor " + tracked->name + " counts more batches than any run has");
+    }
     replica.batches_tracked = std::max(replica.batches_tracked, *batches);
   }
   return {};
@@ -211,12 +214,14 @@ Result<void> write_model(const std::filesystem::path& path, const Model& model,
       SafetensorsWriter::create(path, std::move(entries), with_model(metadata, model.plan.spec),
                                 hasher));
   TRY_VOID(append_parameters(writer, model, replica.parameters));
+  // One that counted on from the largest number writes what it can read again.
+  const std::int64_t batches = std::min(replica.batches_tracked, kMaxBatchesTracked);
   for (const NormSpec& norm : model.norms) {
     const auto at = static_cast<std::size_t>(norm.offset);
     const auto count = static_cast<std::size_t>(norm.channels);
     TRY_VOID(writer.append(std::as_bytes(std::span(replica.bn_mean).subspan(at, count))));
     TRY_VOID(writer.append(std::as_bytes(std::span(replica.bn_variance).subspan(at, count))));
-    TRY_VOID(writer.append(std::as_bytes(std::span(&replica.batches_tracked, 1))));
+    TRY_VOID(writer.append(std::as_bytes(std::span(&batches, 1))));
   }
   return writer.finish();
 }

@@ -7,6 +7,7 @@
 #include "training/replica.h"
 #include "training/safetensors.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -16,6 +17,10 @@
 namespace starling::training {
 
 using Metadata = std::map<std::string, std::string>;
+
+// The largest num_batches_tracked that is read or written. No run gets there (a step a microsecond
+// for 142 years), and a node that counts on from it never overflows its counter.
+inline constexpr std::int64_t kMaxBatchesTracked = std::int64_t{1} << 52;
 
 // Writes parameters (O,I,H,W, fp32), running_mean, running_var and num_batches_tracked (int64):
 // what `torchvision.models.NAME().load_state_dict(..., strict=True)` takes. Not atomic: write to a
@@ -30,7 +35,8 @@ using Metadata = std::map<std::string, std::string>;
 // Reads such a file: ours, or one converted from published weights (F32, F16 or BF16).
 //
 // Errors:  corrupt if a tensor is missing, has another shape, is unknown, or holds a value that is
-//          not finite, or a variance below zero; and those of SafetensorsFile::read().
+//          not finite, a variance below zero, or a count that is negative or above
+//          kMaxBatchesTracked; and those of SafetensorsFile::read().
 [[nodiscard]] Result<Replica> read_model(const std::filesystem::path& path, const Model& model);
 
 // The same from a file in memory.

@@ -29,7 +29,7 @@ struct FixedPoint {
   std::uint8_t exponent = 0;  // biased, at least block_exponent() of the values
   int fraction = kParameterBits;
 };
-// The largest value of a num_batches_tracked: 2^40 batches are 10^4 years at 3 a millisecond.
+// The largest value of a num_batches_tracked: 2^40 batches are 10^4 years at 3 a second.
 inline constexpr std::int64_t kMaxCounter = std::int64_t{1} << 40;
 
 // Largest biased exponent byte of the values: 0 to 254, or 255 where one is infinite or no number.

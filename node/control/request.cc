@@ -1,5 +1,6 @@
 #include "node/control/request.h"
 
+#include "node/base/json_depth.h"
 #include "node/config/values.h"
 #include "node/printable.h"
 
@@ -16,7 +17,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxDepth = 4;
+constexpr int kMaxRequestDepth = 4;
+// A status is 5 deep in its answer.
+constexpr int kMaxAnswerDepth = 16;
 constexpr std::size_t kMaxAddress = 512;
 
 // The verbs in the order of ControlRequest's alternatives.
@@ -32,16 +35,10 @@ std::unexpected<Error> bad_request(std::string detail) {
 std::string shown_value(std::string_view text) { return escape_value(text.substr(0, 80)); }
 
 // One JSON object, without exceptions and without deep nesting.
-std::optional<Json> parse_object(std::string_view line) {
-  bool deep = false;
-  auto object = Json::parse(
-      line.begin(), line.end(),
-      [&](int depth, Json::parse_event_t, const Json&) {
-        deep = deep || depth > kMaxDepth;
-        return !deep;  // what is too deep is thrown away while it is read
-      },
-      false);
-  if (deep || object.is_discarded() || !object.is_object()) return std::nullopt;
+std::optional<Json> parse_object(std::string_view line, int max_depth) {
+  if (!nests_at_most(line, max_depth)) return std::nullopt;
+  auto object = Json::parse(line.begin(), line.end(), nullptr, false);
+  if (!object.is_object()) return std::nullopt;
   return object;
 }
 
@@ -156,7 +153,7 @@ std::string_view verb_of(const ControlRequest& request) { return kRequestNames[r
 Result<ControlRequest> parse_request(std::string_view line) {
   if (line.size() > kMaxControlRequest)
     return fail(Errc::too_large, Doing::controlling, "a request is longer than 16 KiB");
-  const auto object = parse_object(line);
+  const auto object = parse_object(line, kMaxRequestDepth);
   if (!object) return bad_request("a request is one JSON object");
   const auto verb = object->find("verb");
   if (verb == object->end() || !verb->is_string()) return bad_request("a request needs a verb");
@@ -225,24 +222,24 @@ Result<void> check_finish(const FinishRequest& request, const RunToEnd& run) {
 }
 
 Result<ControlAnswer> parse_answer(std::string_view line) {
-  // The body may nest as deep as a status does; it is kept as text, so only its bounds matter here.
-  const auto object = Json::parse(line.begin(), line.end(), nullptr, false);
+  // The body is kept as text, so only its bounds matter here.
+  const auto object = parse_object(line, kMaxAnswerDepth);
   const auto broken = fail(Errc::bad_message, Doing::controlling,
                            "the node's answer is not what this version understands");
-  if (object.is_discarded() || !object.is_object()) return broken;
+  if (!object) return broken;
   const auto text_of = [&](const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+    const auto found = object->find(key);
+    return found != object->end() && found->is_string() ? found->get<std::string>() : std::string();
   };
   const auto kind = text_of("kind");
   if (kind == "error")
     return ControlAnswer{ControlAnswer::Kind::error,
                          "",
                          {code_of(text_of("code")), Doing::controlling, text_of("detail")}};
-  if ((kind != "progress" && kind != "result") || !object.contains("body")) return broken;
+  if ((kind != "progress" && kind != "result") || !object->contains("body")) return broken;
   return ControlAnswer{
       kind == "result" ? ControlAnswer::Kind::result : ControlAnswer::Kind::progress,
-      json_text(object["body"]),
+      json_text((*object)["body"]),
       {}};
 }
 

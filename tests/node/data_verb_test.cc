@@ -2,6 +2,7 @@
 #include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
@@ -17,6 +18,18 @@ namespace {
 Said data(Words words) {
   words.insert(words.begin(), "data");
   return said_by(words, VerbHooks{.data = &data_verb});
+}
+
+// A tar whose only member has this name, and claims more bytes than there are.
+std::string cut_tar(const std::string& name) {
+  std::string header(512, '\0');
+  header.replace(0, name.size(), name);
+  header.replace(124, 11, "00000001000");
+  header[156] = '0';
+  header.replace(148, 8, 8, ' ');
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  return header.replace(148, 6, fmt::format("{:06o}", sum));
 }
 
 const std::string kSet = "synthetic:classes=3,size=8,train=30,val=6";
@@ -83,6 +96,15 @@ TEST_SUITE("node/data_verb") {
     CHECK(said.code == 7);
     CHECK(contains(said.out, "2 unreadable"));
     CHECK(contains(said.out, "bad.jpg: "));
+  }
+
+  TEST_CASE("names in a foreign archive move no cursor") {
+    const starling::TempFolder folder;
+    const auto file = folder.write("x.tar", cut_tar("cat/\x1b[2J.jpg")).string();
+    const auto said = data({"scan", "--data", file});
+    CHECK(said.code == 7);
+    CHECK(contains(said.err, R"(truncated: 'cat/\x1b[2J.jpg')"));
+    CHECK_FALSE(contains(said.err, "\x1b"));
   }
 
   TEST_CASE("pack refuses at once what a finished file cannot replace") {

@@ -43,6 +43,21 @@ TEST_SUITE("node/log_backend") {
     CHECK(std::ranges::count(out.str(), '\n') == 1);
   }
 
+  TEST_CASE("the JSON form is ASCII, because eight-bit control characters move a cursor, too") {
+    std::ostringstream out;
+    const ManualClock clock;
+    LogBackend log({.format = LineFormat::json}, clock, out);
+    const std::string name =
+        "x\xc2\x9b"
+        "2J gr\xc3\xbc\xc3\x9f";  // U+009B: CSI
+
+    log.info("a.b", {{"name", name}});
+
+    CHECK(
+        std::ranges::all_of(out.str(), [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }));
+    CHECK(nlohmann::json::parse(out.str()).at("name") == name);
+  }
+
   TEST_CASE("lines below the level are not written, and the level can change") {
     std::ostringstream out;
     const ManualClock clock;

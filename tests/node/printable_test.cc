@@ -33,6 +33,14 @@ TEST_SUITE("node/printable") {
           "gr\xc3\xbc\xc3\x9f Gott \xe6\xa3\xae");
   }
 
+  TEST_CASE("a JSON text is ASCII and means the same") {
+    const nlohmann::json json{{"name",
+                               "x\xc2\x9b"
+                               "2J gr\xc3\xbc\xc3\x9f"}};
+    CHECK(json_text(json) == R"({"name":"x\u009b2J gr\u00fc\u00df"})");
+    CHECK(nlohmann::json::parse(json_text(json)) == json);
+  }
+
   TEST_CASE("random bytes come out as one clean line and as valid UTF-8") {
     for (std::uint64_t seed = 1; seed <= 2'000; ++seed) {
       CAPTURE(seed);

@@ -216,6 +216,24 @@ TEST_SUITE("training/checkpoint") {
     }
   }
 
+  TEST_CASE("a state that nests without end is refused, at a start and at a save") {
+    const TempFolder folder;
+    const Model model = small_model();
+    const CheckpointOptions options{folder.path(), 3};
+    NullLog log;
+    REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 1)).has_value());
+    REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 2)).has_value());
+    const std::string nested = std::string(100'000, '[') + std::string(100'000, ']');
+    std::ofstream(folder.path() / "step-000000002" / "state.json")
+        << R"({"schema":1,"check":"","progress_map":)" << nested << '}';
+
+    const auto loaded = load_checkpoint(options, model, log);
+
+    REQUIRE(loaded.has_value());
+    CHECK(loaded->state.step == 1);
+    CHECK(save_checkpoint(options, model, checkpoint_at(model, 3)).has_value());
+  }
+
   TEST_CASE("when all are damaged the newest one's reason is told, and none is not_found") {
     const TempFolder folder;
     const Model model = small_model();

@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 using namespace starling;
@@ -91,6 +93,20 @@ TEST_SUITE("training/file_io") {
     REQUIRE(file->close_durably().has_value());
 
     CHECK(cached_bytes(path) <= 16 * kMiB);
+  }
+
+  TEST_CASE("nothing is written through a symbolic link, which is named") {
+    const TempFolder folder;
+    const fs::path kept = folder.write("kept", std::string_view("as it was"));
+    const fs::path link = folder.path() / "state.json";
+    fs::create_symlink(kept, link);
+
+    const auto written = write_whole_file(link, "x");
+
+    REQUIRE_FALSE(written);
+    CHECK(written.error().code == Errc::permission);
+    CHECK(written.error().detail.starts_with(link.string() + ": a symbolic link"));
+    CHECK(fs::file_size(kept) == 9);
   }
 
   TEST_CASE("a pipe in the place of a file is refused, and nobody waits for its writer") {

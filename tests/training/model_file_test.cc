@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -200,6 +201,32 @@ TEST_SUITE("training/model_file") {
       CHECK((read.error().detail.find(one.name) != std::string::npos ||
              read.error().detail.find("tensors, expected") != std::string::npos));
     }
+  }
+
+  TEST_CASE("a count of batches that no run reaches is refused, and never written") {
+    const TempFolder folder;
+    const Model model = colour_model();
+    const auto path = folder.path() / "m";
+    Replica replica = some_replica(model);
+    for (const std::int64_t batches :
+         {kMaxBatchesTracked, kMaxBatchesTracked + 1, std::numeric_limits<std::int64_t>::max()}) {
+      CAPTURE(batches);
+      replica.batches_tracked = batches;
+      REQUIRE(write_model(path, model, replica, {}).has_value());
+      const auto read = read_model(path, model);
+      REQUIRE(read.has_value());
+      CHECK(read->batches_tracked == kMaxBatchesTracked);
+    }
+
+    Tensors tensors = tensors_of(path);
+    const std::size_t tracked = index_of(tensors, "bn1.num_batches_tracked");
+    tensors.data[tracked].clear();
+    ByteWriter(tensors.data[tracked]).write(kMaxBatchesTracked + 1);
+    write(path, tensors);
+    const auto read = read_model(path, model);
+    REQUIRE_FALSE(read.has_value());
+    CHECK(read.error().code == Errc::corrupt);
+    CHECK(read.error().detail.contains("bn1.num_batches_tracked"));
   }
 
   TEST_CASE("weights in F16 and BF16 are read as the numbers they are") {

@@ -53,7 +53,9 @@ class PackFile {
   explicit PackFile(fs::path file)
       : file_(std::move(file)),
         partial_(file_.string() + ".partial"),
-        descriptor_(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)),
+        // Not through a link: who can put one there would choose the file that is emptied.
+        descriptor_(
+            ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644)),
         errno_(descriptor_.ok() ? 0 : errno) {}
   ~PackFile() {
     if (!whole_ && descriptor_.ok()) (void)::unlink(partial_.c_str());
@@ -97,6 +99,10 @@ class PackFile {
   }
   [[nodiscard]] Result<void> said() const {
     if (errno_ == 0) return {};
+    if (!descriptor_.ok() && errno_ == ELOOP)
+      return fail(
+          errc_of_errno(errno_), Doing::writing_file,
+          partial_.string() + ": a symbolic link, through which nothing is written; remove it");
     return fail(errc_of_errno(errno_), Doing::writing_file,
                 partial_.string() + ": " + std::generic_category().message(errno_));
   }

@@ -283,6 +283,21 @@ TEST_SUITE("training/data/packed") {
           reopened(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size))));
   }
 
+  TEST_CASE("nothing is packed through a symbolic link, which is named") {
+    const TempFolder folder;
+    const auto kept = folder.write("kept", "as it was"sv);
+    const auto link = folder.path() / "set.packed.partial";
+    std::filesystem::create_symlink(kept, link);
+
+    const auto report = packed(folder, "synthetic:size=8,train=4,val=0", {.side = 0});
+
+    REQUIRE_FALSE(report);
+    CHECK(report.error().code == Errc::permission);
+    CHECK(report.error().detail.starts_with(link.string() + ": a symbolic link"));
+    CHECK(std::filesystem::file_size(kept) == 9);
+    CHECK(std::filesystem::is_symlink(link));
+  }
+
   TEST_CASE("an index that lies about places, labels or sizes is refused, hash or not") {
     const TempFolder folder;
     REQUIRE(packed(folder, "synthetic:size=8,train=4,val=0", {.side = 0}));
