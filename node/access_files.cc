@@ -18,11 +18,16 @@ bool may_pass(Errc code) {
   return code == Errc::io_failed || code == Errc::no_memory || code == Errc::disk_full;
 }
 
+std::unexpected<Error> no_secret() {
+  return fail(Errc::not_found, Doing::writing_file, "there is no secret here");
+}
+
 }  // namespace
 
 AccessFiles::AccessFiles(AccessPaths paths, AllowList allow_list, Duration secret_overlap,
                          NodeId self)
     : paths_(std::move(paths)),
+      in_force_(paths_.secret),
       allow_list_(allow_list),
       secret_overlap_(secret_overlap),
       self_(self) {}
@@ -48,7 +53,12 @@ AccessFiles::Traces AccessFiles::traces(WallTime now) const {
   traces.files[2] = trace(paths_.secret->current);
   traces.files[3] = trace(paths_.secret->next);
   traces.files[4] = trace(paths_.secret->previous);
-  traces.previous_counts = previous_counts(*paths_.secret, secret_overlap_, now);
+  traces.previous_counts[0] = previous_counts(*paths_.secret, secret_overlap_, now);
+  if (!paths_.ordered) return traces;
+  traces.files[7] = trace(paths_.ordered->current);
+  traces.files[8] = trace(paths_.ordered->next);
+  traces.files[9] = trace(paths_.ordered->previous);
+  traces.previous_counts[1] = previous_counts(*paths_.ordered, secret_overlap_, now);
   return traces;
 }
 
@@ -135,7 +145,12 @@ Result<Access> AccessFiles::read_all(WallTime now) {
                             paths_.allow.string(), paths_.membership.string()));
   TRY(auto denied, read_list(paths_.deny, had_deny_));
   if (paths_.secret) {
-    TRY(access.secrets, load_secrets(*paths_.secret, secret_overlap_, now));
+    auto files = *paths_.secret;
+    if (paths_.ordered) {
+      TRY(files, in_force(*paths_.secret, *paths_.ordered));
+    }
+    TRY(access.secrets, load_secrets(files, secret_overlap_, now));
+    in_force_ = std::move(files);
   }
   if (access.membership) {
     const auto& [swarm, admin, chain] = *access.membership;
@@ -166,6 +181,30 @@ Result<void> AccessFiles::check_newcomer(const Access& access, const SecretFiles
                             paths_.membership.string(), short_form(access.membership->swarm),
                             short_form(swarm), paths_.revoked.string()));
   return check_leftovers(secret, swarm);
+}
+
+Result<fs::path> AccessFiles::keep_next(ByteView text) const {
+  if (!in_force_) return no_secret();
+  const auto& ordered = paths_.ordered;
+  const bool in_dir = ordered && in_force_->current == ordered->current;
+  const fs::path& next = in_dir ? ordered->next : paths_.secret->next;
+  const auto written = write_whole(next, text, FileMode::secret);
+  if (written) return next;
+  if (in_dir || !ordered || written.error().code != Errc::permission) return fail(written.error());
+  TRY_VOID(write_whole(ordered->next, text, FileMode::secret));
+  return ordered->next;
+}
+
+Result<void> AccessFiles::promote() const {
+  if (!in_force_) return no_secret();
+  const auto& [current, next, previous] = *paths_.secret;
+  if (in_force_->current == current && in_force_->next == next) {
+    const auto promoted = promote_next(*paths_.secret);
+    if (promoted) return {};
+    if (!paths_.ordered || promoted.error().code != Errc::permission) return fail(promoted.error());
+  }
+  TRY_VOID(promote_into(*in_force_, *paths_.ordered));
+  return {};
 }
 
 std::optional<Result<Access>> AccessFiles::look(WallTime now) {

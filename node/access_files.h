@@ -29,6 +29,8 @@ struct AccessPaths {
   std::filesystem::path deny;
   std::filesystem::path membership;  // not read in an open swarm, nor the next one
   std::filesystem::path revoked;
+  // In DIR, where the secret is elsewhere: for what the admin orders and cannot be written there.
+  std::optional<SecretFiles> ordered = std::nullopt;
 };
 
 // What the files say.
@@ -47,8 +49,8 @@ struct Access {
 // replaces a file, or a mount that failed, opens no door. Whoever reads an error goes on with what
 // the files said before.
 //
-// Owned by the node; used by one thread at a time, one that may wait for a disk. Cost: eight stats
-// a look, and reading what there is when one differs.
+// Owned by the node; used by one thread at a time, one that may wait for a disk. Cost: twelve
+// stats a look, and reading what there is when one differs.
 class AccessFiles {
  public:
   // `self` is whom a certificate has to be for.
@@ -62,7 +64,10 @@ class AccessFiles {
   [[nodiscard]] Result<Access> read(WallTime now);
 
   // The secret is in these files from now on: a newcomer was given it.
-  void set_secret(SecretFiles files) { paths_.secret = std::move(files); }
+  void set_secret(SecretFiles files) {
+    paths_.secret = std::move(files);
+    in_force_ = paths_.secret;
+  }
   // Whether a newcomer that reads this here can keep what an invite to this swarm brings, its
   // secret in these files: to be asked before the invite is spent.
   //
@@ -70,8 +75,18 @@ class AccessFiles {
   //          check_leftovers.
   [[nodiscard]] Result<void> check_newcomer(const Access& access, const SecretFiles& secret,
                                             const SwarmId& swarm) const;
-  // Nothing in an open swarm, and at a newcomer.
-  [[nodiscard]] const std::optional<SecretFiles>& secret() const { return paths_.secret; }
+  // Those that counted at the last read. Nothing in an open swarm, and at a newcomer.
+  [[nodiscard]] const std::optional<SecretFiles>& secret() const { return in_force_; }
+  // Keeps the text of a secret as the next one: beside the secret in force or, where that folder
+  // cannot be written, in DIR.
+  //
+  // Returns: the file that has it now.
+  // Errors:  not_found without a secret; those of write_whole.
+  [[nodiscard]] Result<std::filesystem::path> keep_next(ByteView text) const;
+  // The next secret takes over, in the same places.
+  //
+  // Errors:  not_found without a secret; those of promote_next.
+  [[nodiscard]] Result<void> promote() const;
 
   // read(), if any file is not what it was at the last read and is what it was at the last look:
   // one that is being written in place is let be until it rests. Also if the previous secret has
@@ -92,8 +107,8 @@ class AccessFiles {
     friend bool operator==(const Trace&, const Trace&) = default;
   };
   struct Traces {
-    std::array<Trace, 7> files;
-    bool previous_counts = false;
+    std::array<Trace, 10> files;
+    std::array<bool, 2> previous_counts{};
     friend bool operator==(const Traces&, const Traces&) = default;
   };
 
@@ -111,6 +126,7 @@ class AccessFiles {
       const transport::Membership& membership) const;
 
   AccessPaths paths_;
+  std::optional<SecretFiles> in_force_;
   AllowList allow_list_;
   Duration secret_overlap_;
   NodeId self_;

@@ -19,7 +19,7 @@ namespace {
 std::string_view remedy_of(Errc code) {
   const bool is_of_disk = code == Errc::io_failed || code == Errc::disk_full ||
                           code == Errc::permission || code == Errc::not_found;
-  return is_of_disk ? "see that the folder of the secret has space and can be written"
+  return is_of_disk ? "see that DIR and the folder of the secret have space and can be written"
                     : "put the files of the secret right (`starling key show` lists them)";
 }
 
@@ -136,23 +136,21 @@ void Node::after_secret(const Result<void>& changed, std::string_view what) {
 }
 
 transport::Task<> Node::keep_next_secret(Bytes text) {
-  auto write = [this, &text]() -> Result<void> {
-    const auto& files = parts_.access_files.secret();
-    if (!files) return fail(Errc::not_found, Doing::writing_file, "there is no secret here");
-    const auto written = write_whole(files->next, ByteView(text), FileMode::secret);
+  auto write = [this, &text] {
+    auto written = parts_.access_files.keep_next(text);
     transport::wipe(text);
     return written;
   };
-  const Result<void> written = co_await transport::on_pool(files_, std::move(write));
+  const auto written = co_await transport::on_pool(files_, std::move(write));
   assert_io_thread();
-  after_secret(written, "the next secret, which the admin ordered");
+  if (written) log_.info("secret.next_kept", {{"file", written->string()}});
+  after_secret(written ? Result<void>() : fail(written.error()),
+               "the next secret, which the admin ordered");
 }
 
 transport::Task<> Node::promote_secret() {
   auto promote = [this]() -> Result<void> {
-    const auto& files = parts_.access_files.secret();
-    if (!files) return fail(Errc::not_found, Doing::writing_file, "there is no secret here");
-    auto promoted = promote_next(*files);
+    auto promoted = parts_.access_files.promote();
     // Done by a person meanwhile, or by a node that has the same files.
     if (!promoted && promoted.error().code != Errc::not_found)
       return fail(std::move(promoted).error());

@@ -33,6 +33,18 @@ struct SwarmAccess {
   bool made_secret = false;
 };
 
+// A mounted secret stays what it was when the admin changed the swarm's; the next machine that is
+// given it alone would be shut out.
+void tell_later_secret(const Config& config, const AccessFiles& files, Log& log) {
+  if (!files.secret() || config.swarm.secret_file.empty()) return;
+  const auto file = files.secret()->current.string();
+  if (file == config.swarm.secret_file) return;
+  log.info("secret.ordered_in_force",
+           {{"file", file},
+            {"why", "the admin ordered it after that of " + config.swarm.secret_file},
+            {"do", "let that file follow before it is given to further nodes"}});
+}
+
 // A node that names no peer and keeps the secret in its own folder is where others come in by. It
 // says how at every start: the address may be another one than before.
 bool shows_way_in(const Config& config, const SwarmAccess& access) {
@@ -94,8 +106,9 @@ AccessPaths access_paths(const Config& config, const StateDir& dir) {
   if (config.swarm.mode == SwarmMode::open) return paths;
   paths.membership = dir.membership();
   paths.revoked = dir.revoked();
-  paths.secret = SecretFiles::beside(
-      config.swarm.secret_file.empty() ? dir.secret() : fs::path(config.swarm.secret_file));
+  const bool own = config.swarm.secret_file.empty();
+  paths.secret = SecretFiles::beside(own ? dir.secret() : fs::path(config.swarm.secret_file));
+  if (!own) paths.ordered = SecretFiles::ordered_in(dir.path());
   return paths;
 }
 
@@ -180,6 +193,19 @@ Result<std::optional<gossip::consensus::CertificateMessage>> finished_before(
   if (auto genuine = gossip::consensus::verify(*held, fingerprint, verifier); !genuine)
     return unusable({Errc::corrupt, Doing::reading_file, genuine.error().detail});
   return std::move(*held);
+}
+
+// A large set on slow storage takes minutes before there is a node that could be asked.
+Result<training::DataSets> open_data(const DataConfig& data, const Clock& clock, Log& log) {
+  log.info("data.opening",
+           {{"train", data.train}, {"val", data.val.empty() ? "its own" : data.val}});
+  const TimePoint begun = clock.now();
+  TRY(auto sets, training::open_data(data.train, data.val, log));
+  log.info("data.opened", {{"images", sets.train->size()},
+                           {"val_images", sets.val ? sets.val->size() : 0},
+                           {"classes", sets.train->classes()},
+                           {"seconds", fmt::format("{:.1f}", seconds(clock.now() - begun))}});
+  return sets;
 }
 
 // What this node would train on its own, and where it begins: with a checkpoint, with the certified
@@ -334,7 +360,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
   TRY_VOID(check_supported(config));
   const bool dry = mode == RunMode::dry_run;
   TRY(StateDir dir, dry ? StateDir::look(config.node.dir) : StateDir::open(config.node.dir));
-  TRY(training::DataSets data, training::open_data(config.data.train, config.data.val, log));
+  TRY(training::DataSets data, open_data(config.data, SteadyClock(), log));
   TRY(Outset outset, choose_outset(config, dir, *data.train, log));
   OwnSettings& settings = outset.settings;
   TRY([[maybe_unused]] const auto device, training::resolve_device(device_options(config)));
@@ -348,6 +374,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
     TRY_VOID(
         check_ends_by_order(settings.training, access.membership, identity.id(), Doing::starting));
   if (access.made_secret && !dry) warn_of_new_secret(config, dir, log);
+  tell_later_secret(config, access.files, log);
   TRY(const auto held, finished_before(dir, settings.text.fingerprint()));
   std::optional<ServedModel> served;
   if (held) {
@@ -444,7 +471,7 @@ int run_verb(const Config& config, RunMode mode, const Terminal& terminal) {
   const auto code = prepare_and_run(config, mode, held, log);
   screen.reset();
   if (code) return number_of(*code);
-  held.err << "starling run: " << to_string(code.error()) << '\n';
+  held.err << "starling run: " << printable(to_string(code.error())) << '\n';
   return number_of(exit_code_of(code.error().code));
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <optional>
@@ -39,10 +40,35 @@ bool same_secret(const SwarmSecret& one, const SwarmSecret& other) {
   return one.epoch() == other.epoch() && std::ranges::equal(one.bytes(), other.bytes());
 }
 
+Result<void> write_secret(const fs::path& file, const SwarmSecret& secret) {
+  auto text = secret.print();
+  const auto written = write_whole(file, text, FileMode::secret);
+  transport::wipe(std::as_writable_bytes(std::span(text)));
+  return written;
+}
+
 }  // namespace
 
 SecretFiles SecretFiles::beside(const fs::path& current) {
   return {current, current.string() + ".next", current.string() + ".previous"};
+}
+
+SecretFiles SecretFiles::ordered_in(const fs::path& dir) { return beside(dir / "secret.ordered"); }
+
+Result<SecretFiles> in_force(const SecretFiles& given, const SecretFiles& ordered) {
+  TRY(const SwarmSecret current, SwarmSecret::load(given.current));
+  const auto epoch_of = [&](const fs::path& file) -> Result<std::uint64_t> {
+    TRY(const auto secret, load_if_there(file, current.swarm()));
+    return secret ? secret->epoch() : 0;
+  };
+  TRY(const std::uint64_t kept, epoch_of(ordered.current));
+  const bool later = kept > current.epoch();
+  const SecretFiles& other = later ? given : ordered;
+  SecretFiles files = later ? ordered : given;
+  TRY(const std::uint64_t own_next, epoch_of(files.next));
+  TRY(const std::uint64_t other_next, epoch_of(other.next));
+  if (other_next > std::max({own_next, kept, current.epoch()})) files.next = other.next;
+  return files;
 }
 
 Result<void> begin_rotation(const SecretFiles& files, const transport::AdminKey* admin,
@@ -85,10 +111,7 @@ Result<std::uint64_t> promote_next(const SecretFiles& files) {
         fmt::format("{} is of epoch {}, the secret in force of epoch {}: it is not the next "
                     "one; remove it",
                     files.next.string(), next->epoch(), current.epoch()));
-  auto text = current.print();
-  const auto kept = write_whole(files.previous, text, FileMode::secret);
-  transport::wipe(std::as_writable_bytes(std::span(text)));
-  TRY_VOID(kept);
+  TRY_VOID(write_secret(files.previous, current));
   const bool refused = fault::maybe("secret.before_rename");
   if (refused || ::rename(files.next.c_str(), files.current.c_str()) != 0) {
     const int error = refused ? EIO : errno;
@@ -100,6 +123,17 @@ Result<std::uint64_t> promote_next(const SecretFiles& files) {
   if (const int error = flush_folder(folder); error != 0)
     return fail(errc_of_errno(error), Doing::writing_file, folder.string() + ": cannot be flushed");
   return next->epoch();
+}
+
+Result<std::uint64_t> promote_into(const SecretFiles& files, const SecretFiles& ordered) {
+  const std::array copies{std::pair{&files.current, &ordered.current},
+                          std::pair{&files.next, &ordered.next}};
+  for (const auto& [from, to] : copies) {
+    if (*from == *to) continue;
+    TRY(const SwarmSecret secret, SwarmSecret::load(*from));
+    TRY_VOID(write_secret(*to, secret));
+  }
+  return promote_next(ordered);
 }
 
 bool previous_counts(const SecretFiles& files, Duration overlap, WallTime now) {

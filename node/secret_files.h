@@ -9,6 +9,9 @@
 //
 // A crash while promoting leaves the secret in FILE and in FILE.previous, and the next one still in
 // FILE.next: promoting again goes on from there.
+//
+// Where the folder of FILE cannot be written, as where an orchestrator mounts it, secrets that the
+// admin ordered are kept in three files of DIR of the same meaning (decision 0067).
 #pragma once
 
 #include "node/base/clock.h"
@@ -30,7 +33,15 @@ struct SecretFiles {
   std::filesystem::path previous;
 
   [[nodiscard]] static SecretFiles beside(const std::filesystem::path& current);
+  // What a node keeps in its DIR where it cannot write beside the FILE that it was given.
+  [[nodiscard]] static SecretFiles ordered_in(const std::filesystem::path& dir);
 };
+
+// Which files count where a node has both: of the two secrets the later one with its previous one,
+// and of the next ones the later one. With one epoch the given ones.
+//
+// Errors:  those of SwarmSecret::load for given.current; wrong_swarm for a file of another swarm.
+[[nodiscard]] Result<SecretFiles> in_force(const SecretFiles& given, const SecretFiles& ordered);
 
 // Makes FILE.next: fresh random bytes of the same swarm, one epoch later. With an admin's key it
 // has the admin's order, for members that have the list of revocations with that number.
@@ -49,6 +60,13 @@ struct SecretFiles {
 //          it is another secret and not later than the one in force; those of write_whole. FILE is
 //          whole always.
 [[nodiscard]] Result<std::uint64_t> promote_next(const SecretFiles& files);
+
+// The same in `ordered`, for files that in_force() chose: what lies elsewhere is copied there
+// first. A crash in between changes nothing of what counts.
+//
+// Errors:  those of promote_next().
+[[nodiscard]] Result<std::uint64_t> promote_into(const SecretFiles& files,
+                                                 const SecretFiles& ordered);
 
 // Whether FILE.previous still counts: it was written, by the promotion, less than `overlap` ago.
 [[nodiscard]] bool previous_counts(const SecretFiles& files, Duration overlap, WallTime now);

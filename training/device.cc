@@ -92,8 +92,14 @@ std::string old_driver() {
          ", this build needs CUDA " + cuda_version(runtime) +
          ": update the driver, or choose --device cpu";
 }
+
+std::string no_gpu() {
+  return "this build is for a GPU and sees none: give it one (in a container, see "
+         "deploy/README.md), or choose --device cpu";
+}
 #else
 std::string old_driver() { return {}; }
+std::string no_gpu() { return {}; }
 #endif
 
 // Whether the kernels run on a device that is there.
@@ -191,7 +197,10 @@ Result<ResolvedDevice> resolve_device(const DeviceOptions& options) {
 
 std::string refused_gpu(const DeviceOptions& options) {
   if (options.device != "auto") return {};
-  if (cuda_devices() == 0) return old_driver();
+  if (cuda_devices() == 0) {
+    const std::string reason = old_driver();
+    return reason.empty() ? no_gpu() : reason;
+  }
   const Result<void> capable = check_capability(0);
   return capable ? std::string() : capable.error().detail;
 }

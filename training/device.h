@@ -49,8 +49,9 @@ struct ResolvedDevice {
 //          compiled for (compute capability 8.0, the first with bf16).
 [[nodiscard]] Result<ResolvedDevice> resolve_device(const DeviceOptions& options);
 
-// Why `auto` takes no GPU although this machine has one: its driver or it is too old. Empty where
-// there is none to take, where it is taken, and for every other device.
+// Why `auto` takes no GPU although this machine has one (its driver or it is too old), or although
+// this build is for one. Empty where it is taken, in a build without CUDA, and for every other
+// device.
 [[nodiscard]] std::string refused_gpu(const DeviceOptions& options);
 
 // Makes batches what the device takes: pixels in pinned memory for a GPU, which crops, resizes and

@@ -3,7 +3,9 @@
 
 #include "node/base/error.h"
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace starling::node {
 
@@ -23,6 +25,32 @@ enum class ExitCode : std::uint8_t {
 };
 
 [[nodiscard]] constexpr int number_of(ExitCode code) { return static_cast<int>(code); }
+
+// Whether the same command may succeed when it is started again.
+enum class Restart : std::uint8_t { no, yes };
+
+struct ExitMeaning {
+  ExitCode code;
+  Restart restart;
+  std::string_view meaning;
+};
+
+// What `starling help run` and deploy/README.md say of them.
+inline constexpr std::array<ExitMeaning, 12> kExitCodes{{
+    {ExitCode::good, Restart::no, "target reached and consensus verified, or a graceful leave"},
+    {ExitCode::internal, Restart::yes, "unexpected; from status: degraded or not running"},
+    {ExitCode::usage, Restart::no, "a flag, key or value is wrong"},
+    {ExitCode::environment, Restart::no,
+     "the machine cannot do it: port, key file, folder, device"},
+    {ExitCode::not_enough_peers, Restart::yes, "--require-peers not met within --join-timeout"},
+    {ExitCode::refused, Restart::no, "refused by the swarm, with --require-peers"},
+    {ExitCode::replicas_differ, Restart::no, "the final consensus failed"},
+    {ExitCode::data, Restart::no, "unreadable data, or too much of it"},
+    {ExitCode::diverged, Restart::no, "non-finite values after every rollback"},
+    {ExitCode::temporary, Restart::yes, "accelerator lost, disk full, no memory"},
+    {ExitCode::second_interrupt, Restart::yes, "the second SIGINT: gone without finishing"},
+    {ExitCode::second_terminate, Restart::yes, "the second SIGTERM: gone without finishing"},
+}};
 
 // The exit code of an error that ends the process.
 [[nodiscard]] constexpr ExitCode exit_code_of(Errc code) {

@@ -63,6 +63,20 @@ std::string usage_line(const Verb& verb) {
   return line;
 }
 
+// What a node that runs takes besides keys, and what its end says.
+std::string surroundings_of_run() {
+  std::string out =
+      "\nSIGINT and SIGTERM leave the swarm, a second one ends at once. SIGHUP reads the lists of\n"
+      "nodes, the certificate and the secret again at once, and not only when a file changed.\n"
+      "\nexit codes:\n";
+  for (const auto& [code, restart, meaning] : kExitCodes) {
+    const bool again = restart == Restart::yes;
+    out += entry(fmt::format("{}", number_of(code)),
+                 fmt::format("{}{}", meaning, again ? "; worth a restart" : ""));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string help_text() {
@@ -103,7 +117,9 @@ std::string help_text(const Verb& verb) {
   if (verb.keys == KeyFlags::all)
     out +=
         "\nIn the environment net.listen is STARLING_NET__LISTEN (two underscores); lists are\n"
-        "separated by commas. Durations: 90s, 5m, 2h.\n";
+        "separated by commas. STARLING_NET__LISTEN_FILE names a file that holds the value.\n"
+        "Durations: 90s, 5m, 2h.\n";
+  if (verb.name == "run") out += surroundings_of_run();
   return out;
 }
 

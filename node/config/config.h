@@ -68,7 +68,7 @@ inline constexpr std::uint32_t kMaxDegree = 16;
 struct SwarmConfig {
   SwarmMode mode = SwarmMode::secret;
   std::string name = "starling";  // decides the swarm in open mode only
-  std::string secret_file;  // empty: DIR/secret, made where it is missing and no peer is given
+  std::string secret_file;  // empty: DIR/secret, made where it is missing and there is no invite
   Duration secret_overlap = std::chrono::hours(24);
   std::string invite;
   std::optional<std::uint32_t> degree;

@@ -233,7 +233,8 @@ constexpr std::array kKeys{
     row<Text<&C::swarm, &SwarmConfig::secret_file, any_path>>(
         "swarm.secret_file", "--secret-file", "FILE",
         "File with the swarm's secret, mode 0600. Without it DIR/secret is used, and made where it "
-        "is missing: a new swarm."),
+        "is missing: a new swarm. A later one that the admin orders is kept in DIR/secret.ordered "
+        "where this file's folder cannot be written."),
     row<Time<&C::swarm, &SwarmConfig::secret_overlap, 0, 30 * kDay>>(
         "swarm.secret_overlap", "", "D",
         "How long the previous secret still opens this node's door after a rotation. Shorter shuts "
@@ -292,7 +293,8 @@ constexpr std::array kKeys{
         "train.device", "--device", "auto|cpu|cuda[:N[,M]]",
         "Where to compute. auto: the first accelerator that works, otherwise the CPU; one that was "
         "asked for and is missing is an error (exit 3). cuda:0,1: several GPUs of this host share "
-        "each batch and sum their gradients (NCCL); the first has the replica."),
+        "each batch and sum their gradients (NCCL); the first has the replica. That has not run on "
+        "a machine with two GPUs yet (decision 0032)."),
     setting<fields::UntilField<&C::train, &TrainConfig::until>>(
         "train.until", "--until", "samples=N|epochs=E|steps=N|time=D",
         "When the run ends: images trained on by the whole swarm, passes over the data of the node "

@@ -1,10 +1,14 @@
 #include "node/control/caller.h"
 
+#include "node/base/posix_file.h"
 #include "node/config/values.h"
 #include "node/control/socket_path.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -12,7 +16,9 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <optional>
 #include <system_error>
 
 namespace starling::node {
@@ -53,8 +59,30 @@ void limit_waiting(const Socket& socket, Duration patience) {
   (void)::setsockopt(socket.number(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
+// The process that holds DIR/lock (state_dir.h): one that has no control socket yet, or none any
+// more.
+std::optional<pid_t> holder_of(const std::filesystem::path& dir) {
+  const auto file = dir / "lock";
+  const Descriptor lock(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  std::array<char, 32> text{};
+  if (!lock.ok() || ::pread(lock.number(), text.data(), text.size(), 0) <= 0) return std::nullopt;
+  pid_t holder = 0;
+  std::from_chars(text.data(), text.data() + text.size(), holder);
+  // Asked first: to try the lock would keep out a node that starts in this very moment.
+  if (holder <= 0 || (::kill(holder, 0) != 0 && errno == ESRCH)) return std::nullopt;
+  const bool held = ::flock(lock.number(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  return held ? std::optional(holder) : std::nullopt;
+}
+
 Result<void> connect_to(const Socket& socket, const std::filesystem::path& dir, Duration patience) {
   const auto nobody = [&] {
+    if (const auto holder = holder_of(dir))
+      return fail(
+          Errc::not_found, Doing::controlling,
+          fmt::format("process {} is starting in {}, or about to end, and takes no requests "
+                      "now: its log says what it does (data.opening: a large set on slow "
+                      "storage takes minutes)",
+                      *holder, dir.string()));
     return fail(Errc::not_found, Doing::controlling,
                 fmt::format("no node runs in {}: start one with `starling run --dir {}`, or say "
                             "where yours is with --dir",

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
+#include <signal.h>
 #include <sodium.h>
 
 #include <algorithm>
@@ -116,9 +117,71 @@ std::vector<std::string> found_in_memory(const std::map<std::string, std::string
   return found;
 }
 
+Finished command(std::vector<std::string> words) {
+  words.insert(words.begin(), starling_binary());
+  auto done = run_to_end(words);
+  INFO(done.err);
+  REQUIRE(done.status == 0);
+  return done;
+}
+
+bool said(const NodeProcess& node, const std::string& part) {
+  return contains(node.process().standard_error(), part);
+}
+
 }  // namespace
 
 TEST_SUITE("e2e/secrets") {
+  TEST_CASE("a rotation reaches a node that cannot write beside its secret, and outlives it") {
+    const TempDir dir;
+    const auto first = dir.path() / "first";
+    const auto second = dir.path() / "second";
+    const auto mounted = dir.path() / "mounted" / "secret";
+    const auto admin = (dir.path() / "admin").string();
+    command({"key", "new", "--dir", first.string()});
+    command({"key", "admin", admin, "--dir", first.string()});
+    for (const auto& node : {first, second}) {
+      const auto id = command({"id", "--dir", node.string()}).out.substr(0, 64);
+      std::ofstream(node / "member.cert")
+          << command({"key", "certify", id, "--admin-key", admin}).out;
+    }
+    fs::create_directory(mounted.parent_path());
+    fs::copy_file(first / "secret", mounted);
+    const auto before = read_text(mounted);
+
+    NodeProcess node(first, endless_run());
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(),
+                     {"--peer", node.address(), "--secret-file", mounted.string()});
+    {
+      NodeProcess guest(second, arguments);
+      const auto both = [&] { return alive_members(node) == 2 && alive_members(guest) == 2; };
+      REQUIRE(eventually(60s, both));
+      CHECK(said(guest, "data.opening"));
+      CHECK(said(guest, "data.opened"));
+      // As a read-only mount, for root as well: what it writes first is a link that it follows not.
+      const auto pid = std::to_string(guest.process().pid());
+      fs::create_symlink("nowhere", mounted.parent_path() / (".secret.next." + pid + ".new"));
+
+      command({"key", "rotate", "--admin-key", admin, "--no-list", "--dir", first.string()});
+
+      CHECK(eventually(90s, [&] {
+        return said(node, "secret.previous_ended") && said(guest, "secret.previous_ended");
+      }));
+      INFO(guest.process().standard_error());
+      CHECK(fs::exists(second / "secret.ordered"));
+      CHECK_FALSE(fs::exists(second / "secret.ordered.previous"));
+      CHECK_FALSE(fs::exists(mounted.string() + ".next"));
+      CHECK(read_text(mounted) == before);
+      CHECK_FALSE(said(guest, "secret.not_changed"));
+      guest.process().signal(SIGTERM);
+      REQUIRE(guest.process().wait(60s));
+    }
+    const NodeProcess again(second, arguments);
+    CHECK(eventually(60s, [&] { return alive_members(again) == 2; }));
+    CHECK(said(again, "secret.ordered_in_force"));
+  }
+
   TEST_CASE("no byte of a key is outside its file and the memory that no dump holds") {
     auto arguments = endless_run();
     arguments.insert(arguments.end(), {"--log-level", "trace", "--http", "127.0.0.1:0"});

@@ -6,7 +6,9 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -56,6 +58,66 @@ struct Folder {
   TempFolder scratch;
   SecretFiles secret = SecretFiles::beside(scratch.path() / "secret");
   AccessFiles files;
+};
+
+// A node that was given its secret in another folder, as a mounted one.
+struct Mounted {
+  Mounted() {
+    std::filesystem::create_directories(given.current.parent_path());
+    REQUIRE(SwarmSecret::generate().create(given.current));
+    REQUIRE(files.read(wall_now()));
+  }
+
+  // As at a start of the node.
+  [[nodiscard]] AccessFiles started() const {
+    return {{.secret = given,
+             .allow = scratch.path() / "peers.allow",
+             .deny = scratch.path() / "peers.deny",
+             .membership = {},
+             .revoked = {},
+             .ordered = ordered},
+            AllowList::optional,
+            24h,
+            {}};
+  }
+  [[nodiscard]] SecretsAtHand look() {
+    CHECK_FALSE(files.look(wall_now()));
+    auto access = files.look(wall_now());
+    REQUIRE(access);
+    return std::move(*(*access).value().secrets);
+  }
+  static bool accepts(const SecretsAtHand& at_hand, const SwarmSecret& secret) {
+    return at_hand.key.find(transport::SwarmKey::of(secret).current()->id) != nullptr;
+  }
+
+  TempFolder scratch;
+  SecretFiles given = SecretFiles::beside(scratch.path() / "mounted" / "secret");
+  SecretFiles ordered = SecretFiles::ordered_in(scratch.path());
+  AccessFiles files = started();
+};
+
+// What write_whole() writes before it renames it to `file`.
+std::filesystem::path fresh_file_of(const std::filesystem::path& file) {
+  return file.parent_path() /
+         ("." + file.filename().string() + "." + std::to_string(::getpid()) + ".new");
+}
+
+// No secret can be written beside `given` while this lives, not by root either: a link that nobody
+// follows is in the way, which is Errc::permission as a read-only file system is.
+class ReadOnly {
+ public:
+  explicit ReadOnly(const SecretFiles& given)
+      : links_{fresh_file_of(given.next), fresh_file_of(given.previous)} {
+    for (const auto& link : links_) std::filesystem::create_symlink("nowhere", link);
+  }
+  ~ReadOnly() {
+    for (const auto& link : links_) std::filesystem::remove(link);
+  }
+  ReadOnly(const ReadOnly&) = delete;
+  ReadOnly& operator=(const ReadOnly&) = delete;
+
+ private:
+  std::array<std::filesystem::path, 2> links_;
 };
 
 // Nothing can be opened while one of these lives.
@@ -229,6 +291,73 @@ TEST_SUITE("node/access_files") {
     CHECK_FALSE(folder.look());
     CHECK(folder.look(wall_now() + 25h));
     CHECK_FALSE(folder.look(wall_now() + 26h));
+  }
+
+  TEST_CASE("a secret that is mounted read-only is rotated in the node's folder") {
+    Mounted at;
+    const auto first = SwarmSecret::load(at.given.current).value();
+    const auto next = first.rotated();
+    const auto text = next.print();
+    {
+      const ReadOnly mount(at.given);
+      CHECK(at.files.keep_next(as_bytes(text)).value() == at.ordered.next);
+    }
+    CHECK_FALSE(std::filesystem::exists(at.given.next));
+    const auto during = at.look();
+    CHECK(during.is_next);
+    CHECK(during.key.current()->epoch == 0);
+    CHECK(Mounted::accepts(during, next));
+
+    REQUIRE(at.files.promote());
+    const auto after = at.look();
+    CHECK_FALSE(after.is_next);
+    CHECK(after.previous);
+    CHECK(after.key.current()->epoch == 1);
+    CHECK(Mounted::accepts(after, first));
+    CHECK_FALSE(at.files.look(wall_now()));
+    CHECK(at.files.secret()->previous == at.ordered.previous);
+    CHECK(SwarmSecret::load(at.given.current).value().epoch() == 0);
+
+    // The next rotation, after a new start.
+    at.files = at.started();
+    CHECK(at.files.read(wall_now()).value().secrets->key.current()->epoch == 1);
+    const auto third = next.rotated().print();
+    CHECK(at.files.keep_next(as_bytes(third)).value() == at.ordered.next);
+    CHECK(at.look().newest.epoch() == 2);
+    REQUIRE(at.files.promote());
+    CHECK(at.look().key.current()->epoch == 2);
+  }
+
+  TEST_CASE("a next secret that is mounted takes over in the node's folder, and stays mounted") {
+    Mounted at;
+    REQUIRE(begin_rotation(at.given));
+    CHECK(at.look().is_next);
+    {
+      const ReadOnly mount(at.given);
+      REQUIRE(at.files.promote());
+    }
+    const auto after = at.look();
+    CHECK(after.key.current()->epoch == 1);
+    CHECK_FALSE(after.is_next);
+    CHECK_FALSE(after.ignored);
+    CHECK(std::filesystem::exists(at.given.next));
+    CHECK(SwarmSecret::load(at.given.current).value().epoch() == 0);
+  }
+
+  TEST_CASE(
+      "a folder that can be written has all of a rotation, and a disk that fails moves nothing") {
+    Mounted at;
+    const auto next = SwarmSecret::load(at.given.current).value().rotated().print();
+    const auto in_the_way = fresh_file_of(at.given.next);
+    std::filesystem::create_directories(in_the_way);
+    CHECK(at.files.keep_next(as_bytes(next)).error().code == Errc::io_failed);
+    std::filesystem::remove(in_the_way);
+    CHECK(at.files.keep_next(as_bytes(next)).value() == at.given.next);
+    CHECK(at.look().is_next);
+    REQUIRE(at.files.promote());
+    CHECK(at.look().key.current()->epoch == 1);
+    CHECK(SwarmSecret::load(at.given.current).value().epoch() == 1);
+    CHECK_FALSE(std::filesystem::exists(at.ordered.current));
   }
 
   TEST_CASE("what is left of another swarm is named before a newcomer's invite is spent") {

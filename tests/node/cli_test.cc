@@ -191,6 +191,29 @@ TEST_SUITE("node/cli") {
     for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
   }
 
+  TEST_CASE("help of run says what each exit code means, and what it takes besides keys") {
+    const auto run = say({"help", "run"}).out;
+    std::set<int> told;
+    for (const auto& [code, restart, meaning] : kExitCodes) {
+      CAPTURE(number_of(code));
+      CHECK(told.insert(number_of(code)).second);
+      const auto line = run.find("\n  " + std::to_string(number_of(code)) + " ");
+      REQUIRE(line != std::string::npos);
+      // It may be wrapped.
+      CHECK(contains(run.substr(line, 200), std::string(meaning.substr(0, 30))));
+      CHECK(contains(run.substr(line, run.find("\n  ", line + 3) - line), "restart") ==
+            (restart == Restart::yes));
+    }
+    for (int number = 0; number < 256; ++number) {
+      const auto code = exit_code_of(static_cast<Errc>(number));
+      CAPTURE(number_of(code));
+      CHECK(told.contains(number_of(code)));
+    }
+    CHECK(contains(run, "STARLING_NET__LISTEN_FILE"));
+    CHECK(contains(run, "SIGHUP"));
+    CHECK_FALSE(contains(say({"help", "bench"}).out, "exit codes"));
+  }
+
   TEST_CASE("config default is a configuration that can be read again") {
     const TempFolder scratch;
     const auto defaults = say({"config", "default"});

@@ -3,6 +3,7 @@
 #include "node/control/request.h"
 #include "node/control/server.h"
 #include "node/control/socket_path.h"
+#include "node/state_dir.h"
 #include "tests/node/control_rig.h"
 #include "tests/node/said.h"
 #include "tests/node/snapshots.h"
@@ -215,6 +216,43 @@ TEST_SUITE("node/control") {
       if (parsed) CHECK(parse_request(encode_request(*parsed)));
       (void)parse_answer(line);
     }
+  }
+
+  TEST_CASE("a process that holds the folder and takes no requests yet is not taken for none") {
+    const TempFolder scratch;
+    const auto dir = scratch.path() / "node";
+    const auto answer = [&] {
+      const auto answered = ask_node(dir, StatusRequest{}, 1s);
+      REQUIRE_FALSE(answered);
+      CHECK(answered.error().code == Errc::not_found);
+      return answered.error().detail;
+    };
+    {
+      const auto held = StateDir::open(dir);
+      REQUIRE(held);
+      const auto starting = answer();
+      CHECK(starting.starts_with("process " + std::to_string(::getpid()) + " is starting in "));
+      CHECK(starting.find("no node runs") == std::string::npos);
+    }
+    // The file is still there, with the number of a process that lives.
+    CHECK(std::filesystem::exists(dir / "lock"));
+    CHECK(answer().starts_with("no node runs in "));
+  }
+
+  TEST_CASE("an answer that nests without end is refused, and one as deep as a status is not") {
+    const auto of_depth = [](std::size_t depth) {
+      return R"({"kind":"result","body":)" + std::string(depth, '[') + std::string(depth, ']') +
+             '}';
+    };
+    for (const std::size_t deep : {std::size_t{16}, std::size_t{100'000}}) {
+      const auto refused = parse_answer(of_depth(deep));
+      REQUIRE_FALSE(refused);
+      CHECK(refused.error().code == Errc::bad_message);
+    }
+    CHECK(parse_answer(of_depth(15)));
+    const auto text = parse_answer(R"({"kind":"result","body":"\"[[[[[[[[[[[[[[[[[[[[\\"})");
+    REQUIRE(text);
+    CHECK(text->body == R"("\"[[[[[[[[[[[[[[[[[[[[\\")");
   }
 
   TEST_CASE("errors keep their code and their sentence on the way") {

@@ -54,6 +54,28 @@ TEST_SUITE("node/key_verb") {
     CHECK(secret_line(dir + "/secret") == before);
   }
 
+  TEST_CASE("key shows the secret that a node keeps in its folder for one that is mounted") {
+    const TempFolder scratch;
+    const auto dir = scratch.path() / "node";
+    std::filesystem::create_directories(dir);
+    const auto file = (scratch.path() / "mounted").string();
+    const auto first = transport::SwarmSecret::generate();
+    REQUIRE(first.create(file));
+    const auto shown = [&] {
+      const auto said =
+          said_by({"key", "show", "--json", "--dir", dir.string(), "--secret-file", file});
+      CHECK(said.code == 0);
+      return nlohmann::json::parse(said.out).at("current").at("file").get<std::string>();
+    };
+    CHECK(shown() == file);
+    const auto ordered = dir / "secret.ordered";
+    REQUIRE(first.rotated().create(ordered));
+    CHECK(shown() == ordered.string());
+    std::filesystem::remove(ordered);
+    REQUIRE(transport::SwarmSecret::generate().rotated().create(ordered));
+    CHECK(shown() == file);
+  }
+
   TEST_CASE("key shows what is accepted at each step of a rotation, and no secret") {
     const TempFolder scratch;
     const auto file = (scratch.path() / "s").string();

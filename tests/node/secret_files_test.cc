@@ -165,6 +165,47 @@ TEST_SUITE("node/secret_files") {
     CHECK(at.load().epoch() == 1);
   }
 
+  TEST_CASE("of a secret that was given and one that was ordered the later one counts") {
+    const Files at;
+    const auto ordered = SecretFiles::ordered_in(at.scratch.path() / "node");
+    std::filesystem::create_directories(ordered.current.parent_path());
+    const auto chosen = [&] { return in_force(at.files, ordered).value(); };
+    const auto put = [](const std::filesystem::path& file, const SwarmSecret& secret) {
+      std::filesystem::remove(file);
+      REQUIRE(secret.create(file));
+    };
+    const auto first = at.load();
+    const auto second = first.rotated();
+    CHECK(chosen().current == at.files.current);
+    CHECK(chosen().next == at.files.next);
+
+    put(ordered.current, first);  // a promotion that a crash ended
+    put(ordered.next, second);
+    CHECK(chosen().current == at.files.current);
+    CHECK(chosen().next == ordered.next);
+    CHECK(chosen().previous == at.files.previous);
+    put(at.files.next, second);
+    CHECK(chosen().next == at.files.next);
+
+    CHECK(promote_into(chosen(), ordered).value() == 1);
+    CHECK(chosen().current == ordered.current);
+    CHECK(chosen().next == ordered.next);
+    CHECK(chosen().previous == ordered.previous);
+    CHECK(SwarmSecret::load(ordered.previous).value().epoch() == 0);
+    CHECK(is_private(ordered.previous));
+    put(at.files.next, second.rotated());
+    CHECK(chosen().current == ordered.current);
+    CHECK(chosen().next == at.files.next);
+
+    put(at.files.current, second);
+    CHECK(chosen().current == at.files.current);
+    put(ordered.current, SwarmSecret::generate());
+    const auto foreign = in_force(at.files, ordered);
+    REQUIRE_FALSE(foreign);
+    CHECK(foreign.error().code == Errc::wrong_swarm);
+    CHECK(foreign.error().detail.starts_with(ordered.current.string() + " "));
+  }
+
   TEST_CASE("what is left of another swarm is named before a secret is put beside it") {
     const Files at;
     const auto swarm = at.load().swarm();

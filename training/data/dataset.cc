@@ -70,14 +70,14 @@ Result<std::unique_ptr<Dataset>> with_classes_of(const Dataset& train,
   return std::make_unique<Relabelled>(std::move(val), wanted, std::move(label_of));
 }
 
-Result<DataSets> open_shards(const std::vector<fs::path>& paths, const std::string& name,
-                             Log& log) {
+Result<DataSets> open_shards(const std::vector<fs::path>& paths, const std::string& name, Log& log,
+                             const Clock& clock) {
   std::vector<std::unique_ptr<ByteSource>> shards;
   for (const fs::path& path : paths) {
     TRY(std::unique_ptr<ByteSource> shard, open_file(path));
     shards.push_back(std::move(shard));
   }
-  return open_tar_shards(std::move(shards), name, log);
+  return open_tar_shards(std::move(shards), name, log, clock);
 }
 
 struct FolderContent {
@@ -115,39 +115,40 @@ Result<FolderContent> look_into(const fs::path& folder) {
   return content;
 }
 
-Result<DataSets> open_folder(const DataSpec& spec, Log& log) {
+Result<DataSets> open_folder(const DataSpec& spec, Log& log, const Clock& clock) {
   const fs::path& folder = spec.paths.front();
   TRY(const FolderContent content, look_into(folder));
   const bool any_folder = content.train || !content.validation.empty() || content.other_folders;
-  if (!any_folder && !content.tars.empty()) return open_shards(content.tars, spec.text, log);
+  if (!any_folder && !content.tars.empty()) return open_shards(content.tars, spec.text, log, clock);
   DataSets sets;
   if (!content.train) {
-    TRY(std::unique_ptr<Dataset> all, open_image_folder(folder, spec.text, log));
+    TRY(std::unique_ptr<Dataset> all, open_image_folder(folder, spec.text, log, clock));
     sets.train = std::move(all);
     return sets;
   }
   TRY(std::unique_ptr<Dataset> train,
-      open_image_folder(folder / "train", spec.text + " train", log));
+      open_image_folder(folder / "train", spec.text + " train", log, clock));
   sets.train = std::move(train);
   if (!content.validation.empty()) {
     TRY(std::unique_ptr<Dataset> val,
-        open_image_folder(folder / content.validation, spec.text + " " + content.validation, log));
+        open_image_folder(folder / content.validation, spec.text + " " + content.validation, log,
+                          clock));
     sets.val = std::move(val);
   }
   return sets;
 }
 
 // What one SPEC holds; either part may be null, not both.
-Result<DataSets> open_parts(const DataSpec& spec, Log& log) {
+Result<DataSets> open_parts(const DataSpec& spec, Log& log, const Clock& clock) {
   switch (spec.kind) {
     case DataKind::idx:
       return open_idx(spec);
     case DataKind::cifar10:
       return open_cifar10(spec);
     case DataKind::folder:
-      return open_folder(spec, log);
+      return open_folder(spec, log, clock);
     case DataKind::tar:
-      return open_shards(spec.paths, spec.text, log);
+      return open_shards(spec.paths, spec.text, log, clock);
     case DataKind::synthetic:
       return open_synthetic(spec);
     case DataKind::packed:
@@ -169,11 +170,24 @@ std::optional<Hash> names_of_classes(const Dataset& set) {
   return numbers ? std::nullopt : std::optional(hasher.finish());
 }
 
-Result<DataSets> open_data(const DataSpec& spec, const DataSpec* val, Log& log) {
-  TRY(DataSets sets, open_parts(spec, log));
+OpeningProgress::OpeningProgress(Log& log, const Clock& clock, std::string_view data)
+    : log_(log), clock_(clock), data_(data), begun_(clock.now()), due_(begun_ + kEvery) {}
+
+void OpeningProgress::found() {
+  ++images_;
+  const TimePoint now = clock_.now();
+  if (now < due_) return;
+  due_ = now + kEvery;
+  const auto passed = std::chrono::duration_cast<std::chrono::seconds>(now - begun_);
+  log_.info("data.found", {{"data", data_}, {"images", images_}, {"seconds", passed.count()}});
+}
+
+Result<DataSets> open_data(const DataSpec& spec, const DataSpec* val, Log& log,
+                           const Clock& clock) {
+  TRY(DataSets sets, open_parts(spec, log, clock));
   if (!sets.train) sets.train = std::move(sets.val);  // shards of a validation part, named as data
   if (val != nullptr) {
-    TRY(DataSets other, open_parts(*val, log));
+    TRY(DataSets other, open_parts(*val, log, clock));
     sets.val = std::move(other.val ? other.val : other.train);
   }
   if (sets.val) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "node/base/bytes.h"
+#include "node/base/clock.h"
 #include "node/base/ids.h"
 #include "node/base/log.h"
 #include "node/base/result.h"
@@ -76,6 +77,28 @@ struct DataSets {
   std::unique_ptr<Dataset> val;  // null where the data has none
 };
 
+// How far the opening of a large set is, for the log: a line of the images found so far, at most
+// every kEvery. On slow storage a set takes minutes, and nothing else tells that process from one
+// that hangs.
+//
+// Owned by whoever opens, which `log` and `clock` outlive. Cost: one look at the clock an image.
+class OpeningProgress {
+ public:
+  static constexpr Duration kEvery = std::chrono::seconds(10);
+
+  OpeningProgress(Log& log, const Clock& clock, std::string_view data);
+  // One more image.
+  void found();
+
+ private:
+  Log& log_;
+  const Clock& clock_;
+  std::string data_;
+  TimePoint begun_;
+  TimePoint due_;
+  std::uint64_t images_ = 0;
+};
+
 // Opens what the two SPECs name.
 //
 // Rule:    without `val`: IDX and CIFAR-10 bring their official test sets; a folder or tar splits
@@ -85,7 +108,8 @@ struct DataSets {
 //          class that only the validation set has is an error.
 // Errors:  data_failed naming the file or folder and what it should hold.
 // Cost:    folders: one directory walk; tar: one small read per member; IDX: unpacked into memory.
-[[nodiscard]] Result<DataSets> open_data(const DataSpec& spec, const DataSpec* val, Log& log);
+[[nodiscard]] Result<DataSets> open_data(const DataSpec& spec, const DataSpec* val, Log& log,
+                                         const Clock& clock = SteadyClock());
 
 // The same of two texts; `val` may be empty. Errors: also those of parse_data_spec().
 [[nodiscard]] Result<DataSets> open_data(std::string_view spec, std::string_view val, Log& log);

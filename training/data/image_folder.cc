@@ -108,7 +108,8 @@ Result<std::vector<std::string>> find_classes(const fs::path& folder) {
 // Images below `folder` with their sizes, paths relative to it, sorted bytewise. Links to files are
 // followed, links to folders are not: a loop of them must not multiply the samples.
 Result<std::vector<std::pair<std::string, std::uint64_t>>> find_images(const fs::path& folder,
-                                                                       std::size_t limit) {
+                                                                       std::size_t limit,
+                                                                       OpeningProgress& progress) {
   std::vector<std::pair<std::string, std::uint64_t>> files;
   std::error_code error;
   for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
@@ -124,6 +125,7 @@ Result<std::vector<std::pair<std::string, std::uint64_t>>> find_images(const fs:
     const auto bytes = entry->file_size(ignored);
     files.emplace_back(entry->path().lexically_relative(folder).string(),
                        ignored ? 0 : std::uint64_t{bytes});
+    progress.found();
   }
   if (error) return bad_folder(folder, error.message());
   std::sort(files.begin(), files.end());
@@ -148,12 +150,13 @@ bool is_validation_name(std::string_view name) {
 }
 
 Result<std::unique_ptr<Dataset>> open_image_folder(const fs::path& folder, std::string name,
-                                                   Log& log) {
+                                                   Log& log, const Clock& clock) {
+  OpeningProgress progress(log, clock, name);
   TRY(std::vector<std::string> classes, find_classes(folder));
   auto dataset = std::make_unique<ImageFolder>(folder, std::move(name), classes);
   for (std::uint32_t label = 0; label < classes.size(); ++label) {
     const std::size_t room = std::numeric_limits<std::uint32_t>::max() - dataset->size();
-    TRY(const auto files, find_images(folder / classes[label], room));
+    TRY(const auto files, find_images(folder / classes[label], room, progress));
     if (files.empty()) {
       log.warn("data.empty_class", {{"folder", (folder / classes[label]).string()}});
     }

@@ -23,8 +23,9 @@ namespace starling::training {
 // begin with a dot are passed over.
 //
 // Errors:  data_failed naming the folder: unreadable, fewer than two classes, no image.
-// Cost:    one directory walk; about 50 bytes a sample stay in memory.
+// Cost:    one directory walk, told by OpeningProgress; about 50 bytes a sample stay in memory.
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_image_folder(
-    const std::filesystem::path& folder, std::string name, Log& log);
+    const std::filesystem::path& folder, std::string name, Log& log,
+    const Clock& clock = SteadyClock());
 
 }  // namespace starling::training

@@ -219,6 +219,8 @@ std::vector<FolderPlace> places_of(const std::vector<Path>& folders) {
 // Collects samples while the shards are walked.
 class Indexer {
  public:
+  explicit Indexer(OpeningProgress& progress) : progress_(progress) {}
+
   Result<void> walk(const ByteSource& shard, std::uint32_t number) {
     TarReader reader(shard);
     while (true) {
@@ -266,6 +268,7 @@ class Indexer {
       cls_ = label;
       return {};
     }
+    progress_.found();
     Pending pending;
     pending.entry = {.header_at = member.header_at,
                      .data_at = member.data_at,
@@ -391,6 +394,7 @@ class Indexer {
     return sets;
   }
 
+  OpeningProgress& progress_;
   std::string key_;
   std::vector<Pending> pending_;
   std::optional<std::uint32_t> cls_;
@@ -404,11 +408,12 @@ class Indexer {
 }  // namespace
 
 Result<DataSets> open_tar_shards(std::vector<std::unique_ptr<ByteSource>> shards,
-                                 const std::string& name, Log& log) {
+                                 const std::string& name, Log& log, const Clock& clock) {
   // Owners: see Shards.
   const Shards shared =
       std::make_shared<const std::vector<std::unique_ptr<ByteSource>>>(std::move(shards));
-  Indexer indexer;
+  OpeningProgress progress(log, clock, name);
+  Indexer indexer(progress);
   for (std::uint32_t number = 0; number < shared->size(); ++number) {
     TRY_VOID(indexer.walk(*(*shared)[number], number));
   }

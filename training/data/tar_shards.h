@@ -24,9 +24,10 @@ namespace starling::training {
 //          the classes. Either part may come out null, not both.
 // Errors:  data_failed naming the shard: damaged or truncated archive, no sample in any shard, a
 //          class that is no number.
-// Cost:    one 512-byte read per member, one more per `.cls`; 32 bytes a sample in memory; one file
-//          descriptor per shard.
+// Cost:    one 512-byte read per member, one more per `.cls`, told by OpeningProgress; 32 bytes a
+//          sample in memory; one file descriptor per shard.
 [[nodiscard]] Result<DataSets> open_tar_shards(std::vector<std::unique_ptr<ByteSource>> shards,
-                                               const std::string& name, Log& log);
+                                               const std::string& name, Log& log,
+                                               const Clock& clock = SteadyClock());
 
 }  // namespace starling::training

@@ -53,6 +53,30 @@ void write_folder(const TempFolder& folder, const std::string& part,
   }
 }
 
+// Each look at it takes four seconds.
+class SlowClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_ += std::chrono::seconds(4); }
+
+ private:
+  mutable TimePoint now_{};
+};
+
+// What data.found said: set, images, seconds.
+class FoundLog final : public Log {
+ public:
+  void write(LogLevel level, std::string_view event,
+             std::initializer_list<LogField> fields) override {
+    CHECK(level == LogLevel::info);
+    CHECK(event == "data.found");
+    std::string line;
+    for (const LogField& field : fields) line += (line.empty() ? "" : " ") + field.value;
+    lines.push_back(line);
+  }
+
+  std::vector<std::string> lines;
+};
+
 std::string refusal_of_sets(const std::string& text, const std::string& val = "") {
   const auto sets = open_sets(text, val);
   if (sets) return "accepted";
@@ -63,6 +87,31 @@ std::string refusal_of_sets(const std::string& text, const std::string& val = ""
 }  // namespace
 
 TEST_SUITE("training/data/dataset") {
+  TEST_CASE("while a large set is opened the log says every ten seconds how far that is") {
+    const TempFolder folder;
+    write_folder(folder, "train", {"a", "b"}, 4);
+    write_folder(folder, "val", {"a", "b"}, 1);
+    const auto spec = parse_data_spec(folder.path().string());
+    REQUIRE(spec);
+    FoundLog log;
+    const SlowClock clock;
+
+    REQUIRE(open_data(*spec, nullptr, log, clock));
+
+    const std::string name = folder.path().string() + " train";
+    CHECK(log.lines == std::vector<std::string>{name + " 3 12", name + " 6 24"});
+  }
+
+  TEST_CASE("a set that opens at once says nothing of it") {
+    const TempFolder folder;
+    write_folder(folder, ".", {"a", "b"}, 4);
+    const auto spec = parse_data_spec(folder.path().string());
+    REQUIRE(spec);
+    FoundLog log;
+    REQUIRE(open_data(*spec, nullptr, log));
+    CHECK(log.lines.empty());
+  }
+
   TEST_CASE("an IDX folder opens plain and packed, with its official test set") {
     for (const bool packed : {false, true}) {
       CAPTURE(packed);

@@ -1,5 +1,6 @@
 #include "training/data/tar_shards.h"
 
+#include "tests/support/counting_log.h"
 #include "tests/training/data/fixtures.h"
 
 #include <doctest/doctest.h>
@@ -29,9 +30,34 @@ std::string text_of(const Dataset& dataset, std::uint32_t index, std::int64_t& l
   return std::string(as_text(sample.bytes));
 }
 
+// Each look at it takes four seconds.
+class SlowClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_ += std::chrono::seconds(4); }
+
+ private:
+  mutable TimePoint now_{};
+};
+
 }  // namespace
 
 TEST_SUITE("training/data/tar_shards") {
+  TEST_CASE("while many members are read the log says every ten seconds how far that is") {
+    std::vector<std::unique_ptr<ByteSource>> shards;
+    for (const std::string number : {"1", "2"}) {
+      TarBuilder tar;
+      for (const std::string member : {"a", "b", "c"})
+        tar.add(number + member + ".jpg", "image").add(number + member + ".cls", "1");
+      shards.push_back(std::make_unique<MemorySource>("shard-" + number, tar.finish()));
+    }
+    CountingLog log("data.found");
+    const SlowClock clock;
+
+    REQUIRE(open_tar_shards(std::move(shards), "shards", log, clock));
+
+    CHECK(log.count() == 2);  // at the third image and at the sixth
+  }
+
   TEST_CASE("WebDataset samples pair an image with its class over several shards") {
     TarBuilder one;
     one.add("0001.cls", "3\n").add("0001.json", "{}").add("0001.jpg", "first");
