@@ -7,8 +7,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <chrono>
+#include <filesystem>
 #include <ostream>
 #include <random>
+#include <system_error>
 #include <utility>
 
 namespace starling::node {
@@ -50,6 +53,18 @@ std::string_view name_of(SwarmMode mode) {
 std::string name_for(const NodeParts& parts) {
   return parts.config.node.name.empty() ? default_name(parts.identity.id())
                                         : parts.config.node.name;
+}
+
+// When the checkpoint that this process goes on from was written: seconds since 1970.
+std::optional<double> written_at(const StateDir& dir, const training::Checkpoint& checkpoint) {
+  const auto found =
+      training::find_checkpoints(dir.checkpoints(), checkpoint.state.settings_fingerprint);
+  if (!found) return std::nullopt;
+  std::error_code unknown;
+  const auto written = std::filesystem::last_write_time(*found / "latest" / "state.json", unknown);
+  if (unknown) return std::nullopt;
+  const auto since_1970 = std::chrono::file_clock::to_sys(written).time_since_epoch();
+  return std::chrono::duration<double>(since_1970).count();
 }
 
 ProgressForm progress_form(const Config& config) {
@@ -124,6 +139,9 @@ Node::Node(NodeParts parts)
   figures_.started = clock_.now();
   figures_.images_per_epoch = parts_.data.train->size();
   metrics_.set(Metric::build_info, 1, {STARLING_VERSION, training::libtorch_version()});
+  if (parts_.checkpoint)
+    if (const auto written = written_at(parts_.dir, *parts_.checkpoint))
+      metrics_.set(Metric::checkpoint_last_success, *written);
 }
 
 Node::~Node() = default;
@@ -132,7 +150,7 @@ ExitCode Node::run() {
   name_this_thread("io");
   assert_io_thread();
   if (auto opened = open_doors(); !opened) {
-    parts_.terminal.err << "starling run: " << to_string(opened.error()) << '\n';
+    parts_.terminal.err << "starling run: " << printable(to_string(opened.error())) << '\n';
     exit_ = exit_code_of(opened.error().code);
     tasks_.spawn("stop", [this] { return close_doors(); });
     io_.run();
@@ -291,6 +309,8 @@ void Node::every_second() {
 void Node::publish_status() {
   const TimePoint now = clock_.now();
   figures_.troubles.events_lost = parts_.events.lost();
+  const auto stands = health_.train_stands(now);
+  figures_.troubles.no_step_s = stands ? std::optional(seconds(*stands)) : std::nullopt;
   fill_access_status();
   StatusSnapshot status =
       build_status(now, {figures_, gossip_, transport_, parts_.model, bridge_.get(), join_});
@@ -324,13 +344,13 @@ void Node::on_task_threw(const Error& thrown) {
 }
 
 void Node::leave_with(const Error& error) {
-  parts_.terminal.err << "starling run: " << to_string(error) << '\n';
+  parts_.terminal.err << "starling run: " << printable(to_string(error)) << '\n';
   if (!why_it_leaves_) why_it_leaves_ = error;
   begin_leave(config_.leave.timeout);
 }
 
 void Node::end_with(const Error& error) {
-  parts_.terminal.err << "starling run: " << to_string(error) << '\n';
+  parts_.terminal.err << "starling run: " << printable(to_string(error)) << '\n';
   end(exit_code_of(error.code), to_string(error));
 }
 

@@ -138,6 +138,7 @@ class Node final : private transport::SessionEvents,
   void fetch_final(const bootstrap::FetchFinal& fetch) ON_IO_THREAD;
   void give_up(const Error& error) ON_IO_THREAD;
   void note_joined(const bootstrap::Joined& joined) ON_IO_THREAD;
+  void note_reachable(const bootstrap::Reachability& told) ON_IO_THREAD;
   void save_address_book() ON_IO_THREAD;
   void keep_settings() ON_IO_THREAD;
   void write_later(const std::filesystem::path& file, std::string text) ON_IO_THREAD;

@@ -2,8 +2,10 @@
 #include "node/certifier.h"
 #include "node/node.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -81,29 +83,34 @@ void Node::use_rules(transport::PeerRules rules) {
   restricted_ = rules_.allowed.has_value() && !rules_.admin;
   if (rules_.admin) figures_.mode = "closed";
   next_certificate_check_ = {};
+  figures_.troubles.certificate.clear();  // until that check
   transport_.set_peer_rules(rules_);
 }
 
 // Others refuse a node whose certificate is not valid, so its owner has to hear of it here.
 void Node::check_own_certificate() {
+  figures_.troubles.certificate.clear();
   if (!parts_.membership || !rules_.admin) return;
-  constexpr std::uint64_t kSoon = std::uint64_t{7} * 24 * 3600;
+  constexpr std::uint64_t kDay = 24 * 3600;
   const auto& [swarm, admin, chain] = *parts_.membership;
   const auto now_s = seconds_of(wall_now());
+  // Whoever issues them for hours knows it.
+  const std::uint64_t late =
+      (chain.own.until_s - std::min(chain.own.from_s, chain.own.until_s)) / 3;
   const auto until = show_seconds(WallTime(std::chrono::seconds(chain.own.until_s)));
-  const auto warn = [this](const std::string& what, std::string_view does) {
-    log_.warn("certificate.not_valid",
-              {{"what", what},
-               {"did", does},
-               {"do", "ask the admin for a new one (`starling key certify`)"}});
+  metrics_.set(Metric::certificate_expiry, static_cast<double>(chain.own.until_s));
+  const auto warn = [this](const std::string& what, std::string_view does, bool degrades = true) {
+    constexpr std::string_view kRemedy = "ask the admin for a new one (`starling key certify`)";
+    log_.warn("certificate.not_valid", {{"what", what}, {"did", does}, {"do", kRemedy}});
+    if (degrades) figures_.troubles.certificate = fmt::format("{}: {}", what, kRemedy);
   };
   constexpr std::string_view kAlone = "goes on; others give it no session";
   if (const auto revoked = rules_.admin->revoked.fault_in(parts_.identity.id(), &chain))
     warn("this node " + *revoked, kAlone);
   else if (const auto fault = transport::fault_in(chain, admin, swarm, now_s))
     warn("this node's certificate " + *fault, kAlone);
-  else if (chain.own.until_s < now_s + kSoon)
-    warn("this node's certificate is valid until " + until, "goes on");
+  else if (const auto left = chain.own.until_s - now_s; left < std::min(7 * kDay, late))
+    warn("this node's certificate is valid until " + until, "goes on", left < kDay);
 }
 
 transport::Task<> Node::give_secret(NodeId newcomer) {

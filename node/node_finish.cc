@@ -1,6 +1,7 @@
 // The final consensus, and leaving.
 #include "node/base/fault.h"
 #include "node/node.h"
+#include "node/printable.h"
 
 #include <nlohmann/json.hpp>
 
@@ -190,8 +191,8 @@ void Node::on_final_not_written(const Error& error) {
   log_.error("final.not_written", {{"why", to_string(error)}});
   for (auto& reply : std::exchange(waiting_for_finish_, {})) reply.fail(error);
   if (figures_.phase == Phase::leaving) return;  // at the deadline, with its checkpoint
-  parts_.terminal.err << "starling run: the certified model is lost here: " << to_string(error)
-                      << '\n';
+  parts_.terminal.err << "starling run: the certified model is lost here: "
+                      << printable(to_string(error)) << '\n';
   end_with_checkpoint(exit_code_of(error.code), to_string(error));
 }
 
@@ -327,7 +328,7 @@ void Node::finish_leave(const std::string& how) {
     const Error lost{
         not_saved_->code, not_saved_->doing,
         "left, but what it trained since the checkpoint before is lost: " + not_saved_->detail};
-    parts_.terminal.err << "starling run: " << to_string(lost) << '\n';
+    parts_.terminal.err << "starling run: " << printable(to_string(lost)) << '\n';
     for (auto& reply : std::exchange(waiting_for_leave_, {})) reply.fail(lost);
     const Error& why = why_it_leaves_ ? *why_it_leaves_ : lost;
     return end(exit_code_of(why.code), to_string(why));

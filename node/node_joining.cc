@@ -118,11 +118,7 @@ void Node::on_effect(bootstrap::JoinEffect effect) {
   } else if (const auto* give = std::get_if<bootstrap::GiveUp>(&effect)) {
     give_up(give->error);
   } else if (const auto* reach = std::get_if<bootstrap::Reachability>(&effect)) {
-    figures_.reachable = reach->reachable ? "yes" : "no";
-    log_.info("node.reachable", {{"reachable", reach->reachable},
-                                 {"address", reach->address},
-                                 {"by", short_form(reach->peer)},
-                                 {"detail", reach->detail}});
+    note_reachable(*reach);
   } else if (const auto* joined = std::get_if<bootstrap::Joined>(&effect)) {
     note_joined(*joined);
   }
@@ -296,9 +292,24 @@ void Node::note_joined(const bootstrap::Joined& joined) {
   log_.info("join.joined", {{"via", via}, {"seconds", seconds(joined.took)}});
   parts_.events.append("joined", {{"via", via}, {"seconds", seconds(joined.took)}});
   if (!joined.via) return;
-  const auto bound = transport::parse_endpoint(figures_.address);
-  if (bound)
-    bootstrap_driver_.carry_out(join_.ask_dial_back(clock_.now(), *joined.via, bound->port));
+  // The port that others are told to dial, which a router may forward to the one that is bound
+  // here.
+  const auto port = advertised_.front().port;
+  bootstrap_driver_.carry_out(join_.ask_dial_back(clock_.now(), *joined.via, port));
+}
+
+void Node::note_reachable(const bootstrap::Reachability& told) {
+  figures_.reachable = told.reachable ? "yes" : "no";
+  if (told.reachable)
+    return log_.info("node.reachable", {{"address", told.address}, {"by", short_form(told.peer)}});
+  const std::string& own = figures_.address;
+  log_.warn("node.not_reachable",
+            {{"address", told.address},
+             {"by", short_form(told.peer)},
+             {"why", told.detail},
+             {"did", "trains through the sessions it opens"},
+             {"do", fmt::format("open or forward TCP {}, or --advertise HOST:PORT",
+                                own.substr(own.rfind(':') + 1))}});
 }
 
 void Node::save_address_book() {

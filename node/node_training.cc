@@ -240,6 +240,7 @@ void Node::save_checkpoint(std::function<void(const Result<void>&)> done) {
                                            .count()));
       log_.info("checkpoint.saved", {{"folder", saved->string()}});
     } else {
+      metrics_.add(Metric::checkpoint_failures, 1);
       log_.warn("checkpoint.failed", {{"why", to_string(saved.error())},
                                       {"did", "went on; what was saved before is whole"}});
     }

@@ -212,12 +212,21 @@ void fill_progress(TimePoint now, const StatusSources& sources, StatusSnapshot& 
     p.left_s = std::max(0.0, seconds(budget.time - progress.run_age(now)));
 }
 
-void fill_training(const StatusSources& sources, StatusSnapshot& status) {
+// The average moves with steps alone: while none ends (storage that is away, an evaluation) the
+// speed is at most one batch in that time.
+double speed_now(TimePoint now, const NodeFigures& figures) {
+  if (!figures.last_steps) return 0;
+  const double waited_s = seconds(now - figures.last_step_ended);
+  if (waited_s * figures.images_per_second <= figures.batch) return figures.images_per_second;
+  return figures.batch / waited_s;
+}
+
+void fill_training(TimePoint now, const StatusSources& sources, StatusSnapshot& status) {
   const NodeFigures& figures = sources.figures;
   status.model.name = sources.gossip.model().name;
   auto& t = status.train;
   t.loss = figures.loss;
-  t.images_per_second = figures.images_per_second;
+  t.images_per_second = speed_now(now, figures);
   t.gossip_wait_ratio = figures.gossip_wait_ratio;
   t.data_wait_ratio = figures.data_wait_ratio;
   t.batch = figures.batch;
@@ -249,10 +258,12 @@ CertificateStatus certificate_status(const transport::CertificateChain& chain) {
 StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
   const NodeFigures& figures = sources.figures;
   StatusSnapshot status;
-  status.node = {.id = to_hex(sources.gossip.membership().self().id.view()),
-                 .name = figures.name,
-                 .version = STARLING_VERSION,
-                 .uptime_s = seconds(now - figures.started)};
+  status.node = {
+      .id = to_hex(sources.gossip.membership().self().id.view()),
+      .name = figures.name,
+      .version = STARLING_VERSION,
+      .uptime_s = seconds(now - figures.started),
+      .instance = fmt::format("{:016x}", sources.gossip.membership().self().instance.value)};
   status.phase = figures.phase;
   status.address = figures.address;
   status.http = figures.http;
@@ -261,7 +272,7 @@ StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
                   .fingerprint = to_hex(sources.gossip.model().fingerprint.view())};
   status.swarm.settings = sources.join.settings().values();
   fill_join(now, sources, status);
-  fill_training(sources, status);
+  fill_training(now, sources, status);
   fill_progress(now, sources, status);
   fill_members(sources, status);
   fill_neighbours(now, sources, status);

@@ -27,7 +27,7 @@ namespace starling::node {
 namespace {
 
 constexpr std::string_view kCut = "...";
-constexpr int kOpenFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+constexpr int kOpenFlags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
 
 // A text of at most so many bytes, without half a character at its end.
 std::string short_text(std::string_view text) {
@@ -192,7 +192,8 @@ void EventLog::append(std::string_view event, const nlohmann::json& fields) {
   object["event"] = event;
   if (fields.is_object())
     for (const auto& [key, value] : fields.items()) object[key] = value;
-  writer_->post(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  writer_->post(
+      object.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 std::uint64_t EventLog::lost() const { return writer_->lost(); }

@@ -108,4 +108,15 @@ std::string join_of(const Json& status) {
   return line;
 }
 
+std::string reachable_of(const Json& status) {
+  auto line = show(status, {"reachable"});
+  const auto address = show(status, {"address"});
+  if (line == "no")
+    line += fmt::format(
+        ": open or forward TCP {}, or --advertise HOST:PORT; it trains through the sessions it "
+        "opens",
+        address.substr(address.rfind(':') + 1));
+  return line;
+}
+
 }  // namespace starling::node::fields

@@ -40,6 +40,8 @@ namespace starling::node::fields {
 
 // "loading  61.0 MB of 205 MB from 3f2a91c0": the search for a model; empty once the node has one.
 [[nodiscard]] std::string join_of(const nlohmann::json& status);
+// "yes", "unknown", or "no" with what to do about it.
+[[nodiscard]] std::string reachable_of(const nlohmann::json& status);
 
 // Characters, not bytes, so that columns stay straight.
 [[nodiscard]] std::size_t width_of(std::string_view text);

@@ -1,10 +1,11 @@
-// Heartbeats of the threads that must not stand still, for /livez.
+// Heartbeats of the threads that must not stand still, for /livez and the status.
 #pragma once
 
 #include "node/base/clock.h"
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 namespace starling::node {
 
@@ -26,14 +27,19 @@ class Health {
   void rest_train() { train_ = 0; }
 
   [[nodiscard]] bool live(TimePoint now) const {
-    return within(io_, now, kIoLimit) && within(train_, now, train_limit_);
+    return !beyond(io_, now, kIoLimit) && !train_stands(now);
+  }
+  // How long the train thread has stood still; nothing while that is within its limit.
+  [[nodiscard]] std::optional<Duration> train_stands(TimePoint now) const {
+    return beyond(train_, now, train_limit_);
   }
 
  private:
   static constexpr Duration kIoLimit = std::chrono::seconds(60);
 
-  static bool within(std::int64_t beat, TimePoint now, Duration limit) {
-    return beat == 0 || now.time_since_epoch().count() - beat <= limit.count();
+  static std::optional<Duration> beyond(std::int64_t beat, TimePoint now, Duration limit) {
+    const Duration silence = now.time_since_epoch() - Duration(beat);
+    return beat != 0 && silence > limit ? std::optional(silence) : std::nullopt;
   }
 
   const Duration train_limit_;

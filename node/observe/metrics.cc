@@ -23,14 +23,20 @@ constexpr std::size_t kMaxSeries = 64;
 
 using enum Metric;
 using enum MetricType;
-constexpr std::array<MetricSpec, 43> kMetrics{{
+constexpr std::array<MetricSpec, 48> kMetrics{{
     {build_info, "starling_build_info", gauge,
      "Always 1; the labels say what this program was built from.", "version=*;libtorch=*"},
     {run_info, "starling_run_info", gauge,
      "1 for what this node runs now, by the labels; 0 for what it ran before.",
      "model=*;mode=secret,open,closed;device=*"},
     {up_seconds, "starling_uptime_seconds", gauge, "Time since the process started.", ""},
+    {node_phase, "starling_phase", gauge, "1 for the phase that this node is in, 0 for the others.",
+     "phase=starting,joining,training,finishing,finished,leaving"},
+    {node_warnings, "starling_warnings", gauge,
+     "Things that are wrong now; `starling status` says which.", ""},
     {train_steps, "starling_train_steps_total", counter, "Steps of this replica.", ""},
+    {train_last_step_age, "starling_last_step_age_seconds", gauge,
+     "Time since the last step ended; absent before the first.", ""},
     {train_samples, "starling_train_samples_total", counter, "Images that this node trained on.",
      ""},
     {train_step_duration, "starling_train_step_duration_seconds", histogram,
@@ -100,7 +106,11 @@ constexpr std::array<MetricSpec, 43> kMetrics{{
     {data_bad_samples, "starling_data_bad_samples_total", counter,
      "Distinct samples that could not be read and were replaced.", ""},
     {checkpoint_last_success, "starling_checkpoint_last_success_timestamp_seconds", gauge,
-     "Wall clock time of the last checkpoint.", ""},
+     "Wall clock time of the last checkpoint, also of one that this process went on from.", ""},
+    {checkpoint_failures, "starling_checkpoint_failures_total", counter,
+     "Checkpoints that could not be written; the log says why.", ""},
+    {certificate_expiry, "starling_certificate_expiry_timestamp_seconds", gauge,
+     "Wall clock time until which this node's certificate is valid; absent without one.", ""},
     {events_lost, "starling_events_lost_total", counter,
      "Events that events.jsonl had no room for.", ""},
     {process_cpu_seconds, "process_cpu_seconds_total", counter,
@@ -269,6 +279,12 @@ void Metrics::observe(Metric metric, double value, Labels labels) {
 void Metrics::update(const StatusSnapshot& status) {
   const auto real = [](std::uint64_t value) { return static_cast<double>(value); };
   set(Metric::up_seconds, status.node.uptime_s);
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    set(Metric::node_phase, phase == status.phase ? 1 : 0, {name_of(phase)});
+  }
+  set(Metric::node_warnings, real(status.warnings.size()));
+  if (status.progress.last_step_s) set(Metric::train_last_step_age, *status.progress.last_step_s);
   raise_to(Metric::train_steps, real(status.progress.step));
   raise_to(Metric::train_samples, real(status.progress.samples));
   raise_to(Metric::swarm_samples, real(status.progress.swarm_samples));

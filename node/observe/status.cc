@@ -2,6 +2,7 @@
 
 #include "node/config/config.h"
 #include "node/config/keys.h"
+#include "node/wall_time.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -232,8 +233,8 @@ std::string_view name_of(Evaluated evaluated) {
 }
 
 std::string_view name_of(Phase phase) {
-  constexpr std::array<std::string_view, 6> kNames{"starting",  "joining",  "training",
-                                                   "finishing", "finished", "leaving"};
+  constexpr std::array<std::string_view, kPhases> kNames{"starting",  "joining",  "training",
+                                                         "finishing", "finished", "leaving"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 
@@ -251,9 +252,13 @@ bool StatusSnapshot::healthy() const {
 
 std::vector<std::string> warnings_of(const Troubles& troubles) {
   std::vector<std::string> warnings;
+  if (troubles.no_step_s)
+    warnings.push_back("no step for " + show_left(*troubles.no_step_s) +
+                       ": data that cannot be read, or a device that hangs (http.train_limit)");
   if (!troubles.checkpoint.empty())
     warnings.push_back("the last checkpoint was not written, what was saved before is whole: " +
                        troubles.checkpoint);
+  if (!troubles.certificate.empty()) warnings.push_back(troubles.certificate);
   if (troubles.isolated)
     warnings.emplace_back("no other member is in reach: trains on alone and looks for the swarm");
   if (troubles.cloned)
@@ -279,7 +284,8 @@ Json to_json(const StatusSnapshot& status, std::size_t most_members) {
            {{"id", status.node.id},
             {"name", status.node.name},
             {"version", status.node.version},
-            {"uptime_s", status.node.uptime_s}}},
+            {"uptime_s", status.node.uptime_s},
+            {"instance", status.node.instance}}},
           {"phase", name_of(status.phase)},
           {"healthy", status.healthy()},
           {"address", status.address},

@@ -25,6 +25,7 @@ enum class Evaluated : std::uint8_t { replica, neighbourhood, consensus };
 [[nodiscard]] std::string_view name_of(Evaluated evaluated);
 
 enum class Phase : std::uint8_t { starting, joining, training, finishing, finished, leaving };
+inline constexpr std::size_t kPhases = 6;
 [[nodiscard]] std::string_view name_of(Phase phase);
 
 enum class MemberState : std::uint8_t { joining, alive, suspect, dead, left };
@@ -84,6 +85,7 @@ struct StatusSnapshot {
     std::string name;
     std::string version;
     double uptime_s = 0;
+    std::string instance = {};  // 16 hexadecimal digits, others in each process
   } node;
   Phase phase = Phase::starting;
   std::string address;  // where the node listens
@@ -188,7 +190,8 @@ struct StatusSnapshot {
   // Sentences about what is wrong now; empty is healthy.
   std::vector<std::string> warnings;
 
-  // True when the node does what it is there for: `starling status` exits 0, /readyz is 200.
+  // True when the node does what it is there for and nothing is wrong: `starling status` exits 0.
+  // /readyz asks for the phase alone, because a node in trouble still serves its neighbours.
   [[nodiscard]] bool healthy() const;
   [[nodiscard]] std::size_t members_in(MemberState state) const;
   // Neighbours with whom an exchange is possible now.
@@ -197,7 +200,10 @@ struct StatusSnapshot {
 
 // What makes a node at work a degraded one, as long as it lasts.
 struct Troubles {
-  std::string checkpoint;         // why the last one was not written; empty: it was
+  // Without a step for so long, which is longer than it may be: what /livez fails for.
+  std::optional<double> no_step_s = {};
+  std::string checkpoint = {};    // why the last one was not written; empty: it was
+  std::string certificate = {};   // a sentence: this node's is not valid, or not for long
   bool isolated = false;          // nobody else is in reach, and somebody was
   bool cloned = false;            // another process uses the identity
   std::uint64_t events_lost = 0;  // lines that are missing in events.jsonl

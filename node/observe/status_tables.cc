@@ -111,6 +111,7 @@ std::string status_table(const Json& status) {
                    number(status, {"train", "swarm_images_per_second"}),
                    number(status, {"train", "gossip_wait_ratio"}) * 100)}};
   if (const auto join = join_of(status); !join.empty()) rows.push_back({"join", join});
+  rows.push_back({"reachable", reachable_of(status)});
   add_access(status, rows);
   if (at(status, {"eval", "accuracy_ratio"}).is_number())
     rows.push_back(

@@ -125,7 +125,7 @@ TEST_SUITE("e2e/refusals") {
     const TempDir other;
     auto arguments = endless_run();
     arguments.insert(arguments.end(), {"--peer", swarm.node(0).address(), "--peer", "127.0.0.1:1",
-                                       "--join-grace", "2s"});
+                                       "--join-grace", "10s"});
     NodeProcess stranger(other.path() / "stranger", arguments);
 
     REQUIRE(eventually(60s, [&] { return stranger.step() > 0; }));
@@ -334,17 +334,75 @@ TEST_SUITE("e2e/refusals") {
         images.path() / "node",
         {"--model", "small", "--batch", "8", "--until", "samples=1000000000", "--img", "32",
          "--data", data.string(), "--http", "127.0.0.1:0", "--set", "http.train_limit=3s"});
+    const auto exit_of_status = [&] {
+      return run_to_end({starling_binary(), "status", "--quiet", "--dir", node.dir().string()})
+          .status;
+    };
     REQUIRE(eventually(60s, [&] { return node.step() > 5; }));
     CHECK(contains(node.page("/livez"), " 200 "));
+    CHECK(exit_of_status() == 0);
 
     std::filesystem::rename(data, images.path() / "away");
 
     CHECK(eventually(60s, [&] { return contains(node.page("/livez"), " 503 "); }));
     REQUIRE(node.process().running());
+    CHECK(eventually(10s, [&] { return exit_of_status() == 1; }));
+    // No step ends, so what it shows is no speed: at most one batch in these seconds.
+    const auto status = node.status();
+    REQUIRE(status.is_object());
+    CHECK(status.at("train").at("images_per_second") < 8 / 2);
+    CHECK(contains(status.at("warnings").dump(), "no step for "));
     const auto step = node.step();
     std::filesystem::rename(images.path() / "away", data);
     CHECK(eventually(60s, [&] { return node.step() > step + 5; }));
     CHECK(contains(node.page("/livez"), " 200 "));
+    CHECK(eventually(10s, [&] { return exit_of_status() == 0; }));
+  }
+
+  TEST_CASE("a node that nobody can dial says which port to open, and trains all the same") {
+    Swarm swarm(endless_run());
+    swarm.start(1);
+    const TempDir other;
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(), {"--peer", swarm.node(0).address(), "--secret-file",
+                                       swarm.secret_file(), "--advertise", "127.0.0.1:1"});
+    NodeProcess node(other.path() / "node", arguments);
+
+    REQUIRE(eventually(60s, [&] { return node.step() > 0; }));
+    CHECK(eventually(30s, [&] { return node.status().at("reachable") == "no"; }));
+    const auto text = node.process().standard_error();
+    INFO(text);
+    CHECK(contains(text, "WARN node.not_reachable address=127.0.0.1:1 "));
+    CHECK(contains(text, "open or forward TCP " + std::to_string(port_of(node))));
+  }
+
+  TEST_CASE(
+      "metrics count the checkpoints that fail, and know when one was written before a start") {
+    const TempDir dir;
+    const auto checkpoints = dir.path() / "node" / "checkpoints";
+    auto arguments = endless_run();
+    arguments.insert(arguments.end(), {"--http", "127.0.0.1:0", "--set"});
+    auto often = arguments;
+    often.emplace_back("checkpoint.every=1s");
+    {
+      NodeProcess node(dir.path() / "node", often);
+      REQUIRE(eventually(60s, [&] { return std::filesystem::exists(checkpoints / "latest"); }));
+      CHECK(contains(node.page("/metrics"), "\nstarling_checkpoint_failures_total 0\n"));
+      std::filesystem::rename(checkpoints, dir.path() / "kept");
+      std::ofstream(checkpoints) << "no folder";
+      CHECK(eventually(30s, [&] {
+        const auto metrics = node.page("/metrics");
+        return contains(metrics, "\nstarling_checkpoint_failures_total ") &&
+               !contains(metrics, "\nstarling_checkpoint_failures_total 0\n");
+      }));
+    }
+    std::filesystem::remove(checkpoints);
+    std::filesystem::rename(dir.path() / "kept", checkpoints);
+    arguments.emplace_back("checkpoint.every=1h");
+    NodeProcess again(dir.path() / "node", arguments);
+    REQUIRE(eventually(60s, [&] { return again.step() > 0; }));
+    CHECK(
+        contains(again.page("/metrics"), "\nstarling_checkpoint_last_success_timestamp_seconds 1"));
   }
 
   TEST_CASE("hundreds of strangers that say a byte a second are hung up on, and a member joins") {

@@ -97,6 +97,20 @@ TEST_SUITE("node/http") {
     CHECK(rig.get("/livez").status == 200);
   }
 
+  TEST_CASE("the time without a step is known from the moment on that a node is not live for it") {
+    PageRig rig;
+    CHECK_FALSE(rig.health.train_stands(rig.clock.now()));
+    rig.health.beat_train(rig.clock.now());
+    rig.clock.advance(10min);
+    CHECK_FALSE(rig.health.train_stands(rig.clock.now()));
+    rig.clock.advance(1s);
+    CHECK(rig.get("/livez").status == 503);
+    CHECK(rig.health.train_stands(rig.clock.now()) == 601s);
+
+    rig.health.beat_train(rig.clock.now());
+    CHECK_FALSE(rig.health.train_stands(rig.clock.now()));
+  }
+
   TEST_CASE("a node whose train thread rests is live, however long ago its last step was") {
     PageRig rig;
     rig.health.beat_train(rig.clock.now());

@@ -31,6 +31,7 @@ void fill(Metrics& metrics) {
   metrics.set(Metric::reachable, 1);
   metrics.set(Metric::eval_accuracy, 0.6, {"1"});
   metrics.set(Metric::checkpoint_last_success, 1.7e9);
+  metrics.set(Metric::certificate_expiry, 1.8e9);
 }
 
 }  // namespace
@@ -55,6 +56,25 @@ TEST_SUITE("node/metrics") {
     CHECK(contains(text, "starling_gossip_queued_bytes 36000"));
     CHECK(contains(text, "starling_gossip_period_steps 8"));
     CHECK_FALSE(contains(text, "brisk-wren"));
+  }
+
+  TEST_CASE(
+      "what an operator is woken for is there: phase, warnings, how long ago the last step was") {
+    auto status = busy_snapshot();
+    status.warnings = {"disk full", "no other member is in reach"};
+    Metrics metrics;
+    metrics.update(status);
+    const auto text = metrics.render();
+    CHECK(contains(text, "starling_phase{phase=\"training\"} 1\n"));
+    CHECK(contains(text, "starling_phase{phase=\"joining\"} 0\n"));
+    CHECK(contains(text, "starling_warnings 2\n"));
+    CHECK(contains(text, "starling_last_step_age_seconds 0.4"));
+    CHECK(contains(text, "starling_checkpoint_failures_total 0\n"));
+
+    metrics.update(StatusSnapshot{});
+    CHECK(contains(metrics.render(), "starling_phase{phase=\"training\"} 0\n"));
+    CHECK(contains(metrics.render(), "starling_phase{phase=\"starting\"} 1\n"));
+    CHECK(contains(metrics.render(), "starling_warnings 0\n"));
   }
 
   TEST_CASE("both accuracies of an evaluation are there") {

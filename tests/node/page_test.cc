@@ -234,7 +234,9 @@ TEST_SUITE("node/page") {
     REQUIRE(shown.comes_to_say("contact", "trying again"));
     RecentEvents fresh;
     for (int i = 0; i < 5; ++i) fresh.add(LogLevel::info, "afterwards", "");
-    status.node.uptime_s = 1;
+    // For longer than the one before, when it was looked at last.
+    status.node.uptime_s += 100;
+    status.node.instance = std::string(16, '2');
     shown.snapshots.put(status);
     auto again = HttpServer::start(
         {.listen = address},
@@ -313,6 +315,72 @@ TEST_SUITE("node/page") {
     CHECK(keys.contains("net.listen\t0.0.0.0:7700\t--listen (shadows starling.toml:7:3)"));
     CHECK(keys.contains("train.lr\t1.7\tswarm"));
     CHECK(shown.text_of("configured") == "what all nodes of this swarm train: lr 1.7");
+  }
+
+  TEST_CASE("an open configuration follows the settings of the swarm, and a restart") {
+    ShownNode shown;
+    auto status = busy_snapshot();
+    status.swarm.settings = {{"lr", "1.7"}};
+    shown.snapshots.put(status);
+    shown.serve();
+    shown.open();
+    REQUIRE(shown.comes_to_say("contact", "live"));
+    shown.browser.value_of("document.querySelector('summary').click()");
+    REQUIRE(shown.comes_to_say("configured", "lr 1.7"));
+
+    status.swarm.settings = {{"lr", "0.9"}};
+    status.swarm.fingerprint = "99ab";
+    shown.snapshots.put(status);
+    CHECK(shown.comes_to_say("configured", "lr 0.9"));
+
+    status.swarm.settings = {{"lr", "0.4"}};
+    status.node.instance = std::string(16, '2');
+    shown.snapshots.put(status);
+    CHECK(shown.comes_to_say("configured", "lr 0.4"));
+  }
+
+  TEST_CASE("a node that waits for a model says how much of it has come, and from whom") {
+    ShownNode shown;
+    auto status = busy_snapshot();
+    status.phase = Phase::joining;
+    status.join = {.phase = "loading",
+                   .sponsor = std::string(64, 'c'),
+                   .bytes_done = 61'000'000,
+                   .bytes_total = 205'000'000};
+    shown.snapshots.put(status);
+    shown.serve();
+    shown.open();
+    REQUIRE(shown.comes_to_say("contact", "live"));
+    CHECK(shown.text_of("join") == "loading 61.0 MB of 205 MB from cccccccc");
+    CHECK(shown.text_of("joining").starts_with("join"));
+
+    status.join = {.phase = "<b>choosing</b>", .sponsor = "", .bytes_done = 0, .bytes_total = 0};
+    shown.snapshots.put(status);
+    REQUIRE(shown.comes_to_say("join", "choosing"));
+    CHECK(shown.text_of("join") == "<b>choosing</b>");
+
+    status.join.reset();
+    status.phase = Phase::training;
+    shown.snapshots.put(status);
+    REQUIRE(shown.comes_to_say("phase", "training"));
+    CHECK(shown.text_of("joining").empty());
+  }
+
+  TEST_CASE("a node that nobody can dial says so on the page, and what to do") {
+    ShownNode shown;
+    auto status = busy_snapshot();
+    shown.snapshots.put(status);
+    shown.serve();
+    shown.open();
+    REQUIRE(shown.comes_to_say("contact", "live"));
+    CHECK(shown.text_of("reachable").empty());
+
+    status.reachable = "no";
+    ++status.progress.step;
+    shown.snapshots.put(status);
+    REQUIRE(shown.comes_to_say("done", "step " + std::to_string(status.progress.step)));
+    CHECK(shown.text_of("reachable") == fields::reachable_of(to_json(status)));
+    CHECK(shown.text_of("reachable").contains("TCP 7700"));
   }
 
   TEST_CASE("a final consensus that waits says for what, and who is not there") {

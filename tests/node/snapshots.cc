@@ -4,7 +4,7 @@ namespace starling::node {
 
 StatusSnapshot busy_snapshot() {
   StatusSnapshot status;
-  status.node = {std::string(64, 'a'), "mossy-otter", "0.1.0", 12.5};
+  status.node = {std::string(64, 'a'), "mossy-otter", "0.1.0", 12.5, std::string(16, '1')};
   status.phase = Phase::training;
   status.address = "127.0.0.1:7700";
   status.swarm = {std::string(64, 'b'), "secret", "7c1e"};

@@ -18,7 +18,8 @@ TEST_SUITE("node/status") {
     const auto json = to_json(busy_snapshot());
 
     CHECK(json.at("schema") == 1);
-    for (const auto* field : {"id", "name", "version"}) CHECK(json.at("node").contains(field));
+    for (const auto* field : {"id", "name", "version", "instance"})
+      CHECK(json.at("node").contains(field));
     CHECK(json.at("phase") == "training");
     CHECK(json.at("address") == "127.0.0.1:7700");
     for (const auto* field : {"id", "mode"}) CHECK(json.at("swarm").contains(field));
@@ -222,10 +223,28 @@ TEST_SUITE("node/status") {
 
   TEST_CASE("each trouble is a warning, and none is none") {
     CHECK(warnings_of({}).empty());
-    const auto all = warnings_of(
-        {.checkpoint = "disk full", .isolated = true, .cloned = true, .events_lost = 3});
-    REQUIRE(all.size() == 4);
-    CHECK(all[0].ends_with("disk full"));
-    CHECK(all[3].starts_with("3 lines"));
+    const auto all = warnings_of({.no_step_s = 661,
+                                  .checkpoint = "disk full",
+                                  .certificate = "this node's certificate is valid until tomorrow",
+                                  .isolated = true,
+                                  .cloned = true,
+                                  .events_lost = 3});
+    REQUIRE(all.size() == 6);
+    CHECK(
+        all[0].starts_with("no step for 11m01s: data that cannot be read, or a device that hangs"));
+    CHECK(all[1].ends_with("disk full"));
+    CHECK(all[2] == "this node's certificate is valid until tomorrow");
+    CHECK(all[5].starts_with("3 lines"));
+  }
+
+  TEST_CASE("a node that nobody can dial says which port to open") {
+    auto status = busy_snapshot();
+    CHECK(status_table(to_json(status)).contains("\nreachable   unknown\n"));
+    status.reachable = "yes";
+    CHECK(status_table(to_json(status)).contains("\nreachable   yes\n"));
+    status.reachable = "no";
+    status.address = "[::]:7701";
+    CHECK(status_table(to_json(status))
+              .contains("\nreachable   no: open or forward TCP 7701, or --advertise HOST:PORT"));
   }
 }

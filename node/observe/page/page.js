@@ -19,6 +19,7 @@ let events = [];                 // the newest last
 let status = null;               // the newest
 let lost_at = '';                // when the node stopped answering
 let said = {at: -Infinity, phase: ''};
+let configured = '';             // process and settings that the configuration is of
 
 // Replaces what could hide or turn a text by \xNN, byte by byte, as the program itself does (node/printable.h).
 const kHidden = /[\0-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{10ffff}]/gu;
@@ -102,11 +103,11 @@ function between(then, old, now, fresh) {
 
 function remember(now) {
   const last = looks.at(-1);
-  // Another node at this address, or another process of this one.
-  if (last && (last.node !== status.node.id || status.node.uptime_s < last.uptime)) [looks, events] = [[], []];
+  // Another process: of another node at this address, or of this one, however long it has been up.
+  if (last && last.instance !== status.node.instance) [looks, events] = [[], []];
   while (looks.length > 0 && now - looks[0].at > kKept) looks.shift();
   const look = {
-    at: now, node: status.node.id, uptime: status.node.uptime_s, traffic: status.traffic,
+    at: now, instance: status.node.instance, traffic: status.traffic,
     edges: new Map(status.neighbours.map((edge) => [edge.id, edge])),
     loss: status.train.loss, speed: status.train.images_per_second, disagreement: status.disagreement_ratio,
   };
@@ -255,8 +256,12 @@ function take_events(fresh) {
   });
 }
 
+const configuration_now = () => `${status.node.instance} ${status.swarm.fingerprint}`;
+
 async function show_configuration() {
+  configured = configuration_now();
   const answer = await ask('/api/v1/config');
+  if (answer === null) configured = '';
   if (answer?.code !== 200) {
     put('configured', answer === null ? 'the node does not answer' : `the node answers ${answer.code}: ${show(answer.body.error)}`);
     return;
@@ -300,6 +305,18 @@ function show_end() {
   put('participants', participants.slice(0, kMostRows).map((id) => show(names.get(id) || id.slice(0, 8))).join(', '));
 }
 
+// As `starling status` says both (node/observe/fields.cc).
+function show_way_in() {
+  const {join, reachable, address} = status;
+  by_id('joining').hidden = join === null;
+  const state = join?.bytes_total > 0
+    ? ` ${show_bytes(join.bytes_done)} of ${show_bytes(join.bytes_total)} from ${short(join.sponsor)}` : '';
+  put('join', `${show(join?.phase)}${state}`);
+  by_id('not_reachable').hidden = reachable !== 'no';
+  put('reachable', `no: open or forward TCP ${show(address.split(':').at(-1))}, or --advertise HOST:PORT; ` +
+                   'it trains through the sessions it opens');
+}
+
 function show_figures() {
   const {progress, train, eval: evaluation, traffic, period, host} = status;
   const left = progress.left_s > 0 ? show_left(progress.left_s) : '-';
@@ -339,7 +356,9 @@ function show_status() {
     said = {at: now, phase: status.phase};
     put('summary', summary);
   }
+  show_way_in();
   show_end();
+  if (by_id('configuration').open && configured !== configuration_now()) show_configuration();
   const template = by_id('curve').content.firstElementChild;
   put_list(by_id('curves'), kCurves, 'figure', (figure, curve) => {
     if (figure.children.length === 0) figure.append(...template.cloneNode(true).children);
