@@ -180,7 +180,9 @@ Result<void> AccessFiles::check_newcomer(const Access& access, const SecretFiles
                             "remove that file, and {} where it is there; the invite was not used",
                             paths_.membership.string(), short_form(access.membership->swarm),
                             short_form(swarm), paths_.revoked.string()));
-  return check_leftovers(secret, swarm);
+  TRY_VOID(check_leftovers(secret, swarm));
+  if (paths_.ordered) TRY_VOID(check_leftovers(*paths_.ordered, swarm));
+  return {};
 }
 
 Result<fs::path> AccessFiles::keep_next(ByteView text) const {

@@ -1,5 +1,6 @@
 #include "node/final_result.h"
 
+#include "gossip/consensus/arithmetic.h"
 #include "node/base/fault.h"
 #include "node/base/posix_file.h"
 #include "node/printable.h"
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <system_error>
@@ -25,6 +27,10 @@ namespace {
 
 namespace consensus = gossip::consensus;
 using Json = nlohmann::json;
+
+// What is certified is what its file holds.
+static_assert(std::int64_t{consensus::kMaxParticipants} * consensus::kMaxCounter <=
+              training::kMaxBatchesTracked);
 
 constexpr const char* kCertificateName = "certificate.json";
 // 4,096 participants and 65,536 chunks are about 7 MiB of text.

@@ -95,8 +95,8 @@ void Node::check_own_certificate() {
   const auto& [swarm, admin, chain] = *parts_.membership;
   const auto now_s = seconds_of(wall_now());
   // Whoever issues them for hours knows it.
-  const std::uint64_t late =
-      (chain.own.until_s - std::min(chain.own.from_s, chain.own.until_s)) / 3;
+  const std::uint64_t until_s = chain.own.until_s;
+  const std::uint64_t late = (until_s - std::min<std::uint64_t>(chain.own.from_s, until_s)) / 3;
   const auto until = show_seconds(WallTime(std::chrono::seconds(chain.own.until_s)));
   metrics_.set(Metric::certificate_expiry, static_cast<double>(chain.own.until_s));
   const auto warn = [this](const std::string& what, std::string_view does, bool degrades = true) {
@@ -109,8 +109,8 @@ void Node::check_own_certificate() {
     warn("this node " + *revoked, kAlone);
   else if (const auto fault = transport::fault_in(chain, admin, swarm, now_s))
     warn("this node's certificate " + *fault, kAlone);
-  else if (const auto left = chain.own.until_s - now_s; left < std::min(7 * kDay, late))
-    warn("this node's certificate is valid until " + until, "goes on", left < kDay);
+  else if (until_s < now_s + std::min(7 * kDay, late))
+    warn("this node's certificate is valid until " + until, "goes on", until_s < now_s + kDay);
 }
 
 transport::Task<> Node::give_secret(NodeId newcomer) {

@@ -126,6 +126,7 @@ void Node::on_finished(const consensus::Finished& finished) {
 
 void Node::note_end(const consensus::Finished& finished) {
   finished_ = finished;
+  figures_.troubles.isolated = false;  // it looks for nobody any more
   figures_.final_hash = to_hex(finished.certificate.hash.view());
   figures_.final_samples = finished.certificate.samples;
   figures_.final_participants.clear();

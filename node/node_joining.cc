@@ -141,6 +141,7 @@ void Node::begin_training(const bootstrap::BeginTraining& begin) {
                                     {"did", "goes on from it"}});
     gossip_.membership().progress().merge(clock_.now(), saved.counters);
     gossip_.membership().progress().merge_age(clock_.now(), saved.run_age);
+    gossip_.membership().progress().merge_of_sponsor(clock_.now(), {}, saved.sponsors_age);
     beginning.start = training::Trainer::Start{.replica = std::move(checkpoint.replica),
                                                .momenta = std::move(checkpoint.momenta),
                                                .state = std::move(checkpoint.state)};

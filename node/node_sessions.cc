@@ -21,7 +21,9 @@ void Node::on_session_up(const transport::SessionInfo& info) {
     parts_.address_book.on_worked(info.peer, info.remote);
     book_changed_ = true;
   }
-  if (info.invited && info.direction == transport::Direction::accepted)
+  const bool accepted = info.direction == transport::Direction::accepted;
+  if (accepted) figures_.reachable = "yes";  // whatever a dial-back said
+  if (info.invited && accepted)
     tasks_.spawn("give-secret", [this, peer = info.peer] { return give_secret(peer); });
   if (spread_) carry_out(spread_->on_session_up(clock_.now(), info.peer));
   gossip_driver_.on_session_up(info);

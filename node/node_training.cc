@@ -225,13 +225,16 @@ void Node::save_checkpoint(std::function<void(const Result<void>&)> done) {
   request.progress_map =
       format_progress({.counters = gossip_.membership().progress().saved(),
                        .age = gossip_.mixer() != nullptr ? gossip_.mixer()->age() : 0,
-                       .run_age = gossip_.membership().progress().run_age(clock_.now())});
+                       .run_age = gossip_.membership().progress().own_age(clock_.now()),
+                       .sponsors_age = gossip_.membership().progress().sponsors_age(clock_.now())});
   request.settings_fingerprint = to_hex(join_.settings().fingerprint().view());
   bridge_->save(std::move(request), [this, done = std::move(done)](
                                         const Result<std::filesystem::path>& saved) {
     assert_io_thread();
     saving_ = false;
-    figures_.troubles.checkpoint = saved ? "" : to_string(saved.error());
+    // Training that ends, for other settings or for good, takes back what was not begun.
+    const bool dropped = !saved && saved.error().code == Errc::cancelled;
+    if (!dropped) figures_.troubles.checkpoint = saved ? "" : to_string(saved.error());
     if (saved) {
       figures_.checkpoint = saved->string();
       metrics_.set(Metric::checkpoint_last_success,
@@ -239,7 +242,7 @@ void Node::save_checkpoint(std::function<void(const Result<void>&)> done) {
                                            wall_now().time_since_epoch())
                                            .count()));
       log_.info("checkpoint.saved", {{"folder", saved->string()}});
-    } else {
+    } else if (!dropped) {
       metrics_.add(Metric::checkpoint_failures, 1);
       log_.warn("checkpoint.failed", {{"why", to_string(saved.error())},
                                       {"did", "went on; what was saved before is whole"}});

@@ -82,11 +82,12 @@ Result<void> use_invite(const transport::Invite& invite, const fs::path& secret,
   const auto held = transport::SwarmSecret::load(secret);
   if (held && held->swarm() == invite.swarm) return {};
   if (held)
-    return fail(Errc::bad_config, Doing::reading_config,
-                fmt::format("the invite is for swarm {}, and {} is the secret of swarm {}: take "
-                            "another --dir, or remove that file and what else is left of that "
-                            "swarm (secret.next, secret.previous, member.cert, revoked)",
-                            short_form(invite.swarm), secret.string(), short_form(held->swarm())));
+    return fail(
+        Errc::bad_config, Doing::reading_config,
+        fmt::format("the invite is for swarm {}, and {} is the secret of swarm {}: take "
+                    "another --dir, or remove that file and what else is left of that "
+                    "swarm (secret.next, secret.previous, secret.ordered, member.cert, revoked)",
+                    short_form(invite.swarm), secret.string(), short_form(held->swarm())));
   if (held.error().code != Errc::not_found) return fail(held.error());
   // Clocks differ; the node that made it has the last word.
   const WallTime expires{std::chrono::seconds(invite.expires_s)};

@@ -167,7 +167,7 @@ Result<SecretsAtHand> load_secrets(const SecretFiles& files, Duration overlap, W
 }
 
 Result<void> check_leftovers(const SecretFiles& files, const SwarmId& swarm) {
-  for (const auto* file : {&files.next, &files.previous})
+  for (const auto* file : {&files.current, &files.next, &files.previous})
     if (const auto left = load_if_there(*file, swarm); !left) return fail(left.error());
   return {};
 }

@@ -90,7 +90,7 @@ struct SecretsAtHand {
 // Whether a secret of this swarm, once it is in FILE, can be loaded with what is beside it: to be
 // asked before an invite is spent on it.
 //
-// Errors:  those of load_secrets for FILE.next and FILE.previous.
+// Errors:  those of load_secrets for FILE, FILE.next and FILE.previous, each where it is there.
 [[nodiscard]] Result<void> check_leftovers(const SecretFiles& files, const SwarmId& swarm);
 
 }  // namespace starling::node

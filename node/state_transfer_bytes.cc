@@ -111,10 +111,12 @@ Result<training::Replica> replica_of(const bootstrap::Snapshot& snapshot,
 }
 
 std::string format_progress(const SavedProgress& progress) {
-  using std::chrono::milliseconds;
-  const auto run_age = std::chrono::duration_cast<milliseconds>(progress.run_age);
+  const auto in_ms = [](Duration age) {
+    return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(age).count());
+  };
   std::string text = "age " + std::to_string(progress.age) + "\nrun_age_ms " +
-                     std::to_string(run_age.count()) + "\n";
+                     in_ms(progress.run_age) + "\nsponsors_age_ms " + in_ms(progress.sponsors_age) +
+                     "\n";
   for (const auto& counter : progress.counters)
     text += to_hex(counter.id.view()) + ' ' + std::to_string(counter.samples) + '\n';
   return text;
@@ -131,10 +133,11 @@ SavedProgress parse_progress(std::string_view text) {
     if (key == "age") {
       progress.age = whole_number<double>(value).value_or(0);
       if (!std::isfinite(progress.age)) progress.age = 0;
-    } else if (key == "run_age_ms") {
+    } else if (key == "run_age_ms" || key == "sponsors_age_ms") {
       constexpr std::uint64_t kMostMs = std::uint64_t{1} << 42;  // 139 years
-      const auto run_age_ms = std::min(whole_number<std::uint64_t>(value).value_or(0), kMostMs);
-      progress.run_age = std::chrono::milliseconds(static_cast<std::int64_t>(run_age_ms));
+      const auto ms = std::min(whole_number<std::uint64_t>(value).value_or(0), kMostMs);
+      (key == "run_age_ms" ? progress.run_age : progress.sponsors_age) =
+          std::chrono::milliseconds(static_cast<std::int64_t>(ms));
     } else {
       const auto id = NodeId::from_hex(key);
       const auto samples = whole_number<std::uint64_t>(value);

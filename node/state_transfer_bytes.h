@@ -33,13 +33,14 @@ namespace starling::node {
 // What a checkpoint keeps of the swarm.
 struct SavedProgress {
   std::vector<gossip::SavedCounter> counters;
-  double age = 0;      // of the replica, in steps (rulings 7): not the steps of this node
-  Duration run_age{};  // since genesis
+  double age = 0;           // of the replica, in steps (rulings 7): not the steps of this node
+  Duration run_age{};       // since genesis, as this node knows by itself
+  Duration sponsors_age{};  // the same, as its sponsor said
 };
 
-// "age <steps>\n", "run_age_ms <ms>\n" and "<hex id> <samples>\n" for each counter, and back; lines
-// that are none are left out, because a counter that is lost costs a little progress and a run that
-// cannot start costs everything.
+// "age <steps>\n", "run_age_ms <ms>\n", "sponsors_age_ms <ms>\n" and "<hex id> <samples>\n" for
+// each counter, and back; lines that are none are left out, because a counter that is lost costs a
+// little progress and a run that cannot start costs everything.
 [[nodiscard]] std::string format_progress(const SavedProgress& progress);
 [[nodiscard]] SavedProgress parse_progress(std::string_view text);
 

@@ -71,14 +71,14 @@ Tree make_tree(const Agreed& agreed, std::uint32_t root) {
   return tree;
 }
 
-// P of the run, of what its members state: the largest, but nothing beyond sixteen times the upper
-// one in the middle (as in membership/progress.h). All sign it, so none may invent it.
+// P of the run, of what its members state: the largest, but nothing beyond sixteen times the lower
+// one in the middle. All sign it, so none may invent it.
 std::uint64_t agreed_samples(std::span<const Finish* const> statements) {
   std::vector<std::uint64_t> told;
   for (const Finish* finish : statements) told.push_back(finish->samples);
   if (told.empty()) return 0;
   std::ranges::sort(told);
-  const std::uint64_t middle = told.at(told.size() / 2);
+  const std::uint64_t middle = told.at((told.size() - 1) / 2);
   const std::uint64_t limit = middle > (~std::uint64_t{0} >> 4U) ? middle : 16 * middle;
   return *std::prev(std::ranges::upper_bound(told, limit));
 }

@@ -1,6 +1,7 @@
 #include "gossip/membership/dial_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace starling::gossip {
 namespace {
@@ -33,8 +34,9 @@ bool DialPlan::take(TimePoint now, const NodeId& id, Manners manners, Rng& rng) 
 
 bool DialPlan::take_at_once(TimePoint now, const NodeId& id) {
   Entry& entry = entries_[id];
-  if (now < entry.floor || entry.out_until > now) return false;
+  if (now < entry.next_check || entry.out_until > now) return false;
   if (outstanding(now) >= options_.max_outstanding) return false;
+  entry.next_check = now + options_.apart;
   entry.out_until = now + options_.outcome;
   entry.not_before = entry.out_until;
   return true;
@@ -61,11 +63,15 @@ void DialPlan::on_failed(TimePoint now, const NodeId& id, Rng& rng) {
 void DialPlan::on_up(const NodeId& id) {
   const auto at = entries_.find(id);
   if (at == entries_.end()) return;
-  if (at->second.brief == 0) {
-    entries_.erase(at);
-  } else {
-    at->second = {.brief = at->second.brief};
-  }
+  at->second = {.next_check = at->second.next_check, .brief = at->second.brief};
+  if (at->second.brief == 0 && at->second.next_check == TimePoint{}) entries_.erase(at);
+}
+
+void DialPlan::forget(const NodeId& id) {
+  const auto at = entries_.find(id);
+  if (at == entries_.end()) return;
+  const auto [floor, next_check] = std::pair(at->second.floor, at->second.next_check);
+  at->second = {.not_before = floor, .floor = floor, .next_check = next_check};
 }
 
 void DialPlan::on_down(TimePoint now, const NodeId& id, Duration lived, Answered answered,
@@ -73,7 +79,9 @@ void DialPlan::on_down(TimePoint now, const NodeId& id, Duration lived, Answered
   const bool helped = answered == Answered::yes || lived >= options_.settled;
   const TimePoint began = now - lived;
   const TimePoint next = began + with_jitter(options_.apart, rng);
-  if (helped && next <= now) {
+  const auto known = entries_.find(id);
+  const bool checked = known != entries_.end() && now < known->second.next_check;
+  if (helped && next <= now && !checked) {
     entries_.erase(id);
     return;
   }
@@ -94,7 +102,8 @@ Duration DialPlan::backoff(std::uint32_t failures, Rng& rng) const {
 void DialPlan::keep_only(const std::set<NodeId>& wanted, TimePoint now) {
   std::erase_if(entries_, [&](const auto& item) {
     const auto& [id, entry] = item;
-    return !wanted.contains(id) && entry.out_until <= now && entry.floor <= now &&
+    return !wanted.contains(id) && entry.out_until <= now &&
+           std::max(entry.floor, entry.next_check) <= now &&
            entry.last_failure + options_.walk_past <= now;
   });
 }

@@ -58,7 +58,7 @@ class DialPlan {
   enum class Manners { at_once, after_you };
   // Whether to dial `id` now; if so, the dial counts as made.
   [[nodiscard]] bool take(TimePoint now, const NodeId& id, Manners manners, Rng& rng);
-  // For a check of a suspicion: now, unless a dial is out or the last session has only just begun.
+  // For a check of a suspicion: now, unless a dial is out or the last check was within `apart`.
   [[nodiscard]] bool take_at_once(TimePoint now, const NodeId& id);
   // For a member that asks whether `id` can be reached: as take(), in a quarter of the places, so
   // that whoever asks much keeps no neighbour from being dialled.
@@ -72,8 +72,8 @@ class DialPlan {
   void on_down(TimePoint now, const NodeId& id, Duration lived, Answered answered, Rng& rng);
   void on_failed(TimePoint now, const NodeId& id, Rng& rng);
   // A new address or a new incarnation: what failed before says nothing.
-  void forget(const NodeId& id) { entries_.erase(id); }
-  // Keeps only what `wanted` holds and what is out or failed lately.
+  void forget(const NodeId& id);
+  // Keeps only what `wanted` holds and what is out, failed lately or has just been dialled.
   void keep_only(const std::set<NodeId>& wanted, TimePoint now);
 
   [[nodiscard]] bool is_out(TimePoint now, const NodeId& id) const;
@@ -86,7 +86,8 @@ class DialPlan {
     TimePoint not_before{};
     TimePoint out_until{};  // a dial is out until then; zero: none is
     std::uint32_t failures = 0;
-    TimePoint floor{};        // no dial before then, whatever it is for
+    TimePoint floor{};        // `apart` after the last session began
+    TimePoint next_check{};   // `apart` after the last check
     std::uint32_t brief = 0;  // sessions in a row that helped nobody
     TimePoint last_failure{};
   };

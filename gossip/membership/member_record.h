@@ -98,7 +98,7 @@ struct ProgressReport {
   Incarnation incarnation;
   std::uint64_t samples = 0;            // processed by this identity since genesis
   std::uint64_t rate_millisamples = 0;  // per second, so that slow nodes are not rounded to zero
-  std::uint64_t run_age_ms = 0;         // since genesis, as far as the member knows
+  std::uint64_t run_age_ms = 0;         // since genesis, without its sponsor's word
   Signature signature;
 
   friend bool operator==(const ProgressReport&, const ProgressReport&) = default;

@@ -185,8 +185,8 @@ struct MemberView {
 // |---------------------------|------------------------------------------------------------------|
 // | session up                | heartbeats, digest both ways                                     |
 // | the first word of anybody | what it said of others since the last one is void                |
-// | session ends without bye  | dial again at once, or a second after it began: refused ->       |
-// |                           | `dead` signed; else -> `suspect`                                 |
+// | session ends without bye  | dial again at once, not twice a second: refused -> `dead`        |
+// |                           | signed; else -> `suspect`                                        |
 // | heartbeat unanswered      | three others probe; no success -> `suspect`, later `dead` signed |
 // | the same, also accused    | `suspect` at once: another one has asked already                 |
 // | a probe for another       | heartbeat over our session, or a dial that makes one             |

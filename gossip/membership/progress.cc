@@ -81,11 +81,9 @@ void Progress::merge_age(TimePoint now, Duration age) {
   genesis_ = genesis_ ? std::min(*genesis_, genesis) : genesis;
 }
 
-void Progress::merge_of_sponsor(TimePoint now, const std::vector<SavedCounter>& counters,
-                                Duration age) {
-  std::vector<SavedCounter> others = counters;
-  std::erase_if(others, [&](const SavedCounter& counter) { return counter.id == self_; });
-  merge(now, others);
+void Progress::merge_of_sponsor(TimePoint now, std::vector<SavedCounter> counters, Duration age) {
+  std::erase_if(counters, [&](const SavedCounter& counter) { return counter.id == self_; });
+  merge(now, counters);
   sponsors_ = std::min(sponsors_, now - std::clamp(age, Duration{0},
                                                    Duration(std::chrono::milliseconds(kMaxAgeMs))));
 }
@@ -273,8 +271,7 @@ std::optional<ProgressReport> Progress::take_due_report(TimePoint now, Incarnati
   report.samples = own_.samples;
   report.rate_millisamples = static_cast<std::uint64_t>(std::llround(own_.rate * 1000));
   report.run_age_ms = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(age_since(genesis_.value_or(now), now))
-          .count());
+      std::chrono::duration_cast<std::chrono::milliseconds>(own_age(now)).count());
   return report;
 }
 

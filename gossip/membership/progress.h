@@ -5,6 +5,7 @@
 #include "node/base/clock.h"
 #include "node/base/ids.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -62,9 +63,9 @@ class Progress {
   // Age of the run as a file knows it; the larger one wins.
   void merge_age(TimePoint now, Duration age);
   // Both as a sponsor knows them: whoever gives the model gives its age. They count here and are
-  // passed on to nobody: our own counter and the age in our reports are what we can sign for, or a
+  // not signed: our own counter and the age in our reports are what we know by ourselves, or a
   // sponsor that lies would speak with two voices.
-  void merge_of_sponsor(TimePoint now, const std::vector<SavedCounter>& counters, Duration age);
+  void merge_of_sponsor(TimePoint now, std::vector<SavedCounter> counters, Duration age);
 
   // What this node trains; zero: not known yet, so that everybody counts. Where these are others
   // than before, another run begins: of the counters and ages so far stays what those that train
@@ -100,6 +101,13 @@ class Progress {
   // Since genesis, continued on our own clock: the largest age that this node, its sponsor or two
   // others know of (of one other alone: its word, after `patience`).
   [[nodiscard]] Duration run_age(TimePoint now) const;
+  // Of them what a checkpoint keeps, each by itself: merge_age() and merge_of_sponsor() take them.
+  [[nodiscard]] Duration own_age(TimePoint now) const {
+    return age_since(genesis_.value_or(now), now);
+  }
+  [[nodiscard]] Duration sponsors_age(TimePoint now) const {
+    return now - std::min(sponsors_, now);
+  }
   // The newest report held, for bucket answers.
   [[nodiscard]] const ProgressReport* report_of(const NodeId& id) const;
   // Every counter, ascending by id.

@@ -122,8 +122,10 @@ Result<nlohmann::json> describe_membership(const fs::path& dir) {
 Result<void> show_secrets(const Arguments& arguments, std::ostream& out) {
   const auto given = files_of(arguments.config);
   // What a node keeps in DIR where it cannot write beside its --secret-file; of its swarm only.
-  const auto files =
-      in_force(given, SecretFiles::ordered_in(arguments.config.node.dir)).value_or(given);
+  const auto chosen = in_force(given, SecretFiles::ordered_in(arguments.config.node.dir));
+  if (!chosen && chosen.error().code != Errc::not_found && chosen.error().code != Errc::wrong_swarm)
+    return fail(chosen.error());
+  const auto& files = chosen ? *chosen : given;
   nlohmann::json all{{"schema", 1}};
   TRY(all["current"], describe(files.current));
   TRY(all["next"], describe(files.next));

@@ -369,7 +369,10 @@ TEST_SUITE("e2e/refusals") {
     NodeProcess node(other.path() / "node", arguments);
 
     REQUIRE(eventually(60s, [&] { return node.step() > 0; }));
-    CHECK(eventually(30s, [&] { return node.status().at("reachable") == "no"; }));
+    CHECK(eventually(30s, [&] {
+      const auto status = node.status();
+      return status.is_object() && status.at("reachable") == "no";
+    }));
     const auto text = node.process().standard_error();
     INFO(text);
     CHECK(contains(text, "WARN node.not_reachable address=127.0.0.1:1 "));

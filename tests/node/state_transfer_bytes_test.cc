@@ -65,11 +65,13 @@ TEST_SUITE("node/state_transfer_bytes") {
   TEST_CASE("what a checkpoint keeps of the swarm comes back from its text") {
     const SavedProgress saved{.counters = {{id_of(1), 0}, {id_of(2), ~std::uint64_t{0}}},
                               .age = 5'300.25,
-                              .run_age = 77s};
+                              .run_age = 77s,
+                              .sponsors_age = 2h};
     const auto back = parse_progress(format_progress(saved));
     CHECK(back.counters == saved.counters);
     CHECK(back.age == saved.age);
     CHECK(back.run_age == saved.run_age);
+    CHECK(back.sponsors_age == saved.sponsors_age);
   }
 
   TEST_CASE("lines that make no sense are left out and cost nothing else") {

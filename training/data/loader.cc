@@ -422,7 +422,7 @@ Result<void> Loader::note_bad(std::uint32_t index, const Error& error, Unread* r
     const MutexLock lock(mutex_);
     is_new = bad_.insert(index).second;
     count = bad_.size();
-    if (count == 1 && is_new) first_bad_ = {index, error.detail};
+    if (count == 1) first_bad_ = {index, error.detail};
     if (row != nullptr && is_new) {
       ++row->counted;
       ++in_rows_;

@@ -194,6 +194,15 @@ TEST_SUITE("gossip/progress") {
       if (const auto signed_report = joiner.take_due_report(now, {1}))
         victim.on_report(now, *signed_report);
     }
+    // Nor does it when it has started again, from what its checkpoint keeps.
+    Progress again(test_id(2));
+    again.merge_age(kStart + 60s, joiner.own_age(kStart + 60s));
+    again.merge_of_sponsor(kStart + 60s, {}, joiner.sponsors_age(kStart + 60s));
+    CHECK(again.run_age(kStart + 61s) > kCentury - 1h);
+    again.on_local_samples(kStart + 61s, 7000);
+    const auto signed_again = again.take_due_report(kStart + 61s, {2});
+    REQUIRE(signed_again);
+    victim.on_report(kStart + 61s, *signed_again);
     CHECK(victim.run_age(kStart + 60s) <= 61s);
     CHECK(victim.total(kStart + 60s) <= 4 * 100 * 64);
   }

@@ -53,15 +53,6 @@ void write_folder(const TempFolder& folder, const std::string& part,
   }
 }
 
-// Each look at it takes four seconds.
-class SlowClock final : public Clock {
- public:
-  TimePoint now() const override { return now_ += std::chrono::seconds(4); }
-
- private:
-  mutable TimePoint now_{};
-};
-
 // What data.found said: set, images, seconds.
 class FoundLog final : public Log {
  public:

@@ -3,11 +3,13 @@
 #pragma once
 
 #include "node/base/bytes.h"
+#include "node/base/clock.h"
 #include "node/base/result.h"
 #include "tests/support/temp_folder.h"
 #include "training/data/dataset.h"
 #include "training/data/image.h"
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -25,6 +27,15 @@ namespace starling::training {
 [[nodiscard]] Bytes encode_cmyk_jpeg(ImageSize size, std::uint8_t ink);
 [[nodiscard]] Bytes encode_png(const Image& image);
 [[nodiscard]] Bytes encode_webp(const Image& image);  // lossless
+
+// Each look at it takes four seconds.
+class SlowClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_ += std::chrono::seconds(4); }
+
+ private:
+  mutable TimePoint now_{};
+};
 
 // Builds an archive member by member.
 class TarBuilder {

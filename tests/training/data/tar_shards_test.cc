@@ -30,15 +30,6 @@ std::string text_of(const Dataset& dataset, std::uint32_t index, std::int64_t& l
   return std::string(as_text(sample.bytes));
 }
 
-// Each look at it takes four seconds.
-class SlowClock final : public Clock {
- public:
-  TimePoint now() const override { return now_ += std::chrono::seconds(4); }
-
- private:
-  mutable TimePoint now_{};
-};
-
 }  // namespace
 
 TEST_SUITE("training/data/tar_shards") {
