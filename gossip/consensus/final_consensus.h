@@ -69,6 +69,7 @@
 #include "node/base/clock.h"
 #include "node/base/error.h"
 #include "node/base/ids.h"
+#include "node/base/rate.h"
 #include "node/base/signing.h"
 
 #include <algorithm>
@@ -448,11 +449,7 @@ class FinalConsensus {
     CertificateMessage message;
     NodeId from;
   };
-  struct Verified {
-    double left = 0;  // signatures, at `at`
-    TimePoint at;
-  };
-  std::map<NodeId, Verified> verified_;  // by who showed certificates lately
+  std::map<NodeId, TokenBucket> verified_;  // signatures, by who showed certificates lately
   std::optional<HeldBack> held_back_;    // a certificate that more members than signed it outlast
   std::optional<Hash> told_not_taken_;   // the latest
   std::set<NodeId> shown_;               // sessions over which it was shown

@@ -19,16 +19,10 @@ constexpr double kVerifiedASecond = 256;
 }  // namespace
 
 bool FinalConsensus::may_verify(std::size_t signatures) {
-  const auto left = [&](const Verified& v) {
-    return std::min(kMostToVerify, v.left + seconds(now_ - v.at) * kVerifiedASecond);
-  };
   // Sessions come and go; who asked for nothing lately need not be remembered.
-  std::erase_if(verified_, [&](const auto& of) { return left(of.second) >= kMostToVerify; });
-  Verified& verified = verified_.try_emplace(from_, kMostToVerify, now_).first->second;
-  verified = {left(verified), now_};
-  if (verified.left < static_cast<double>(signatures)) return false;
-  verified.left -= static_cast<double>(signatures);
-  return true;
+  std::erase_if(verified_, [&](const auto& of) { return of.second.full(now_); });
+  return verified_.try_emplace(from_, kVerifiedASecond, kMostToVerify)
+      .first->second.try_take(now_, static_cast<double>(signatures));
 }
 
 void FinalConsensus::handle(const CertificateMessage& message) {

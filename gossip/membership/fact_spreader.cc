@@ -11,16 +11,6 @@ constexpr std::size_t kStatementOverhead = 40;
 
 }  // namespace
 
-bool Allowance::take(TimePoint now) {
-  if (now > at_) {
-    if (at_ != TimePoint{}) left_ = std::min(burst_, left_ + seconds(now - at_) * rate_);
-    at_ = now;
-  }
-  if (left_ < 1) return false;
-  left_ -= 1;
-  return true;
-}
-
 std::size_t wire_bytes(const AgedRecord& record) {
   return encode_record(record.record).size() + kStatementOverhead;
 }
@@ -47,14 +37,15 @@ std::vector<Facts> split(const Facts& facts) {
 }
 
 void FactSpreader::on_session_up(const NodeId& peer) {
-  peers_.insert_or_assign(peer, Peer{Allowance(options_.facts_per_second, options_.fact_burst),
-                                     Allowance(options_.reports_per_second, options_.report_burst),
-                                     Allowance(options_.names_per_second, options_.name_burst),
-                                     Allowance(options_.names_per_second, options_.name_burst),
-                                     std::nullopt,
-                                     {},
-                                     {},
-                                     {}});
+  peers_.insert_or_assign(peer,
+                          Peer{TokenBucket(options_.facts_per_second, options_.fact_burst),
+                               TokenBucket(options_.reports_per_second, options_.report_burst),
+                               TokenBucket(options_.names_per_second, options_.name_burst),
+                               TokenBucket(options_.names_per_second, options_.name_burst),
+                               std::nullopt,
+                               {},
+                               {},
+                               {}});
   announcements_.on_session_up(peer);
 }
 
@@ -209,22 +200,22 @@ void FactSpreader::on_wanted(const NodeId& peer, const ProgressReport& report) {
 
 bool FactSpreader::may_name(TimePoint now, const NodeId& peer) {
   const auto at = peers_.find(peer);
-  return at != peers_.end() && at->second.named.take(now);
+  return at != peers_.end() && at->second.named.try_take(now);
 }
 
 bool FactSpreader::may_want(TimePoint now, const NodeId& peer) {
   const auto at = peers_.find(peer);
-  return at != peers_.end() && at->second.wanted.take(now);
+  return at != peers_.end() && at->second.wanted.try_take(now);
 }
 
 bool FactSpreader::may_send_fact(TimePoint now, const NodeId& peer) {
   const auto at = peers_.find(peer);
-  return at != peers_.end() && at->second.facts.take(now);
+  return at != peers_.end() && at->second.facts.try_take(now);
 }
 
 bool FactSpreader::may_send_report(TimePoint now, const NodeId& peer) {
   const auto at = peers_.find(peer);
-  return at != peers_.end() && at->second.reports.take(now);
+  return at != peers_.end() && at->second.reports.try_take(now);
 }
 
 std::optional<BucketRequest> FactSpreader::ask(const NodeId& peer, const Digest& mine,

@@ -6,6 +6,7 @@
 #include "gossip/membership/messages.h"
 #include "node/base/clock.h"
 #include "node/base/ids.h"
+#include "node/base/rate.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -36,18 +37,7 @@ struct SpreadOptions {
   std::size_t send_news_up_to = 64;
 };
 
-// Fills with time, empties with use.
-class Allowance {
- public:
-  Allowance(double per_second, double burst) : rate_(per_second), burst_(burst), left_(burst) {}
-  [[nodiscard]] bool take(TimePoint now);
-
- private:
-  double rate_;
-  double burst_;
-  double left_;
-  TimePoint at_{};
-};
+;
 
 // Splits statements into messages of at most kMaxFactsBytes.
 [[nodiscard]] std::vector<Facts> split(const Facts& facts);
@@ -143,10 +133,10 @@ class FactSpreader {
     [[nodiscard]] bool is_new_to(const NodeId& peer) const;
   };
   struct Peer {
-    Allowance facts;
-    Allowance reports;
-    Allowance named;
-    Allowance wanted;
+    TokenBucket facts;
+    TokenBucket reports;
+    TokenBucket named;
+    TokenBucket wanted;
     std::optional<BucketRequest> asked;
     std::set<std::uint64_t> subscribed;     // to reports of these members
     std::vector<FactName> repeated;         // what it sent in vain: it is told so

@@ -186,7 +186,7 @@ void Membership::take(TimePoint now, const NodeId& from, const Digest& digest,
 
 void Membership::take(TimePoint now, const NodeId& from, const BucketRequest& request,
                       MembershipEffects& effects) {
-  if (!sessions_.at(from).requests.take(now)) return;
+  if (!sessions_.at(from).requests.try_take(now)) return;
   Facts answer;
   answer.answers = request.nonce;
   std::size_t used = 0;

@@ -169,7 +169,7 @@ MembershipEffects Membership::on_session_up(TimePoint now, const NodeId& peer,
   MembershipEffects effects;
   if (peer == self_.id) return effects;
   hear_again(now, effects);
-  const Allowance requests(kBucketRequestsPerSecond, kBucketRequestBurst);
+  const TokenBucket requests(kBucketRequestsPerSecond, kBucketRequestBurst);
   sessions_.insert_or_assign(peer, Session{.watch = HeartbeatWatch(now, options_.detector),
                                            .requests = requests,
                                            .network = network_of(host),

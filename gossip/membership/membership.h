@@ -17,6 +17,7 @@
 #include "node/base/error.h"
 #include "node/base/ids.h"
 #include "node/base/random.h"
+#include "node/base/rate.h"
 #include "node/base/signing.h"
 
 #include <cstdint>
@@ -277,7 +278,7 @@ class Membership {
   struct Session {
     HeartbeatWatch watch;
     SessionState state = SessionState::answering;
-    Allowance requests;                    // BucketRequests of the peer
+    TokenBucket requests;                  // BucketRequests of the peer
     std::optional<Network> network;        // of the other end
     std::optional<TimePoint> last_digest;  // when it sent one
     std::optional<TimePoint> last_view;    // when its view was last compared with ours
