@@ -85,6 +85,24 @@ def exit_when_told_to():
             signal.signal(number, lambda told, _: sys.exit(128 + told))
 
 
+@contextlib.contextmanager
+def told_later():
+    """What the signals that end a process do waits until the end of the block. Starting a process and noting it belongs into one: unwound between
+    the two, nobody would know of a process to end."""
+    told = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in before:
+        signal.signal(number, lambda *words: told.append(words))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number, frame in told:
+            before[number](number, frame)
+
+
 def living(session):
     """Process numbers of a session, without those that only wait to be waited for."""
     found = []
@@ -126,18 +144,18 @@ def end_session(process):
 
 def run(command, environment=None, timeout_s=None):
     """What the command printed. `environment` is added to that of this process. Nothing that the command started outlives the call."""
-    try:
-        process = subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-                                   env={**os.environ, **(environment or {})})
-    except OSError as error:
-        raise Failed(f"`{command}` did not start: {error.strerror}") from error
-    with process:
+    with contextlib.ExitStack() as stack:
+        try:
+            with told_later():
+                process = stack.enter_context(subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                                               start_new_session=True, env={**os.environ, **(environment or {})}))
+                stack.callback(end_session, process)
+        except OSError as error:
+            raise Failed(f"`{command}` did not start: {error.strerror}") from error
         try:
             printed, complained = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
             raise Failed(f"`{command}` did not end within {timeout_s} s and was ended") from error
-        finally:
-            end_session(process)
     if process.returncode != 0:
         raise Failed(f"`{command}` ended with status {process.returncode}: {complained.strip()[-400:]}")
     return parse_output(command, printed)

@@ -5,7 +5,6 @@ usage: beside_busy.py COMMAND [WORD...]
 """
 
 import os
-import subprocess
 import sys
 
 import measured
@@ -18,8 +17,8 @@ def main(command):
     if not command:
         sys.exit(__doc__.strip())
     with measured.children() as processes:
-        processes.append(subprocess.Popen([sys.executable, "-c", BUSY, str(os.getpid())]))
-        return subprocess.run(command, check=False).returncode
+        processes.start([sys.executable, "-c", BUSY, str(os.getpid())])
+        return processes.start(command).wait()
 
 
 if __name__ == "__main__":

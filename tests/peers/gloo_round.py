@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -46,7 +45,7 @@ def reports_of(commands):
         outputs = [stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in commands]
         processes = stack.enter_context(measured.children())
         for command, output in zip(commands, outputs):
-            processes.append(subprocess.Popen(command, stdout=output))
+            processes.start(command, stdout=output)
         while (statuses := [process.poll() for process in processes]) != [0] * len(processes):
             if any(statuses):
                 raise Failed(f"the processes ended with {statuses}, None being one that was still running")

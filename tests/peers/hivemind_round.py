@@ -14,7 +14,7 @@ import sys
 import time
 
 import measured
-from figures import Failed, exit_when_told_to, spread
+from figures import Failed, exit_when_told_to, spread, told_later
 
 WARM_UPS = 1
 ROUND_S = 60
@@ -150,7 +150,8 @@ def main():
     exit_when_told_to()
     try:
         for rank in range(options.peers):
-            peers.append(Peer([sys.executable, *sys.argv, "--rank", str(rank)]))
+            with told_later():
+                peers.append(Peer([sys.executable, *sys.argv, "--rank", str(rank)]))
             peers[-1].tell(json.dumps(known))
             told = peers[-1].hear()
             known, version = known or told["addresses"], told["version"]

@@ -6,11 +6,12 @@ import os
 import pathlib
 import resource
 import socket
+import subprocess
 import sys
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
-from figures import exit_when_told_to, spread  # noqa: E402  (found through the line above)
+from figures import exit_when_told_to, spread, told_later  # noqa: E402  (found through the line above)
 
 # Parameters of ResNet-50, as `starling bench` counts them.
 RESNET50_PARAMETERS = 25_557_032
@@ -29,12 +30,22 @@ def free_port():
         return listener.getsockname()[1]
 
 
+class Children(list):
+    """Processes that are ended with the block that `children` is for."""
+
+    def start(self, command, **how):
+        """subprocess.Popen's process, as one of these from its first moment on."""
+        with told_later():
+            self.append(subprocess.Popen(command, **how))
+        return self[-1]
+
+
 @contextlib.contextmanager
 def children():
-    """A list for processes. Those that are in it when the block ends, however it does, are ended and waited for: who is not waited for is counted as
+    """A list of processes. Those that are in it when the block ends, however it does, are ended and waited for: who is not waited for is counted as
     somebody else's work."""
     exit_when_told_to()
-    processes = []
+    processes = Children()
     try:
         yield processes
     finally:

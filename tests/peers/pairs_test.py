@@ -209,6 +209,7 @@ class Children(unittest.TestCase):
     def test_a_neighbour_that_keeps_a_core_busy_ends_with_its_command(self):
         beside = [sys.executable, str(RUN.with_name("beside_busy.py")), "sh", "-c", "echo here; exec sleep 1000"]
         with subprocess.Popen(beside, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+            self.addCleanup(figures.end_session, process)
             self.assertEqual(process.stdout.readline(), "here\n")
             self.assertEqual(len(figures.living(process.pid)), 3)
             process.terminate()
@@ -216,6 +217,20 @@ class Children(unittest.TestCase):
         self.assertEqual(figures.living(process.pid), [])
         done = subprocess.run([*beside[:3], "-c", "echo there; exit 5"], stdout=subprocess.PIPE, text=True, check=False, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (5, "there\n"))
+
+    def test_one_that_starts_while_this_is_told_to_end_ends_too(self):
+        for start in (lambda: figures.run("sleep 1000"), lambda: gloo_round.reports_of([["sleep", "1000"]])):
+            started = []
+
+            def start_and_tell(command, real=subprocess.Popen, started=started, **how):
+                started.append(real(command, **how))
+                os.kill(os.getpid(), signal.SIGTERM)
+                return started[0]
+
+            figures.exit_when_told_to()
+            with mock.patch.object(subprocess, "Popen", start_and_tell), self.assertRaises(SystemExit):
+                start()
+            self.assertIsNotNone(started[0].returncode)
 
     def test_what_the_processes_of_a_round_print_is_read_when_all_have_ended(self):
         self.assertEqual(gloo_round.reports_of([["echo", '{"rows": 1}'], ["echo", '{"rows": 2}']]), [{"rows": 1}, {"rows": 2}])

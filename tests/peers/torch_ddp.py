@@ -47,8 +47,8 @@ def take_part(options):
 class Node:
     """A process that trains, and the times at which its steps ended."""
 
-    def __init__(self, command):
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    def __init__(self, process):
+        self.process = process
         self.version = None
         self.steps = []
         self.reader = threading.Thread(target=self.read, daemon=True)
@@ -152,8 +152,7 @@ def main():
     nodes = []
     with measured.children() as processes:
         for rank in range(options.nodes):
-            nodes.append(Node([*again, "--rank", str(rank)]))
-            processes.append(nodes[-1].process)
+            nodes.append(Node(processes.start([*again, "--rank", str(rank)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)))
         figures = figures_of(nodes, options)
     measured.print_report("torch DDP over gloo", nodes[0].version, options, figures)
     return 0
