@@ -239,21 +239,23 @@ DiallerEffects Dialler::on_tick(TimePoint now, const Test& is_member, const Test
   });
   std::vector<Address*> due;
   for (auto& [endpoint, address] : addresses_) {
-    // The other addresses of a node that was reached by one of them.
-    if (address.name && settled.contains(*address.name) && !address.report.peer) {
-      address.not_before = std::max(address.not_before, now + options_.first_backoff);
-      continue;
-    }
+    // First of all, whatever the address is needed for: a deadline that has passed must go.
+    const bool lost = address.out_until != TimePoint{} && address.out_until <= now;
+    if (lost) address.out_until = TimePoint{};
     if (address.report.peer && is_member(*address.report.peer)) {
       // When the member is gone the first try comes at once.
       address.not_before = std::min(address.not_before, now);
       continue;
     }
-    if (address.out_until != TimePoint{} && address.out_until <= now) {
-      address.out_until = TimePoint{};
+    if (lost) {
       address.report.last_end = DialEnd::other;
       address.report.detail = "no outcome";
       address.not_before = now + backoff(++address.failures);
+    }
+    // The other addresses of a node that was reached by one of them.
+    if (address.name && settled.contains(*address.name) && !address.report.peer) {
+      address.not_before = std::max(address.not_before, now + options_.first_backoff);
+      continue;
     }
     if (address.out_until <= now && now >= address.not_before) due.push_back(&address);
   }

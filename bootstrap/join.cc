@@ -130,6 +130,14 @@ JoinEffects Join::on_isolated(TimePoint now) {
   return out;
 }
 
+JoinEffects Join::rejoin(TimePoint now) {
+  JoinEffects out;
+  if (phase_ != JoinPhase::member) return out;
+  phase_ = JoinPhase::choosing;
+  choose_at_ = now + options_.sponsor_choice;
+  return out;
+}
+
 // ---- messages
 
 JoinEffects Join::on_message(TimePoint now, const NodeId& from, const BootstrapMessage& message) {

@@ -300,6 +300,7 @@ class Join {
   [[nodiscard]] std::uint64_t believed_alive(const NodeId& id, const Hello& hello) const;
   void adopt(const NodeId& id, std::string diff, JoinEffects& out);
   void refuse(const NodeId& id, Peer& peer, std::string sentence, JoinEffects& out);
+  void stop_adopting();
   void proceed(TimePoint now, JoinEffects& out);
   void start_training(TimePoint now, std::string why, std::optional<NodeId> via, JoinEffects& out);
   void choose_sponsor(TimePoint now, JoinEffects& out);
@@ -325,11 +326,11 @@ class Join {
   Dialler dialler_;
   StateSponsor sponsor_;
   std::optional<StateReceiver> receiver_;
-  SharedSnapshot installing_;
+  SharedSnapshot installing_;  // that InstallState told, until its outcome
   DialBack dial_back_;
   std::map<NodeId, Peer> peers_;
   std::set<NodeId> met_;    // compatible peers; once there are enough, ever
-  std::set<Hash> fetched_;  // certificates that FetchFinal was told
+  std::set<Hash> fetched_;  // certificates that FetchFinal was told; empty: none is fetched
   Hash adopting_;           // fingerprint of what AdoptSettings was last told
   // Settings that this build or this node's data cannot follow, with the reason; the last few.
   std::vector<std::pair<Hash, std::string>> unusable_;

@@ -158,6 +158,7 @@ JoinEffects Join::on_settings_adopted(TimePoint now, const Settings& settings) {
     facts_.alive_same = facts_.alive.size() - std::min(facts_.alive.size(), *facts_.alive_same);
   receiver_.reset();
   installing_.reset();
+  fetched_.clear();
   sponsor_.drop();
   // A requirement that was met stays met: the timeout of the start is long past for a node that
   // ran.
@@ -181,7 +182,7 @@ JoinEffects Join::on_settings_unusable(TimePoint now, const Error& why) {
   if (phase_ != JoinPhase::adopting) return out;
   if (unusable_.size() >= kMaxUnusable) unusable_.erase(unusable_.begin());
   unusable_.emplace_back(adopting_, last_refusal_);
-  phase_ = running_ ? JoinPhase::member : JoinPhase::greeting;
+  stop_adopting();
   for (auto& [id, peer] : peers_)
     if (peer.hello && peer.hello->settings.fingerprint() == adopting_)
       refuse(id, peer, last_refusal_, out);
@@ -190,8 +191,18 @@ JoinEffects Join::on_settings_unusable(TimePoint now, const Error& why) {
 }
 
 JoinEffects Join::on_settings_kept(TimePoint) {
-  if (phase_ == JoinPhase::adopting) phase_ = running_ ? JoinPhase::member : JoinPhase::greeting;
+  if (phase_ == JoinPhase::adopting) stop_adopting();
   return {};
+}
+
+// What the shell was told to do before goes on, and its outcome is still to come.
+void Join::stop_adopting() {
+  if (installing_)
+    phase_ = JoinPhase::installing;
+  else if (running_)
+    phase_ = JoinPhase::member;
+  else
+    phase_ = fetched_.empty() ? JoinPhase::greeting : JoinPhase::fetching;
 }
 
 // Whoever comes to a finished swarm takes its model; where others still train, it joins them: one
@@ -220,14 +231,16 @@ void Join::rest_if_finished() {
   if (facts_.phase != RunPhase::finished || phase_ == JoinPhase::member) return;
   if (phase_ == JoinPhase::over) return;
   receiver_.reset();
+  installing_.reset();
   running_ = told_joined_ = true;
   phase_ = JoinPhase::member;
 }
 
 JoinEffects Join::on_final_unavailable(TimePoint now) {
   JoinEffects out;
-  if (phase_ != JoinPhase::fetching) return out;
+  if (phase_ != JoinPhase::fetching && phase_ != JoinPhase::adopting) return out;
   fetched_.clear();
+  if (phase_ == JoinPhase::adopting) return out;
   phase_ = JoinPhase::greeting;
   grace_until_ = now + options_.grace;
   return out;
@@ -381,22 +394,16 @@ JoinEffects Join::on_state_installed(TimePoint now) {
 
 JoinEffects Join::on_state_unusable(TimePoint now, const Error& why) {
   JoinEffects out;
-  if (phase_ != JoinPhase::installing) return out;
+  const bool looking = phase_ == JoinPhase::adopting && installing_ != nullptr;
+  if (phase_ != JoinPhase::installing && !looking) return out;
   installing_.reset();
   out.emplace_back(TransferFailed{installed_from_, "cannot be used here: " + why.detail});
   if (const auto at = peers_.find(installed_from_); at != peers_.end())
     at->second.no_sponsor = now + 10 * kSponsorPause;
+  if (looking) return out;
   phase_ = JoinPhase::choosing;
   choose_at_ = now;
   choose_sponsor(now, out);
-  return out;
-}
-
-JoinEffects Join::rejoin(TimePoint now) {
-  JoinEffects out;
-  if (phase_ != JoinPhase::member) return out;
-  phase_ = JoinPhase::choosing;
-  choose_at_ = now + options_.sponsor_choice;
   return out;
 }
 

@@ -102,8 +102,12 @@ std::optional<std::uint32_t> StateReceiver::next_chunk(const NodeId& id, const D
   std::optional<std::uint32_t> here;
   for (std::uint32_t index = 0; index < chunks_.size(); ++index) {
     if (chunks_[index]) continue;
+    // Whoever sent it wrong is asked again only where all have: otherwise nobody would be.
     const auto wrong = wrong_from_.find(index);
-    if (wrong != wrong_from_.end() && wrong->second.contains(id) && donors_.size() > 1) continue;
+    if (wrong != wrong_from_.end() && wrong->second.contains(id) &&
+        std::ranges::any_of(donors_,
+                            [&](const auto& item) { return !wrong->second.contains(item.first); }))
+      continue;
     const auto any = [&](std::set<std::uint32_t> Donor::* list) {
       return std::ranges::any_of(
           donors_, [&](const auto& item) { return (item.second.*list).contains(index); });

@@ -75,6 +75,8 @@ SponsorEffects StateSponsor::on_snapshot(TimePoint now, SharedSnapshot snapshot,
                                          const Stock& stock) {
   SponsorEffects effects;
   if (!taking_) return effects;  // dropped meanwhile: other settings
+  // Asked for before that. The one that is wanted is still to come.
+  if (snapshot && snapshot->manifest.fingerprint != stock.fingerprint) return effects;
   taking_ = false;
   if (!snapshot) {
     for (const auto& id : std::exchange(waiting_, {}))

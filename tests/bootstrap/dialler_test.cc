@@ -369,6 +369,22 @@ TEST_SUITE("bootstrap/dialler") {
     CHECK(dials < 20);
   }
 
+  TEST_CASE("a lost outcome at another address of a node that was reached is not waited for") {
+    const transport::Endpoint name{"node-a.example", 7700};
+    const transport::Endpoint there{"10.0.0.2", 7700};
+    Dialler dialler({}, Rng(1));
+    REQUIRE(dialler.add(kStart, seed_of(name)).has_value());
+    CHECK(dialler.on_tick(kStart, nobody).resolve.size() == 1);
+    dialler.on_resolved(kStart, name, {kHere, there});
+    CHECK(dialler.on_tick(kStart, nobody).dial.size() == 2);
+    dialler.on_up(kStart, kHere, kPeer);
+    for (TimePoint now = kStart + 1s; now < kStart + 1min; now += 1s) {
+      CHECK(dialler.on_tick(now, everybody).dial.empty());
+      CHECK(dialler.next_deadline() > now);
+    }
+    CHECK(dialler.all_answered_by(everybody));
+  }
+
   TEST_CASE("after every tick the next deadline lies ahead, whatever is out or full") {
     Dialler dialler({}, Rng(5));
     Rng rng(6);

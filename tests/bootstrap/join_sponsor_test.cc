@@ -1,6 +1,7 @@
 // Whom a newcomer asks for a model, and what it does where none comes.
 #include "bootstrap/join.h"
 #include "tests/bootstrap/join_swarm.h"
+#include "tests/bootstrap/numbered.h"
 
 #include <doctest/doctest.h>
 
@@ -11,7 +12,119 @@ using namespace starling::bootstrap;
 using namespace starling::bootstrap::testing;
 using namespace std::chrono_literals;
 
+namespace {
+
+const Error kUnusable{Errc::settings_mismatch, Doing::joining, "another genesis"};
+
+// A newcomer with sessions to node 1, which has its settings, and node 2, which has others and says
+// that a large swarm trains them.
+struct Newcomer {
+  Join join;
+  TimePoint now = kStart;
+  JoinEffects told;
+  Settings others = *Settings::from({{"lr", "0.1"}});
+
+  Newcomer() : join(kStart, {*Settings::from({{"lr", "0.5"}}), {}, Start::genesis, {}}, Rng(1)) {
+    LocalFacts facts;
+    facts.max_state_bytes = 100;
+    take(join.update(now, facts));
+    for (const std::uint64_t peer : {1U, 2U}) take(join.on_session_up(now, id_of(peer), {}));
+    take(join.begin(now));
+  }
+  void take(JoinEffects effects) { std::ranges::move(effects, std::back_inserter(told)); }
+  void hear(std::uint64_t from, const BootstrapMessage& message) {
+    take(join.on_message(now, id_of(from), message));
+  }
+  void wait(Duration time) {
+    now += time;
+    take(join.on_tick(now));
+  }
+  template <class T>
+  [[nodiscard]] std::ptrdiff_t count() const {
+    return std::ranges::count_if(told,
+                                 [](const auto& one) { return std::holds_alternative<T>(one); });
+  }
+  void look_at_others() {
+    Hello hello;
+    hello.settings = others;
+    hello.phase = RunPhase::training;
+    hello.alive = 1000;
+    hear(2, hello);
+    REQUIRE(join.phase() == JoinPhase::adopting);
+  }
+  void load() {
+    Hello hello;
+    hello.settings = join.settings();
+    hello.phase = RunPhase::training;
+    hello.age = 500;
+    hear(1, hello);
+    wait(1s);
+    Manifest about;
+    about.fingerprint = join.settings().fingerprint();
+    about.age = 500;
+    const Snapshot snapshot = *cut_snapshot({Bytes(100)}, about);
+    StateManifest manifest;
+    manifest.manifest = snapshot.manifest;
+    hear(1, manifest);
+    hear(1, Chunk{snapshot.manifest.id(), 0, snapshot.chunks[0]});
+    REQUIRE(count<InstallState>() == 1);
+  }
+};
+
+}  // namespace
+
 TEST_SUITE("bootstrap/join") {
+  TEST_CASE("other settings that come to nothing do not lose a state that is put in place") {
+    for (const bool kept : {true, false}) {
+      CAPTURE(kept);
+      Newcomer node;
+      node.load();
+      node.look_at_others();
+
+      node.take(kept ? node.join.on_settings_kept(node.now)
+                     : node.join.on_settings_unusable(node.now, kUnusable));
+
+      CHECK(node.join.phase() == JoinPhase::installing);
+      node.take(node.join.on_state_installed(node.now));
+      CHECK(node.join.phase() == JoinPhase::member);
+      CHECK(node.count<Joined>() == 1);
+    }
+  }
+
+  TEST_CASE("a state that proves useless while other settings are looked at is told and let go") {
+    Newcomer node;
+    node.load();
+    node.look_at_others();
+    node.take(node.join.on_state_unusable(node.now, {Errc::corrupt, Doing::joining, ""}));
+    CHECK(node.count<TransferFailed>() == 1);
+    node.take(node.join.on_settings_unusable(node.now, kUnusable));
+    CHECK(node.join.phase() == JoinPhase::greeting);
+  }
+
+  TEST_CASE("other settings that come to nothing do not lose a certified model that is fetched") {
+    Newcomer node;
+    Hello finished;
+    finished.settings = node.join.settings();
+    finished.phase = RunPhase::finished;
+    finished.certificate = node.join.settings().fingerprint();
+    node.hear(1, finished);
+    node.wait(6s);
+    REQUIRE(node.join.phase() == JoinPhase::fetching);
+    node.look_at_others();
+    SUBCASE("the fetch goes on") {
+      node.take(node.join.on_settings_unusable(node.now, kUnusable));
+      CHECK(node.join.phase() == JoinPhase::fetching);
+      node.take(node.join.on_final_unavailable(node.now));
+    }
+    SUBCASE("the fetch fails meanwhile") {
+      node.take(node.join.on_final_unavailable(node.now));
+      node.take(node.join.on_settings_unusable(node.now, kUnusable));
+    }
+    CHECK(node.join.phase() == JoinPhase::greeting);
+    node.wait(1s);
+    CHECK(node.count<FetchFinal>() == 2);  // it is asked for again
+  }
+
   TEST_CASE("a newcomer spares the sponsor that serves others already") {
     JoinSwarm swarm(4);
     swarm.model_bytes = 60 * kChunkBytes;

@@ -395,6 +395,25 @@ TEST_SUITE("bootstrap/state_transfer") {
     CHECK(check_manifest(manifest).has_value());
   }
 
+  TEST_CASE("a chunk that every donor sent wrong once is asked for once more") {
+    const auto snapshot = snapshot_of(model_of(40 * kChunkBytes, 9));
+    Stage stage;
+    for (const std::uint64_t number : {1U, 2U}) {
+      stage.add(number, snapshot);
+      stage.sponsors.at(id_of(number)).hold(stage.now, snapshot);
+    }
+    std::set<NodeId> lied;
+    stage.tamper = [&](Chunk& chunk, const NodeId& from) {
+      if (chunk.index == 39 && lied.insert(from).second) chunk.bytes = share(Bytes(kChunkBytes));
+    };
+    stage.take(stage.receiver.start(stage.now, id_of(1)));
+    while (stage.receiver.progress(stage.now).bytes_total == 0) stage.step();
+    stage.take(stage.receiver.offer_donor(stage.now, id_of(2)));
+    stage.run();
+    CHECK(lied.size() == 2);
+    CHECK(stage.complete != nullptr);
+  }
+
   TEST_CASE("a model of another size or of other settings is not taken") {
     Stage stage;
     stage.receiver = StateReceiver(kFingerprint, 1000, {});
@@ -428,6 +447,25 @@ TEST_SUITE("bootstrap/state_transfer") {
                       {std::get<StateManifest>(made.send[0].message).manifest.id()});
     CHECK(sponsor.load() == 0);
     CHECK(sponsor.on_request(kStart + 90s, id_of(4), any, stock).take_snapshot);
+  }
+
+  TEST_CASE("a snapshot of settings that were left meanwhile is given to nobody") {
+    StateSponsor sponsor({});
+    StateSponsor::Stock stock{
+        .fingerprint = kFingerprint, .phase = RunPhase::training, .run_age_ms = 0, .counters = {}};
+    CHECK(sponsor.on_request(kStart, id_of(1), {kFingerprint, Hash{}}, stock).take_snapshot);
+    sponsor.drop();
+    stock.fingerprint = hash_of(as_bytes("others"));
+    CHECK(sponsor.on_request(kStart, id_of(2), {stock.fingerprint, Hash{}}, stock).take_snapshot);
+
+    CHECK(sponsor.on_snapshot(kStart, snapshot_of(model_of(5, 1)), stock).send.empty());
+
+    Snapshot wanted = *snapshot_of(model_of(5, 2));
+    wanted.manifest.fingerprint = stock.fingerprint;
+    // Owners: see SharedSnapshot.
+    const auto made = sponsor.on_snapshot(kStart, std::make_shared<const Snapshot>(wanted), stock);
+    REQUIRE(made.send.size() == 1);
+    CHECK(std::get<StateManifest>(made.send[0].message).manifest == wanted.manifest);
   }
 
   TEST_CASE("a sponsor with enough joiners refuses more, and drops what nobody wants") {
