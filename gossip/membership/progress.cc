@@ -100,7 +100,11 @@ void Progress::set_settings(TimePoint now, const Hash& settings) {
   floor_ = 0;
   floor_at_.reset();
   for (auto& [id, counter] : counters_) {
-    if (another) counter.kept = 0;
+    if (another) {
+      // What a map said was of that run; its author may bring along what it said itself.
+      counter.kept = 0;
+      counter.claimed = counter.report ? std::min(counter.report->samples, kMaxSamples) : 0;
+    }
     if (another || !alike(counter)) {
       counter.counted = counter.kept;
       counter.at = {};
@@ -213,11 +217,12 @@ void Progress::settle(TimePoint now, Counter& counter) {
     any_waiting_ = true;
     return;
   }
-  // A first report may cover the whole run; an interval more, since nobody's clock is exact.
-  const Duration since =
-      counter.at == TimePoint{} ? run_age(now) + report_interval() : now - counter.at;
+  // A first report may cover the whole run, and with it what a map held of its author; an interval
+  // more, since nobody's clock is exact.
+  const auto limit = static_cast<double>(limit_millirate_);
   const std::uint64_t allowed =
-      saturating_add(counter.counted, grown(static_cast<double>(limit_millirate_), since));
+      counter.at == TimePoint{} ? grown(limit, run_age(now) + report_interval())
+                                : saturating_add(counter.counted, grown(limit, now - counter.at));
   counter.counted = std::max(counter.counted, std::min(counter.claimed, allowed));
   counter.at = now;
 }

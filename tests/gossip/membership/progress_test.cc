@@ -156,6 +156,21 @@ TEST_SUITE("gossip/progress") {
     CHECK(progress.run_age(then + 2s) < 5s);
   }
 
+  TEST_CASE("what a map held of another run does not count in the next one") {
+    Progress progress(test_id(0));
+    progress.merge_age(kStart, 0s);
+    progress.set_settings(kStart, settings(1));
+    progress.merge(kStart, {{test_id(1), 1'000'000'000}, {test_id(2), 1'000'000'000}});
+    train(progress, kStart, 10s, 100);
+    const TimePoint then = kStart + 10s;
+    progress.set_settings(then, settings(2));
+    progress.on_report(then, report_of(1, 5, 100), settings(2));
+    progress.on_report(then + 60s, report_of(1, 6000, 100), settings(2));
+    progress.on_settings(then + 60s, test_id(2), settings(2));
+    CHECK(progress.samples_of(test_id(1)) == 6000);
+    CHECK(progress.samples_of(test_id(2)) == 0);
+  }
+
   TEST_CASE("a liar counts at most sixteen times the median rate") {
     Progress progress(test_id(0));
     TimePoint now = kStart;
@@ -170,6 +185,23 @@ TEST_SUITE("gossip/progress") {
     const auto honest = std::uint64_t{300} * 100;
     CHECK(progress.total(now) >= honest);
     CHECK(progress.total(now) <= honest + 16 * 100 * 103 + 4 * 100);
+  }
+
+  TEST_CASE("a liar gains nothing from a restart of who listens to it") {
+    const ProgressReport lie = report_of(3, std::uint64_t{1} << 62, 100);
+    std::vector<SavedCounter> saved;
+    for (std::uint64_t life = 0; life < 5; ++life) {
+      const TimePoint begin = kStart + std::chrono::seconds(100 * life);
+      Progress progress(test_id(0));
+      progress.merge(begin, saved);
+      progress.merge_age(begin, begin - kStart);
+      progress.set_settings(begin, settings(1));
+      train(progress, begin, 100s, 100);
+      progress.on_report(begin + 100s, lie, settings(1));
+      CHECK(progress.samples_of(test_id(3)) <= 16 * 100 * (101 + 100 * life));
+      CHECK(progress.samples_of(test_id(3)) > 16 * 100 * 90 * (life + 1));
+      saved = progress.saved();
+    }
   }
 
   TEST_CASE("a sponsor that lies moves whoever it sponsors, and nobody who hears both") {
