@@ -61,6 +61,16 @@ void let_all_time_out(Dialler& dialler, Duration time) {
   }
 }
 
+// Both addresses of a name, kHere and `there`, are dialled at kStart.
+Dialler dialling_both(const transport::Endpoint& name, const transport::Endpoint& there) {
+  Dialler dialler({}, Rng(1));
+  REQUIRE(dialler.add(kStart, seed_of(name)).has_value());
+  CHECK(dialler.on_tick(kStart, nobody).resolve.size() == 1);
+  dialler.on_resolved(kStart, name, {kHere, there});
+  CHECK(dialler.on_tick(kStart, nobody).dial.size() == 2);
+  return dialler;
+}
+
 }  // namespace
 
 TEST_SUITE("bootstrap/dialler") {
@@ -340,13 +350,8 @@ TEST_SUITE("bootstrap/dialler") {
   }
 
   TEST_CASE("where a node answers whose settings are refused, the name's others are dialled") {
-    const transport::Endpoint name{"trainer.example", 7700};
     const transport::Endpoint there{"10.0.0.2", 7700};
-    Dialler dialler({}, Rng(1));
-    REQUIRE(dialler.add(kStart, seed_of(name)).has_value());
-    CHECK(dialler.on_tick(kStart, nobody).resolve.size() == 1);
-    dialler.on_resolved(kStart, name, {kHere, there});
-    CHECK(dialler.on_tick(kStart, nobody).dial.size() == 2);
+    Dialler dialler = dialling_both({"trainer.example", 7700}, there);
     CHECK(!dialler.all_answered_by(everybody));
     dialler.on_up(kStart, kHere, kPeer);
     CHECK(!dialler.all_answered_by(everybody));  // `there` has had no outcome yet
@@ -370,13 +375,7 @@ TEST_SUITE("bootstrap/dialler") {
   }
 
   TEST_CASE("a lost outcome at another address of a node that was reached is not waited for") {
-    const transport::Endpoint name{"node-a.example", 7700};
-    const transport::Endpoint there{"10.0.0.2", 7700};
-    Dialler dialler({}, Rng(1));
-    REQUIRE(dialler.add(kStart, seed_of(name)).has_value());
-    CHECK(dialler.on_tick(kStart, nobody).resolve.size() == 1);
-    dialler.on_resolved(kStart, name, {kHere, there});
-    CHECK(dialler.on_tick(kStart, nobody).dial.size() == 2);
+    Dialler dialler = dialling_both({"node-a.example", 7700}, {"10.0.0.2", 7700});
     dialler.on_up(kStart, kHere, kPeer);
     for (TimePoint now = kStart + 1s; now < kStart + 1min; now += 1s) {
       CHECK(dialler.on_tick(now, everybody).dial.empty());
