@@ -8,6 +8,7 @@
 #include "node/base/hash.h"
 #include "node/base/tree_hash.h"
 #include "tests/gossip/consensus/fake_signing.h"
+#include "tests/gossip/consensus/signed_certificate.h"
 
 #include <algorithm>
 #include <array>
@@ -112,13 +113,7 @@ inline CertificateMessage certificate_of(const Claimed& claimed) {
   certificate.hash = model_hash(message.manifest, message.chunks);
   certificate.model = "small";
   certificate.participants = claimed.participants;
-  std::ranges::sort(certificate.participants);
-  for (const auto& id : certificate.participants) {
-    HashSignature statement{
-        {{}, certificate.epoch}, {}, claim_of(certificate), certificate.hash, {}};
-    sign(statement, FakeSigner(id), certificate.fingerprint);
-    certificate.signatures.push_back(statement.signature);
-  }
+  sign_by_participants(certificate);
   return message;
 }
 

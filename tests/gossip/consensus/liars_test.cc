@@ -1,4 +1,5 @@
 // What a participant that lies can do to the others, and what somebody can who has no part.
+#include "tests/gossip/consensus/signed_certificate.h"
 #include "tests/gossip/consensus/swarm_checks.h"
 
 #include <doctest/doctest.h>
@@ -44,13 +45,7 @@ CertificateMessage invented_end(const Swarm& swarm, std::size_t participants, st
   certificate.hash = model_hash(message.manifest, message.chunks);
   for (std::size_t k = 0; k < participants; ++k)
     certificate.participants.push_back(node_id(1'000'000 * (seed + 1) + k));
-  std::ranges::sort(certificate.participants);
-  for (const auto& id : certificate.participants) {
-    HashSignature statement{
-        {{}, certificate.epoch}, {}, claim_of(certificate), certificate.hash, {}};
-    sign(statement, FakeSigner(id), certificate.fingerprint);
-    certificate.signatures.push_back(statement.signature);
-  }
+  sign_by_participants(certificate);
   return message;
 }
 

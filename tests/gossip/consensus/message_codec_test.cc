@@ -3,6 +3,7 @@
 #include "gossip/consensus/certificate.h"
 #include "node/base/random.h"
 #include "tests/gossip/consensus/sample_messages.h"
+#include "tests/gossip/consensus/signed_certificate.h"
 
 #include <doctest/doctest.h>
 
@@ -179,12 +180,7 @@ TEST_SUITE("gossip/consensus/certificate") {
                      .signatures = {},
                      .samples = 1000,
                      .model = "small"};
-    std::ranges::sort(good.participants);
-    for (const auto& id : good.participants) {
-      HashSignature statement{{{}, good.epoch}, {}, claim_of(good), good.hash, {}};
-      sign(statement, FakeSigner(id), fingerprint);
-      good.signatures.push_back(statement.signature);
-    }
+    sign_by_participants(good);
     REQUIRE(verify(good, fingerprint, verifier).has_value());
     REQUIRE(verify(CertificateMessage{good, manifest, chunks}, fingerprint, verifier).has_value());
 
