@@ -34,6 +34,14 @@ Isa detected_isa() {
   return Isa::scalar;
 }
 
+bool reads_pages_ahead() {
+#ifdef STARLING_X86_KERNELS
+  return __builtin_cpu_is("intel") != 0;
+#else
+  return false;
+#endif
+}
+
 std::string_view name_of(Isa isa) { return kIsaNames[static_cast<std::size_t>(isa)]; }
 
 std::optional<Isa> parse_isa(std::string_view text) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gossip/delta/codec.h"
+#include "gossip/delta/isa.h"
 #include "gossip/delta/kernels.h"
 
 #include <algorithm>
@@ -55,13 +56,21 @@ struct StreamBounds {
 };
 
 // Asks for memory that is needed soon, a few cache lines at each step of other work: a processor
-// that asks for all of it at once waits for all of it at once.
+// that asks for all of it at once waits for all of it at once. One that reads on by itself is asked
+// for the first two lines of each page.
 class Ahead {
  public:
   Ahead(std::span<const float> values, std::size_t steps)
       : at_(values.data()),
         lines_((values.size() + kLine - 1) / kLine),
-        each_(std::max<std::size_t>(1, lines_ / steps)) {}
+        each_(std::max<std::size_t>(1, lines_ / steps)) {
+    if (!reads_pages_ahead()) return;
+    for (std::size_t line = 0; line < lines_; line += kPage) {
+      __builtin_prefetch(at_ + line * kLine, 0, 1);
+      __builtin_prefetch(at_ + (line + 1) * kLine, 0, 1);
+    }
+    lines_ = 0;
+  }
   void step() {
     const std::size_t now = std::min(each_, lines_);
     lines_ -= now;
@@ -70,6 +79,7 @@ class Ahead {
 
  private:
   static constexpr std::size_t kLine = 64 / sizeof(float);
+  static constexpr std::size_t kPage = 4'096 / 64;  // in lines
   const float* at_;
   std::size_t lines_;
   std::size_t each_;
