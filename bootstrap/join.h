@@ -211,7 +211,8 @@ struct JoinParts {
 // comes of it. A node with a checkpoint begins with it instead of genesis, and loads nothing. A
 // member that rejoin() tells to be too far behind goes to `choosing`. With require_peers the grace
 // never ends the search: the join timeout does. A node that update() calls finished is a member in
-// any phase: it needs nothing and begins nothing, but shows its certificate to whoever comes.
+// any phase: it needs nothing and begins nothing, but shows its certificate to whoever comes. From
+// one try of other settings to the next lies a pause, which grows up to a minute.
 class Join {
  public:
   Join(TimePoint now, JoinParts parts, Rng rng);
@@ -291,16 +292,19 @@ class Join {
   void dial(TimePoint now, JoinEffects& out);
   [[nodiscard]] StateSponsor::Stock stock() const;
 
+  // join_settings.cc: whose settings
+  void compare(TimePoint now, const NodeId& id, JoinEffects& out);
+  void compare_again(TimePoint now, JoinEffects& out);
+  [[nodiscard]] std::uint64_t believed_alive(const NodeId& id, const Hello& hello) const;
+  void adopt(TimePoint now, const NodeId& id, std::string diff, JoinEffects& out);
+  void pause_adopting(TimePoint now);
+  void refuse(const NodeId& id, Peer& peer, std::string sentence, JoinEffects& out);
+  void stop_adopting();
+
   // join_phases.cc: decisions
   [[nodiscard]] Hello hello() const;
   void greet(TimePoint now, const NodeId& id, Peer& peer, JoinEffects& out);
   void greet_all(TimePoint now, JoinEffects& out);
-  void compare(TimePoint now, const NodeId& id, JoinEffects& out);
-  void compare_counts(TimePoint now, JoinEffects& out);
-  [[nodiscard]] std::uint64_t believed_alive(const NodeId& id, const Hello& hello) const;
-  void adopt(const NodeId& id, std::string diff, JoinEffects& out);
-  void refuse(const NodeId& id, Peer& peer, std::string sentence, JoinEffects& out);
-  void stop_adopting();
   void proceed(TimePoint now, JoinEffects& out);
   void start_training(TimePoint now, std::string why, std::optional<NodeId> via, JoinEffects& out);
   void choose_sponsor(TimePoint now, JoinEffects& out);
@@ -329,9 +333,12 @@ class Join {
   SharedSnapshot installing_;  // that InstallState told, until its outcome
   DialBack dial_back_;
   std::map<NodeId, Peer> peers_;
-  std::set<NodeId> met_;    // compatible peers; once there are enough, ever
+  std::set<NodeId> met_;    // compatible peers, until there are as many as are required
   std::set<Hash> fetched_;  // certificates that FetchFinal was told; empty: none is fetched
   Hash adopting_;           // fingerprint of what AdoptSettings was last told
+  TimePoint adopt_from_{};  // other settings are not tried before then
+  Duration adopt_pause_{};  // the last one
+  bool put_off_ = false;    // some were not, meanwhile
   // Settings that this build or this node's data cannot follow, with the reason; the last few.
   std::vector<std::pair<Hash, std::string>> unusable_;
 

@@ -1,4 +1,4 @@
-// Decisions of a join: settings, sponsor, when to begin, when to give up.
+// Decisions of a join: sponsor, when to begin, when to give up.
 #include "bootstrap/join.h"
 
 #include <algorithm>
@@ -12,8 +12,6 @@ constexpr Duration kSponsorPause = std::chrono::seconds(5);
 // A hello is repeated at once when a number in it has changed by more than this factor.
 constexpr double kMuch = 2;
 constexpr Duration kPatientTick = std::chrono::seconds(1);
-// Other builds and other data that a swarm meets are few; whoever makes up more is tried again.
-constexpr std::size_t kMaxUnusable = 16;
 
 bool differs_much(const Hello& a, const Hello& b) {
   const auto far = [](double x, double y) { return std::max(x, y) > kMuch * std::min(x, y) + 100; };
@@ -75,135 +73,7 @@ void Join::greet_all(TimePoint now, JoinEffects& out) {
     if (!peer.said || differs_much(current, *peer.said)) greet(now, id, peer, out);
 }
 
-// ---- settings
-
-// To state a number costs nothing: members count as far as they are seen here, with other settings
-// than this node's. So a liar gains nothing, and of two islands that meet the smaller one waits for
-// membership to show it the larger.
-std::uint64_t Join::believed_alive(const NodeId& id, const Hello& hello) const {
-  const std::uint64_t seen = facts_.alive.size();
-  const std::uint64_t others = seen - std::min(seen, facts_.alive_same.value_or(0));
-  const std::uint64_t itself = std::ranges::binary_search(facts_.alive, id) ? 0 : 1;
-  return std::min(hello.alive, others + itself);
-}
-
-void Join::compare(TimePoint now, const NodeId& id, JoinEffects& out) {
-  Peer& peer = peers_.at(id);
-  if (!peer.hello || !peer.said || phase_ == JoinPhase::over) return;
-  peer.believed = believed_alive(id, *peer.hello);
-  const SettingsSide here{own_, forced_, peer.said->alive, peer.said->samples};
-  const SettingsSide there{peer.hello->settings, peer.hello->forced, peer.believed,
-                           peer.hello->samples};
-  auto decision = decide(here, there);
-  const bool was_same = std::exchange(peer.same, decision.verdict == SettingsVerdict::same);
-  switch (decision.verdict) {
-    case SettingsVerdict::same:
-      peer.refused = false;
-      if (!was_same) out.emplace_back(SameSettings{id});
-      met_.insert(id);
-      return;
-    case SettingsVerdict::they_adopt:
-      return;  // their next hello shows it
-    case SettingsVerdict::adopt_theirs:
-      return adopt(id, std::move(decision.diff), out);
-    case SettingsVerdict::refused:
-      if (peer.refused) return;
-      refuse(id, peer,
-             "refused by " + short_form(id) + ": " + decision.diff + " (" + decision.forced +
-                 "); drop what is forced, or --adopt takes the swarm's",
-             out);
-      enforce_requirement(now, out);
-      return;
-  }
-}
-
-void Join::adopt(const NodeId& id, std::string diff, JoinEffects& out) {
-  if (phase_ == JoinPhase::adopting || facts_.phase == RunPhase::finishing ||
-      facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving)
-    return;
-  Peer& peer = peers_.at(id);
-  const Hash wanted = peer.hello->settings.fingerprint();
-  const auto tried = std::ranges::find(unusable_, wanted, &std::pair<Hash, std::string>::first);
-  if (tried != unusable_.end()) return refuse(id, peer, tried->second, out);
-  receiver_.reset();
-  adopting_ = wanted;
-  phase_ = JoinPhase::adopting;
-  out.emplace_back(AdoptSettings{peer.hello->settings, id, std::move(diff)});
-}
-
-void Join::refuse(const NodeId& id, Peer& peer, std::string sentence, JoinEffects& out) {
-  if (std::exchange(peer.refused, true)) return;
-  last_refusal_ = std::move(sentence);
-  out.emplace_back(SettingsRefused{id, last_refusal_});
-}
-
-// Members that were only claimed have come into view, or gone from it.
-void Join::compare_counts(TimePoint now, JoinEffects& out) {
-  for (const auto& [id, peer] : peers_)
-    if (peer.hello && !peer.same && peer.believed != believed_alive(id, *peer.hello))
-      compare(now, id, out);
-}
-
-JoinEffects Join::on_settings_adopted(TimePoint now, const Settings& settings) {
-  JoinEffects out;
-  own_ = settings;
-  start_ = Start::genesis;  // a checkpoint of other settings is of no use
-  running_ = false;
-  facts_.age = 0;
-  facts_.max_state_bytes = 0;
-  facts_.phase = RunPhase::starting;
-  // The count is of the old settings. Until update() counts anew, whoever did not have those has
-  // the new ones: otherwise the neighbours that were left look like the larger side.
-  if (facts_.alive_same)
-    facts_.alive_same = facts_.alive.size() - std::min(facts_.alive.size(), *facts_.alive_same);
-  receiver_.reset();
-  installing_.reset();
-  fetched_.clear();
-  sponsor_.drop();
-  // A requirement that was met stays met: the timeout of the start is long past for a node that
-  // ran.
-  if (!required_peers_met()) met_.clear();
-  phase_ = JoinPhase::greeting;
-  grace_until_ = std::max(grace_until_, now + options_.hello_patience);
-  for (auto& [id, peer] : peers_) {
-    peer.same = false;
-    greet(now, id, peer, out);
-  }
-  std::vector<NodeId> ids;
-  for (const auto& [id, peer] : peers_) ids.push_back(id);
-  for (const auto& id : ids) compare(now, id, out);
-  proceed(now, out);
-  return out;
-}
-
-JoinEffects Join::on_settings_unusable(TimePoint now, const Error& why) {
-  JoinEffects out;
-  last_refusal_ = "the settings of the swarm cannot be used here: " + why.detail;
-  if (phase_ != JoinPhase::adopting) return out;
-  if (unusable_.size() >= kMaxUnusable) unusable_.erase(unusable_.begin());
-  unusable_.emplace_back(adopting_, last_refusal_);
-  stop_adopting();
-  for (auto& [id, peer] : peers_)
-    if (peer.hello && peer.hello->settings.fingerprint() == adopting_)
-      refuse(id, peer, last_refusal_, out);
-  enforce_requirement(now, out);
-  return out;
-}
-
-JoinEffects Join::on_settings_kept(TimePoint) {
-  if (phase_ == JoinPhase::adopting) stop_adopting();
-  return {};
-}
-
-// What the shell was told to do before goes on, and its outcome is still to come.
-void Join::stop_adopting() {
-  if (installing_)
-    phase_ = JoinPhase::installing;
-  else if (running_)
-    phase_ = JoinPhase::member;
-  else
-    phase_ = fetched_.empty() ? JoinPhase::greeting : JoinPhase::fetching;
-}
+// ---- the end of the swarm
 
 // Whoever comes to a finished swarm takes its model; where others still train, it joins them: one
 // that was cut off and ended alone is no end of the swarm. A node that runs is shown the
@@ -454,7 +324,7 @@ JoinEffects Join::update(TimePoint now, LocalFacts facts) {
   for (const auto& known : facts_.addresses) dialler_.learn(known.endpoint, known.id);
   dial(now, out);
   greet_all(now, out);
-  compare_counts(now, out);
+  compare_again(now, out);
   proceed(now, out);
   return out;
 }

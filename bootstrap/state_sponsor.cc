@@ -28,6 +28,10 @@ SponsorEffects StateSponsor::on_request(TimePoint now, const NodeId& from,
   if (!request.snapshot.is_zero()) {
     // A donor may help while it leaves or finishes: it holds the bytes.
     if (!held_ || held_id_ != request.snapshot) return refuse(RefusalReason::not_held);
+    // Whoever has lost its donor brings a part of the snapshot along: all joiners of a donor that
+    // is gone find a place here beside this node's own.
+    if (!joiners_.contains(from) && joiners_.size() >= 2 * options_.max_joiners)
+      return refuse(RefusalReason::busy);
     offer(now, from, stock, effects);
     return effects;
   }

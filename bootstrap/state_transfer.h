@@ -46,7 +46,8 @@ struct TransferOptions {
   // transfer without a chunk in between. Not once only: a sponsor drops who is idle for long, and
   // takes it back.
   std::uint32_t max_wrong = 3;
-  // A sponsor serves this many joiners at a time and refuses more.
+  // A sponsor serves this many joiners at a time and takes no newcomer beyond; twice as many where
+  // they come for the rest of the very snapshot that it holds.
   std::size_t max_joiners = 8;
   // A snapshot younger than this is given to newcomers; an older one is replaced if nobody loads
   // it.

@@ -4,6 +4,7 @@
 #include "tests/bootstrap/numbered.h"
 
 #include <doctest/doctest.h>
+#include <malloc.h>
 
 #include <algorithm>
 
@@ -193,5 +194,25 @@ TEST_SUITE("bootstrap/join") {
     (void)join.on_resolved(kStart, kName, std::vector{kOldPod});
     (void)join.on_tick(kStart + 100ms);
     CHECK(join.phase() == JoinPhase::over);
+  }
+
+  TEST_CASE("a node keeps nothing of peers that came and went, however many they were") {
+    Join join(kStart, {*Settings::from({{"lr", "0.5"}}), {}, Start::genesis, {}}, Rng(1));
+    (void)join.begin(kStart);
+    Hello hello;
+    hello.settings = join.settings();
+    hello.phase = RunPhase::training;
+    const auto meet = [&](std::uint64_t first, std::uint64_t last) {
+      for (std::uint64_t peer = first; peer <= last; ++peer) {
+        (void)join.on_session_up(kStart, id_of(peer), std::nullopt);
+        (void)join.on_message(kStart, id_of(peer), hello);
+        CHECK(join.same_settings(id_of(peer)));
+        (void)join.on_session_down(kStart, id_of(peer));
+      }
+    };
+    meet(1, 1000);
+    const std::size_t before = mallinfo2().uordblks;
+    meet(1001, 20'000);
+    CHECK(mallinfo2().uordblks < before + 100'000);
   }
 }

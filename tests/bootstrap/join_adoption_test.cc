@@ -1,0 +1,124 @@
+// How often a node takes the settings of others.
+#include "bootstrap/join.h"
+#include "tests/bootstrap/numbered.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <string>
+
+using namespace starling;
+using namespace starling::bootstrap;
+using namespace starling::bootstrap::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+Settings with_lr(const std::string& lr) { return *Settings::from({{"lr", lr}}); }
+
+// A node whose shell takes other settings without delay, as one with a small model does.
+struct Newcomer {
+  TimePoint now = kStart;
+  LocalFacts facts;
+  std::size_t taken = 0;
+  std::string useless = {};  // a learning rate that this node's data cannot follow
+  Join join{kStart, {with_lr("0.5"), {}, Start::genesis, {}}, Rng(1)};
+
+  Newcomer() {
+    take(join.update(now, facts));
+    for (const std::uint64_t peer : {1U, 2U}) take(join.on_session_up(now, id_of(peer), {}));
+    take(join.begin(now));
+  }
+  void take(JoinEffects effects) {
+    std::deque<JoinEffect> left(effects.begin(), effects.end());
+    for (; !left.empty() && taken < 200; left.pop_front()) {
+      if (std::holds_alternative<BeginTraining>(left.front())) facts.phase = RunPhase::training;
+      const auto* adopt = std::get_if<AdoptSettings>(&left.front());
+      if (adopt == nullptr || adopt->settings.values().at("lr") == useless) continue;
+      ++taken;
+      facts.phase = RunPhase::starting;
+      std::ranges::move(join.on_settings_adopted(now, adopt->settings), std::back_inserter(left));
+    }
+  }
+  void hear(std::uint64_t from, const std::string& lr, std::uint64_t alive = 1) {
+    Hello hello;
+    hello.settings = with_lr(lr);
+    hello.phase = RunPhase::training;
+    hello.alive = alive;
+    hello.samples = 1000;
+    take(join.on_message(now, id_of(from), hello));
+  }
+  void pass(Duration time) {
+    for (const TimePoint end = now + time; now < end;) {
+      now += 1s;
+      take(join.update(now, facts));
+      take(join.on_tick(now));
+    }
+  }
+  [[nodiscard]] std::string lr() const { return join.settings().values().at("lr"); }
+};
+
+}  // namespace
+
+TEST_SUITE("bootstrap/join") {
+  TEST_CASE(
+      "a node between two runs that membership does not show yet stays with one for a while") {
+    Newcomer node;
+    node.hear(1, "0.1");
+    node.hear(2, "0.2");
+    CHECK(node.taken == 1);
+    CHECK(node.lr() == "0.1");
+    node.pass(10min);
+    CHECK(node.taken <= 16);
+  }
+
+  TEST_CASE("the larger of two runs is taken a second after the smaller one") {
+    Newcomer node;
+    node.hear(1, "0.1");
+    node.hear(2, "0.2", 4);
+    for (std::uint64_t member = 1; member <= 5; ++member) node.facts.alive.push_back(id_of(member));
+    std::ranges::sort(node.facts.alive);
+    node.facts.alive_same = 1;
+    node.take(node.join.update(node.now, node.facts));
+    CHECK(node.lr() == "0.1");
+    node.pass(1s);
+    CHECK(node.lr() == "0.2");
+    node.facts.alive_same = 4;
+    node.pass(10min);
+    CHECK(node.taken == 2);
+  }
+
+  TEST_CASE("a peer that says other settings with every Hello does not keep a node from training") {
+    Newcomer node;
+    std::size_t trained = 0;
+    for (int second = 0; second < 600; ++second) {
+      node.hear(1, "1." + std::to_string(second));
+      node.pass(1s);
+      trained += node.facts.phase == RunPhase::training ? 1 : 0;
+    }
+    CHECK(node.taken <= 16);
+    CHECK(trained > 400);
+  }
+
+  TEST_CASE("a run that is heard of while another proves useless is looked at soon after it") {
+    Newcomer node;
+    node.useless = "0.1";
+    node.hear(1, "0.1");
+    node.hear(2, "0.2");
+    CHECK(node.join.phase() == JoinPhase::adopting);
+    const Error why{Errc::settings_mismatch, Doing::joining, "another genesis"};
+    node.take(node.join.on_settings_unusable(node.now, why));
+    node.pass(2s);
+    CHECK(node.lr() == "0.2");
+  }
+
+  TEST_CASE("a run that is met long after the last one is taken at once") {
+    Newcomer node;
+    node.hear(1, "0.1");
+    node.pass(1h);
+    node.hear(2, "0.2");
+    CHECK(node.taken == 2);
+  }
+}

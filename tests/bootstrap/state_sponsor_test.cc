@@ -1,0 +1,76 @@
+// How many joiners a node serves at a time.
+#include "bootstrap/state_transfer.h"
+#include "tests/bootstrap/numbered.h"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <variant>
+
+using namespace starling;
+using namespace starling::bootstrap;
+using namespace starling::bootstrap::testing;
+
+namespace {
+
+// A node that holds one snapshot.
+struct Donor {
+  StateSponsor sponsor{{}};
+  StateSponsor::Stock stock;
+  Hash held;
+
+  Donor() {
+    stock.fingerprint = hash_of(as_bytes("settings"));
+    stock.phase = RunPhase::training;
+    Manifest about;
+    about.fingerprint = stock.fingerprint;
+    const Bytes model(10);
+    // Owners: see SharedSnapshot.
+    auto snapshot = std::make_shared<const Snapshot>(*cut_snapshot({model}, about));
+    held = snapshot->manifest.id();
+    sponsor.hold(kStart, std::move(snapshot));
+  }
+  // The answer to somebody who wants the rest of this very snapshot.
+  BootstrapMessage ask(std::uint64_t asker) {
+    const auto effects = sponsor.on_request(kStart, id_of(asker), {stock.fingerprint, held}, stock);
+    REQUIRE(effects.send.size() == 1);
+    return effects.send[0].message;
+  }
+  bool gives(std::uint64_t asker) { return std::holds_alternative<StateManifest>(ask(asker)); }
+};
+
+}  // namespace
+
+TEST_SUITE("bootstrap/state_transfer") {
+  TEST_CASE("a donor gives the rest of a snapshot to its own joiners and as many others") {
+    const std::uint64_t places = 2 * TransferOptions{}.max_joiners;
+    Donor donor;
+    for (std::uint64_t joiner = 1; joiner <= places; ++joiner) CHECK(donor.gives(joiner));
+
+    const auto refused = donor.ask(places + 1);
+    REQUIRE(std::holds_alternative<StateRefused>(refused));
+    CHECK(std::get<StateRefused>(refused) == StateRefused{donor.held, RefusalReason::busy});
+    CHECK(donor.sponsor.load() == places);
+    CHECK(donor.gives(1));  // has its place
+
+    donor.sponsor.on_done(kStart, id_of(1), {donor.held});
+    CHECK(donor.gives(places + 1));
+  }
+
+  TEST_CASE("a joiner without a place at a second donor loads on from the first") {
+    Donor donor;
+    StateReceiver receiver(donor.stock.fingerprint, 100, {});
+    (void)receiver.start(kStart, id_of(1));
+    const auto manifest = std::get<StateManifest>(donor.ask(9));
+    CHECK(receiver.on_manifest(kStart, id_of(1), manifest).send.size() == 1);
+    (void)receiver.offer_donor(kStart, id_of(2));
+
+    const StateRefused busy{donor.held, RefusalReason::busy};
+    CHECK(!receiver.on_refused(kStart, id_of(2), busy).failed);
+
+    const auto chunk = donor.sponsor.on_chunk_request(kStart, id_of(9), {donor.held, 0});
+    const auto last =
+        receiver.on_chunk(kStart, id_of(1), std::get<Chunk>(chunk.send.at(0).message));
+    CHECK(last.complete != nullptr);
+  }
+}
