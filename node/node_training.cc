@@ -159,6 +159,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   auto averaging = gossip_.begin_averaging(now, model_facts(), told);
   bridge_->set_progress(gossip_.share_of(now, settings_.budget));
   health_.beat_train(now);  // the first step may never come
+  figures_.training_began = now;
   if (const auto started = bridge_->start(); !started) co_return end_with(started.error());
   set_phase(Phase::training);
   keep_settings();

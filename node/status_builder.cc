@@ -195,6 +195,7 @@ void fill_progress(TimePoint now, const StatusSources& sources, StatusSnapshot& 
     p.step = static_cast<std::uint64_t>(figures.last_steps->step);
     p.last_step_s = seconds(now - figures.last_step_ended);
   }
+  p.no_step_s = no_step_s(now, figures);
   p.samples = progress.own_samples();
   p.swarm_samples = std::max(sources.gossip.swarm_samples(now), figures.final_samples);
   const gossip::Budget& budget = sources.gossip.model().budget;
@@ -205,9 +206,10 @@ void fill_progress(TimePoint now, const StatusSources& sources, StatusSnapshot& 
         std::min(1.0, static_cast<double>(p.swarm_samples) / static_cast<double>(budget.samples));
   if (figures.images_per_epoch > 0)
     p.epoch = static_cast<double>(p.swarm_samples) / static_cast<double>(figures.images_per_epoch);
-  status.train.swarm_images_per_second = progress.rate();
-  if (budget.samples > p.swarm_samples && progress.rate() > 0)
-    p.left_s = static_cast<double>(budget.samples - p.swarm_samples) / progress.rate();
+  const double rate = progress.rate(now);
+  status.train.swarm_images_per_second = rate;
+  if (budget.samples > p.swarm_samples && rate > 0)
+    p.left_s = static_cast<double>(budget.samples - p.swarm_samples) / rate;
   else if (budget.time > Duration::zero())
     p.left_s = std::max(0.0, seconds(budget.time - progress.run_age(now)));
 }
@@ -247,6 +249,11 @@ void fill_training(TimePoint now, const StatusSources& sources, StatusSnapshot& 
 }
 
 }  // namespace
+
+std::optional<double> no_step_s(TimePoint now, const NodeFigures& figures) {
+  if (figures.training_began == TimePoint{}) return std::nullopt;
+  return seconds(now - std::max(figures.last_step_ended, figures.training_began));
+}
 
 CertificateStatus certificate_status(const transport::CertificateChain& chain) {
   const auto& own = chain.own;

@@ -27,6 +27,7 @@ struct NodeFigures {
   Phase phase = Phase::starting;
   std::optional<StepFigures> last_steps;
   TimePoint last_step_ended{};
+  TimePoint training_began{};    // the last time: a node that joins again begins anew
   std::optional<double> loss;    // moving average
   double images_per_second = 0;  // moving average
   double gossip_wait_ratio = 0;
@@ -49,6 +50,9 @@ struct NodeFigures {
   std::map<NodeId, std::string> member_reasons;
   StatusSnapshot::Access access;
 };
+
+// For how long no step has ended in training: what /livez asks, too. None before it began.
+[[nodiscard]] std::optional<double> no_step_s(TimePoint now, const NodeFigures& figures);
 
 [[nodiscard]] CertificateStatus certificate_status(const transport::CertificateChain& chain);
 

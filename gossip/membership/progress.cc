@@ -27,6 +27,14 @@ std::uint64_t grown(double millirate, Duration time) {
                                                      : static_cast<std::uint64_t>(samples);
 }
 
+// What is left of a rate after a silence. How long the usual gap between two words is, tells what
+// the last one brought: a pause before it makes it no longer, and a slow step no silence.
+double share_left(double rate, std::uint64_t fresh, Duration interval, Duration silence) {
+  if (rate <= 0) return 0;
+  const double believed_s = 2 * std::max(static_cast<double>(fresh) / rate, seconds(interval));
+  return believed_s / std::max(seconds(silence), believed_s);
+}
+
 }  // namespace
 
 Progress::Progress(const NodeId& self, ProgressOptions options) : self_(self), options_(options) {}
@@ -45,6 +53,7 @@ void Progress::on_local_samples(TimePoint now, std::uint64_t samples) {
   if (elapsed < kRateWindow) return;
   const double rate = static_cast<double>(own_.samples - own_.rate_base) / seconds(elapsed);
   own_.rate = own_.rate == 0 ? rate : own_.rate + kRateGain * (rate - own_.rate);
+  own_.fresh = own_.samples - own_.rate_base;
   own_.rate_since = now;
   own_.rate_base = own_.samples;
 }
@@ -156,6 +165,8 @@ Progress::News Progress::on_report(TimePoint now, const ProgressReport& report,
   counter.genesis = std::min(counter.genesis, now - age);
   if (alike(counter)) learn_age(report.id, counter.genesis);
   counter.rate_millisamples = report.rate_millisamples;
+  counter.fresh = counter.report ? report.samples - counter.report->samples : 0;
+  counter.heard_at = now;
   counter.report = report;
   counter.claimed = std::max(counter.claimed, samples);
   counter.running = true;
@@ -311,10 +322,13 @@ std::uint64_t Progress::total(TimePoint now) {
   return floor_;
 }
 
-double Progress::rate() const {
-  double sum = own_.rate;
-  for (const auto& [id, counter] : counters_)
-    sum += static_cast<double>(counted_rate(counter)) / 1000;
+double Progress::rate(TimePoint now) const {
+  double sum = own_.rate * share_left(own_.rate, own_.fresh, kRateWindow, now - own_.rate_since);
+  for (const auto& [id, counter] : counters_) {
+    const double said = static_cast<double>(counter.rate_millisamples) / 1000;
+    sum += static_cast<double>(counted_rate(counter)) / 1000 *
+           share_left(said, counter.fresh, report_interval(), now - counter.heard_at);
+  }
   return sum;
 }
 

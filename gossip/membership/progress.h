@@ -94,8 +94,10 @@ class Progress {
 
   // P.
   [[nodiscard]] std::uint64_t total(TimePoint now);
-  // Samples per second of all members that are running.
-  [[nodiscard]] double rate() const;
+  // Samples per second of all members that are running. Of whoever says nothing new, this node
+  // included, it is for two of its usual gaps what it said last, then no more than that work over
+  // the whole silence: nobody trains on for ever by a last word.
+  [[nodiscard]] double rate(TimePoint now) const;
   [[nodiscard]] std::uint64_t own_samples() const { return own_.samples; }
   [[nodiscard]] std::uint64_t samples_of(const NodeId& id) const;
   // Since genesis, continued on our own clock: the largest age that this node, its sponsor or two
@@ -119,7 +121,9 @@ class Progress {
     std::uint64_t counted = 0;  // what goes into P, at `at`
     std::uint64_t kept = 0;     // what a file or a sponsor said: counts whoever its author is
     std::uint64_t rate_millisamples = 0;
-    TimePoint at{};  // when `counted` was last settled; zero: never
+    std::uint64_t fresh = 0;  // samples that its newest report told beyond the one before
+    TimePoint heard_at{};     // that report
+    TimePoint at{};           // when `counted` was last settled; zero: never
     bool running = false;
     bool waiting = false;        // claimed while there was nothing to compare it with
     Hash settings;               // of its author; zero: not said yet
@@ -133,6 +137,7 @@ class Progress {
     double rate = 0;  // samples a second, averaged
     TimePoint rate_since{};
     std::uint64_t rate_base = 0;
+    std::uint64_t fresh = 0;  // samples in the time over which the rate was last measured
     std::optional<TimePoint> last_report;
   };
 

@@ -36,7 +36,8 @@ constexpr std::array<MetricSpec, 48> kMetrics{{
      "Things that are wrong now; `starling status` says which.", ""},
     {train_steps, "starling_train_steps_total", counter, "Steps of this replica.", ""},
     {train_last_step_age, "starling_last_step_age_seconds", gauge,
-     "Time since the last step ended; absent before the first.", ""},
+     "Time since the last step ended or training began, whichever was later; absent before both.",
+     ""},
     {train_samples, "starling_train_samples_total", counter, "Images that this node trained on.",
      ""},
     {train_step_duration, "starling_train_step_duration_seconds", histogram,
@@ -284,7 +285,7 @@ void Metrics::update(const StatusSnapshot& status) {
     set(Metric::node_phase, phase == status.phase ? 1 : 0, {name_of(phase)});
   }
   set(Metric::node_warnings, real(status.warnings.size()));
-  if (status.progress.last_step_s) set(Metric::train_last_step_age, *status.progress.last_step_s);
+  if (status.progress.no_step_s) set(Metric::train_last_step_age, *status.progress.no_step_s);
   raise_to(Metric::train_steps, real(status.progress.step));
   raise_to(Metric::train_samples, real(status.progress.samples));
   raise_to(Metric::swarm_samples, real(status.progress.swarm_samples));

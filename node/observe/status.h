@@ -130,6 +130,8 @@ struct StatusSnapshot {
     double share = 0;                   // of the budget, in [0, 1]; also for runs that end by time
     double epoch = 0;
     std::optional<double> left_s;
+    // Since the last step ended or training began, whichever was later; not in to_json().
+    std::optional<double> no_step_s = {};
   } progress;
   struct Train {
     std::optional<double> loss;  // average of the last steps

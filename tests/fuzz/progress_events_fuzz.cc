@@ -262,7 +262,9 @@ class Anything {
     }
     least_ = total;
     check_ages();
-    STARLING_CHECK(node_.rate() >= 0 && std::isfinite(node_.rate()));
+    const double rate = node_.rate(now_);
+    STARLING_CHECK(rate >= 0 && std::isfinite(rate));
+    STARLING_CHECK(node_.rate(now_ + 1h) <= rate);
     STARLING_CHECK(node_.report_interval() >= 1s);
   }
 
@@ -450,7 +452,7 @@ class OneLiar {
     least_total_ = total;
     for (std::size_t node = 1; node <= 2; ++node)
       STARLING_CHECK_OP(node_.samples_of(node_id(node)), >=, least_[node]);
-    STARLING_CHECK(node_.rate() <= static_cast<double>((kFactor + 3) * kMostRate));
+    STARLING_CHECK(node_.rate(now_) <= static_cast<double>((kFactor + 3) * kMostRate));
   }
 
   Input& input_;

@@ -77,6 +77,18 @@ TEST_SUITE("node/metrics") {
     CHECK(contains(metrics.render(), "starling_warnings 0\n"));
   }
 
+  TEST_CASE("a first step that does not end is as old as the training that waits for it") {
+    Metrics metrics;
+    StatusSnapshot status;
+    status.phase = Phase::joining;
+    metrics.update(status);
+    CHECK_FALSE(contains(metrics.render(), "\nstarling_last_step_age_seconds "));
+    status.phase = Phase::training;
+    status.progress.no_step_s = 700;
+    metrics.update(status);
+    CHECK(contains(metrics.render(), "\nstarling_last_step_age_seconds 700\n"));
+  }
+
   TEST_CASE("both accuracies of an evaluation are there") {
     auto status = busy_snapshot();
     status.eval = StatusSnapshot::Eval{};

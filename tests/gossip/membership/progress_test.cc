@@ -63,16 +63,70 @@ TEST_SUITE("gossip/progress") {
     Progress progress(test_id(0));
     progress.merge_age(kStart, 1h);
     train(progress, kStart, 10s, 100);
-    const double own = progress.rate();
+    const double own = progress.rate(kStart + 10s);
     const TimePoint reported = kStart + 10s;
     progress.on_report(reported, report_of(1, 1000, 100));
     const auto before = progress.total(reported + 2s);
     CHECK(before == 1000 + 1200);
-    progress.on_departed(reported + 3s, test_id(1));
+    progress.on_departed(reported + 2s, test_id(1));
+    CHECK(progress.rate(reported + 2s) == own);
     CHECK(progress.total(reported + 10s) == before);
-    CHECK(progress.rate() == own);
     CHECK(progress.samples_of(test_id(1)) == 1000);
     CHECK(progress.saved().size() == 2);
+  }
+
+  TEST_CASE(
+      "the speed of a member that is alive and trains no more fades, until it reports again") {
+    Progress progress(test_id(0));
+    train(progress, kStart, 10s, 100);
+    progress.on_report(kStart + 9s, report_of(1, 800, 100));
+    progress.on_report(kStart + 10s, report_of(1, 900, 100));
+    const auto together = [&](Duration at) {
+      train(progress, kStart, at, 100);  // we go on
+      return progress.rate(kStart + at);
+    };
+    CHECK(together(12s) == doctest::Approx(100 + 100));
+    CHECK(together(14s) == doctest::Approx(100 + 50));
+    CHECK(together(1h) < 100 + 1);
+    // However long it was silent: what it then does in a second is its usual gap as before.
+    progress.on_report(kStart + 1h, report_of(1, 1000, 100));
+    CHECK(together(1h) == doctest::Approx(100 + 100));
+    CHECK(together(1h + 20s) == doctest::Approx(100 + 10));
+  }
+
+  TEST_CASE("between the reports of a slow member its speed stays") {
+    Progress progress(test_id(0));
+    progress.set_members(kStart, 3);
+    for (std::uint64_t report = 1; report <= 3; ++report) {
+      // Of the first one nobody can say how long the next one takes.
+      const TimePoint now = kStart + std::chrono::seconds(20 * report);
+      if (report > 2) CHECK(progress.rate(now) == doctest::Approx(2 * 3));
+      progress.on_report(now, report_of(1, 60 * report, 3));
+      progress.on_report(now, report_of(2, 60 * report, 3));
+    }
+    CHECK(progress.rate(kStart + 60s + 40s) == doctest::Approx(2 * 3));
+    CHECK(progress.rate(kStart + 60s + 80s) == doctest::Approx(3));
+  }
+
+  TEST_CASE("where reports are rare a member's speed stays for two intervals") {
+    Progress progress(test_id(0));
+    progress.set_members(kStart, 6400);
+    progress.on_report(kStart, report_of(1, 900, 100));
+    progress.on_report(kStart, report_of(2, 900, 100));
+    CHECK(progress.rate(kStart + 2 * progress.report_interval()) == doctest::Approx(200));
+    CHECK(progress.rate(kStart + 4 * progress.report_interval()) == doctest::Approx(100));
+  }
+
+  TEST_CASE("this node's own speed fades while it ends no step") {
+    Progress progress(test_id(0));
+    train(progress, kStart, 10s, 100);
+    CHECK(progress.rate(kStart + 12s) == doctest::Approx(100));
+    CHECK(progress.rate(kStart + 30s) == doctest::Approx(10));
+    CHECK(progress.rate(kStart + 10min) < 1);
+    // One step after a long pause is a slower second, and no longer gap.
+    progress.on_local_samples(kStart + 10min, 1100);
+    CHECK(progress.rate(kStart + 10min) > 50);
+    CHECK(progress.rate(kStart + 10min + 30s) < 10);
   }
 
   TEST_CASE("only members that train the same count, and no age but theirs") {
@@ -86,13 +140,13 @@ TEST_SUITE("gossip/progress") {
       progress.on_report(then, report_of(stranger, 500'000, 100'000, 9h), settings(2));
     CHECK(progress.total(then) == 1000 + 900);
     CHECK(progress.total(then + 60s) == 1000 + 900 + 200);
-    CHECK(progress.rate() < 300);
+    CHECK(progress.rate(then) < 300);
     CHECK(progress.run_age(then) < 2h);
     CHECK(progress.saved().size() == 2);
     // Nor do they make anybody a liar.
-    const double others = progress.rate();
+    const double others = progress.rate(then);
     progress.on_report(then, report_of(5, 1600, 160'000), settings(1));
-    CHECK(progress.rate() == others + 1600);
+    CHECK(progress.rate(then) == others + 1600);
   }
 
   TEST_CASE("a report that comes before its author's settings waits for them") {
@@ -122,10 +176,10 @@ TEST_SUITE("gossip/progress") {
     progress.merge_age(kStart, 1h);
     progress.set_settings(kStart, settings(1));
     train(progress, kStart, 10s, 100);
-    const double own = progress.rate();
+    const double own = progress.rate(kStart + 10s);
     progress.on_report(kStart + 10s, report_of(1, 900, 100), settings(1));
     progress.on_settings(kStart + 11s, test_id(1), {});
-    CHECK(progress.rate() > own);
+    CHECK(progress.rate(kStart + 11s) > own);
     progress.on_settings(kStart + 12s, test_id(1), settings(2));
     const auto before = progress.total(kStart + 12s);
     progress.on_report(kStart + 20s, report_of(1, 5000, 100), settings(2));
@@ -263,7 +317,7 @@ TEST_SUITE("gossip/progress") {
       progress.on_report(kStart + 2s, lie);
       const std::uint64_t own = trains ? 200 : 0;
       CHECK(progress.total(kStart + 4s) <= 9'000'000'000 + own + 16 * 100 * 10);
-      CHECK(progress.rate() <= 1700);
+      CHECK(progress.rate(kStart + 4s) <= 1700);
 
       progress.set_members(kStart + 5s, 4);
       progress.on_report(kStart + 5s, report_of(1, 5'000'000'300, 100, 100h));
@@ -314,7 +368,7 @@ TEST_SUITE("gossip/progress") {
     CHECK(progress.total(kStart + 1s) == 910);
     progress.merge(kStart, {{test_id(0), 700}});
     CHECK(progress.own_samples() == 860);
-    CHECK(progress.rate() < 100);  // what an earlier process did is no speed of this one
+    CHECK(progress.rate(kStart + 1s) < 100);  // what an earlier process did is no speed of this one
   }
 
   TEST_CASE("nothing counts twice where the swarm's word comes before the checkpoint's") {
