@@ -2,6 +2,7 @@
 
 #include "gossip/consensus/arithmetic.h"
 #include "node/base/fault.h"
+#include "node/base/json_depth.h"
 #include "node/base/posix_file.h"
 #include "node/printable.h"
 #include "node/state_dir.h"
@@ -35,6 +36,7 @@ static_assert(std::int64_t{consensus::kMaxParticipants} * consensus::kMaxCounter
 constexpr const char* kCertificateName = "certificate.json";
 // 4,096 participants and 65,536 chunks are about 7 MiB of text.
 constexpr std::size_t kMaxCertificateFile = std::size_t{16} << 20;
+constexpr int kMaxCertificateDepth = 8;  // it has lists of texts today
 
 std::unexpected<Error> corrupt(const std::string& what) {
   return fail(Errc::corrupt, Doing::reading_file, "certificate.json: " + what);
@@ -234,6 +236,7 @@ std::string format_certificate(const consensus::CertificateMessage& held) {
 }
 
 Result<consensus::CertificateMessage> parse_certificate(std::string_view text) {
+  if (!nests_at_most(text, kMaxCertificateDepth)) return corrupt("nested too deep");
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return corrupt("no JSON object");
   consensus::CertificateMessage held;

@@ -1,5 +1,6 @@
 #include "node/terminal/screen.h"
 
+#include "node/base/json_depth.h"
 #include "node/observe/fields.h"
 #include "node/printable.h"
 #include "node/wall_time.h"
@@ -23,6 +24,7 @@ using namespace fields;
 
 constexpr std::size_t kLabel = 7;
 constexpr std::size_t kMostWarnings = 3;
+constexpr int kMaxEventDepth = 16;  // few of ours are deeper than one list
 constexpr std::array<std::string_view, 8> kEighths{"▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
 constexpr std::array<std::string_view, 8> kHeights{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr std::array<std::string_view, 8> kAsciiHeights{"_", ".", "-", "~", "=", "+", "*", "#"};
@@ -257,6 +259,7 @@ Frame table_lines(const View& view, const Look& look, std::size_t room) {
 
 // "02:14:07  joined  via=address seconds=1.2"
 Line event_line(const std::string& text) {
+  if (!nests_at_most(text, kMaxEventDepth)) return {{printable(text), Style::dim}};
   const auto event = Json::parse(text, nullptr, false);
   if (!event.is_object()) return {{printable(text), Style::dim}};
   const auto time = show(event, {"time"});

@@ -183,6 +183,16 @@ TEST_SUITE("node/screen") {
     CHECK(line_with(frame, "brisk-wren") < last);
   }
 
+  TEST_CASE("an event that nests without end is shown as its text, and ends no screen") {
+    Shown shown;
+    const std::string deep(1'000'000, '[');
+    shown.events = {R"({"event":"deep","of":)" + deep + std::string(deep.size(), ']') + "}",
+                    R"({"event":"flat","of":[[1,2],{"a":[3]}]})"};
+    const auto frame = shown.draw({.size = {80, 40}});
+    CHECK(contains(frame, R"({"event":"deep","of":[[[)"));
+    CHECK(contains(frame, R"(flat  of=[[1,2],{"a":[3]}])"));
+  }
+
   TEST_CASE("events take no row from the neighbours of a node in 24 lines of 80 characters") {
     Shown shown;
     auto& neighbours = shown.status["neighbours"];
