@@ -72,11 +72,11 @@ bool FinalConsensus::follow_into_epoch(const Finish& message) {
   if (ledger_.is_excluded(signer)) return false;
   // Followers, and who says for the first time in a later epoch that it takes part and so is one
   // (rulings 35), invite those who know of nothing yet, but end nobody's epoch.
-  const bool counts =
+  const bool is_heeded =
       phase_ == Phase::idle || signer == self_ ||
       (message.role == Role::participant && ledger_.may_take_part(signer, message.round.epoch));
   // Only who may sign the hash of this epoch can tell that nobody will have all signatures.
-  if (!counts || (now_ < patience() && !is_member(signer))) {
+  if (!is_heeded || (now_ < patience() && !is_member(signer))) {
     if (signer != self_) (void)admit(message);
     return false;
   }
@@ -140,10 +140,16 @@ bool FinalConsensus::is_spent() const {
   return budget_ > 0 && static_cast<double>(done_) >= kNearBudget * static_cast<double>(budget_);
 }
 
+// Whether the own replica counts in a run that ends for this reason: by budget only where it is as
+// good as spent, so not where none is known yet, nor where there is none and somebody lies.
+bool FinalConsensus::counts(FinishReason reason) const {
+  return reason == FinishReason::command || is_spent();
+}
+
 // Whether this node takes part with its own replica in what the message says.
 bool FinalConsensus::may_join(const Finish& message) const {
   if (message.round.epoch.value > 1 && !started_over_) return false;  // late (rulings 35)
-  return message.reason == FinishReason::command || is_spent();
+  return counts(message.reason);
 }
 
 void FinalConsensus::join(Epoch epoch, FinishReason reason, Role role) {
@@ -152,15 +158,11 @@ void FinalConsensus::join(Epoch epoch, FinishReason reason, Role role) {
   enter_epoch(epoch, {});
 }
 
-bool FinalConsensus::is_near_budget() const {
-  return reason_ == FinishReason::command ||
-         static_cast<double>(done_) >= kNearBudget * static_cast<double>(budget_);
-}
-
 // Everybody who answered is a follower, or was one until nobody else turned up: in a short run all
-// may be newcomers, and then all count.
+// may be newcomers, and then all count. Who was left out would be again, time after time: whoever
+// said in this epoch that it takes part and is gone since counts as long as the epoch lasts.
 bool FinalConsensus::nobody_takes_part() const {
-  if (epoch_.value != 1 || withdrawn_ || !is_near_budget()) return false;
+  if (epoch_.value != 1 || withdrawn_ || left_out_ || !counts(reason_)) return false;
   return std::ranges::none_of(ledger_.finishes(), [&](const auto& entry) {
     return entry.second.role == Role::participant && !ledger_.converted().contains(entry.first);
   });
@@ -172,7 +174,7 @@ void FinalConsensus::reconsider_role() {
   const bool may_change = phase_ == Phase::following && epoch_.value == 1 && !withdrawn_ &&
                           !left_out_ && ledger_.participants().empty() &&
                           standing_ == Role::participant;
-  if (may_change && is_near_budget()) {
+  if (may_change && counts(reason_)) {
     role_ = Role::participant;
     phase_ = Phase::collecting;
     considered_ = false;

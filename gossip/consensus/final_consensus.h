@@ -42,7 +42,10 @@
 //   lingering   certificate and model are on the disk  lingering   Acknowledge
 //   fetching    nobody has the model, nothing came     fetching    another certificate is taken,
 //               for stall_limit                                    the own one shown to nobody
-//   following   in epoch 1 all are followers           collecting  all take part (a short run)
+//   fetching    nothing came for three minutes         fetching    a certificate that this one
+//                                                                  outranked is taken
+//   following   in epoch 1 all are followers           collecting  all take part (a short run) but
+//                                                                  who was left out
 //   following   a merge whose set others closed        failed      failed: nobody shows its result
 //   following   nothing came for three minutes         collecting  E+1 where already frozen, with
 //                                                                  whoever is still there
@@ -314,9 +317,9 @@ class FinalConsensus {
   [[nodiscard]] bool may_end(const Finish& message) const;
   [[nodiscard]] bool is_spent() const;
   void keep_order(const std::optional<Signature>& order);
+  [[nodiscard]] bool counts(FinishReason reason) const;
   [[nodiscard]] bool may_join(const Finish& message) const;
   void join(Epoch epoch, FinishReason reason, Role role);
-  [[nodiscard]] bool is_near_budget() const;
   [[nodiscard]] bool nobody_takes_part() const;
   void reconsider_role();
   void enter_epoch(Epoch epoch, std::string why);
@@ -377,7 +380,13 @@ class FinalConsensus {
   void tell_not_taken(const Certificate& certificate, std::size_t others);
   [[nodiscard]] bool is_held_back(const Hash& hash) const;
   void hold_back(const CertificateMessage& message);
+  struct HeldBack {
+    CertificateMessage message;
+    NodeId from;
+  };
+  void keep(HeldBack shown);
   void reconsider_held_back();
+  void take_held_back();
   void advance_fetching();
   [[nodiscard]] bool is_stranded() const;
   void advance_following();
@@ -444,13 +453,11 @@ class FinalConsensus {
   std::optional<Hash> own_hash_;
   Hash claim_;
   std::optional<Certificate> certificate_;
-  std::vector<Hash> certified_;  // chunk hashes behind the certificate
-  struct HeldBack {
-    CertificateMessage message;
-    NodeId from;
-  };
+  std::vector<Hash> certified_;             // chunk hashes behind the certificate
+  NodeId shown_by_;                         // who showed it, where it was not made here
   std::map<NodeId, TokenBucket> verified_;  // signatures, by who showed certificates lately
-  std::optional<HeldBack> held_back_;    // a certificate that more members than signed it outlast
+  // A certificate that more members than signed it outlast, or that another one outranked.
+  std::optional<HeldBack> held_back_;
   std::optional<Hash> told_not_taken_;   // the latest
   std::set<NodeId> shown_;               // sessions over which it was shown
   std::map<NodeId, TimePoint> refused_;  // of them those that could not take it then

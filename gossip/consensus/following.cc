@@ -50,6 +50,8 @@ void FinalConsensus::handle(const CertificateMessage& message) {
     // Followers take the one that counts while they still can; what is finished stays.
     if (own || phase_ != Phase::fetching || !(outranks(theirs, *certificate_) || is_stranded()))
       return tell_not_taken(theirs, 0);
+    // It is not shown again, and those of the other one may be gone before its model is here.
+    if (!is_stranded()) keep({*certificate_message(), shown_by_});
   } else if (is_outnumbered(theirs)) {
     return hold_back(message);
   }
@@ -97,20 +99,28 @@ bool FinalConsensus::is_held_back(const Hash& hash) const {
 
 void FinalConsensus::hold_back(const CertificateMessage& message) {
   tell_not_taken(message.certificate, count_others(message.certificate));
-  bool better = !held_back_ || is_held_back(message.certificate.hash);
+  keep({message, from_});
+}
+
+void FinalConsensus::keep(HeldBack shown) {
+  const auto& certificate = shown.message.certificate;
+  bool better = !held_back_ || is_held_back(certificate.hash);
   if (!better) {
     const auto& held = held_back_->message.certificate;
     const auto there = count_signers(held);
-    const auto here = count_signers(message.certificate);
-    better = here > there || (here == there && outranks(message.certificate, held));
+    const auto here = count_signers(certificate);
+    better = here > there || (here == there && outranks(certificate, held));
   }
-  if (better) held_back_ = HeldBack{message, from_};
+  if (better) held_back_ = std::move(shown);
 }
 
 // Members left, died or took the model themselves.
 void FinalConsensus::reconsider_held_back() {
   if (!held_back_ || certificate_ || over() || !sessions_.contains(held_back_->from)) return;
-  if (is_outnumbered(held_back_->message.certificate)) return;
+  if (!is_outnumbered(held_back_->message.certificate)) take_held_back();
+}
+
+void FinalConsensus::take_held_back() {
   const HeldBack held = *std::exchange(held_back_, std::nullopt);
   from_ = held.from;
   accept(held.message);
@@ -120,6 +130,7 @@ void FinalConsensus::reconsider_held_back() {
 void FinalConsensus::accept(const CertificateMessage& message) {
   certificate_ = message.certificate;
   certified_ = message.chunks;
+  shown_by_ = from_;
   agreed_.reset();
   reduction_.reset();
   if (!std::ranges::binary_search(certificate_->participants, self_)) role_ = Role::follower;
@@ -136,6 +147,7 @@ void FinalConsensus::advance_fetching() {
   if (fetch_.complete()) return finish();
   if (now_ < last_progress_ + following_limit()) return;
   if (trains_on()) return start_over();
+  if (held_back_ && sessions_.contains(held_back_->from)) return take_held_back();
   end_failed({Errc::timed_out, Doing::transferring_state,
               "nobody sends the " + std::to_string(fetch_.missing()) +
                   " missing chunks of the certified model"});
@@ -206,6 +218,8 @@ void FinalConsensus::start_over() {
   revision_ = 0;
   // What an earlier life of this process had frozen is of that run; the replica trains on.
   withdrawn_ = false;
+  reconsider_held_back();
+  if (certificate_) return;
   // Somebody asked for the end meanwhile, and nobody else is left who would bring it about.
   if (std::exchange(ordered_, false)) join(Epoch{1}, FinishReason::command, standing_);
 }

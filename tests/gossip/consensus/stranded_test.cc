@@ -232,6 +232,43 @@ TEST_SUITE("gossip/consensus/stranded") {
     }
   }
 
+  TEST_CASE("who is left of nodes that all were followers comes to an end of its own") {
+    for (const std::size_t nodes : {2U, 3U}) {
+      CAPTURE(nodes);
+      Swarm swarm({.nodes = nodes, .seed = 4});
+      swarm.connect_all();
+      swarm.can_dial = [](std::size_t, std::size_t) { return false; };
+      swarm.run(1s);
+      const auto all = all_of(swarm);
+      for (const std::size_t k : all) swarm.standing(k, Role::follower);
+      // Of two parts of as many that of the lowest id counts; this one is not in it.
+      const std::size_t left =
+          *std::ranges::max_element(all, {}, [&](std::size_t k) { return swarm.node(k).id; });
+      std::size_t converted = 0;
+      swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+        const auto* finish = std::get_if<Finish>(&message);
+        if (to == left && finish != nullptr && finish->signer == swarm.node(from).id &&
+            finish->role == Role::participant)
+          ++converted;
+        return true;
+      };
+      spend_budget(swarm, 15min);
+      while (converted + 1 < nodes && swarm.elapsed() < 1min) swarm.run(1ms);
+      REQUIRE(swarm.node(left).consensus->state().phase == Phase::collecting);
+
+      // They have said that they take part, and die before anybody has closed the set.
+      for (const std::size_t k : all)
+        if (k != left) {
+          swarm.kill(k);
+          swarm.presence(left, k, Presence::gone);
+        }
+      swarm.run(15min);
+
+      check_result(swarm, {left}, {left});
+      CHECK(swarm.node(left).finished_at < TimePoint{} + 4min);
+    }
+  }
+
   TEST_CASE("who has signed and hears no more waits for those who may hold the certificate") {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       CAPTURE(seed);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -64,6 +65,39 @@ TEST_SUITE("gossip/consensus/two_ends") {
         REQUIRE(swarm.node(k).finished);
         CHECK(hash_at(swarm, k) == first);
       }
+    }
+  }
+
+  TEST_CASE("who fetches one of two certificates in vain takes the other one") {
+    for (const bool larger_first : {true, false}) {
+      CAPTURE(larger_first);
+      Swarm swarm({.nodes = 6, .seed = 5});
+      swarm.connect(2, 4);
+      end_apart(swarm);
+      swarm.on_deliver = [](std::size_t, std::size_t, const ConsensusMessage& message) {
+        return !std::holds_alternative<Chunk>(message);
+      };
+      swarm.command(5);
+      std::vector<std::size_t> holders{0, 2};
+      if (larger_first) std::ranges::reverse(holders);
+      for (const std::size_t holder : holders) {
+        swarm.connect(5, holder);
+        swarm.run(1s);
+      }
+      const auto& taken = swarm.node(5).consensus->certificate();
+      REQUIRE(taken);
+      CHECK(taken->participants.size() == 3);
+      // Those of the larger one are gone with its model; node 0 has that of the other.
+      for (const std::size_t k : {2U, 3U, 4U}) {
+        swarm.kill(k);
+        swarm.presence(5, k, Presence::gone);
+      }
+      swarm.on_deliver = nullptr;
+
+      swarm.run(15min);
+
+      REQUIRE(swarm.node(5).finished);
+      CHECK(hash_at(swarm, 5) == hash_at(swarm, 0));
     }
   }
 
