@@ -58,10 +58,8 @@ void Join::compare(TimePoint now, const NodeId& id, JoinEffects& out) {
 }
 
 void Join::adopt(TimePoint now, const NodeId& id, std::string diff, JoinEffects& out) {
-  if (facts_.phase == RunPhase::finishing || facts_.phase == RunPhase::finished ||
-      facts_.phase == RunPhase::leaving)
-    return;
-  if (phase_ == JoinPhase::adopting) {
+  if (facts_.phase == RunPhase::finished || facts_.phase == RunPhase::leaving) return;
+  if (phase_ == JoinPhase::adopting || facts_.phase == RunPhase::finishing) {
     put_off_ = true;
     return;
   }

@@ -9,8 +9,8 @@ $Cxx.namespace("starling::bootstrap::bootstrap_wire");
 # what it says has changed much (other settings, another phase) or after 30 seconds. From the pair
 # (the last Hello it sent, the last it received) each side decides alone who adopts whose settings;
 # the two decisions mirror each other, but for this: a side believes `alive` of the other only as
-# far as its own membership shows such members, and adopts when it does; and one that has adopted
-# lately waits before it does so again. Whoever adopts says Hello again with the new settings.
+# far as its own membership shows such members, and adopts when it does; and one that has tried
+# others lately waits before it does so again. Whoever adopts says Hello again with the new settings.
 #
 # A node that needs a model sends StateRequest to a sponsor with the same settings. The answer is
 # StateManifest (after a pause: the sponsor copies and hashes its model first) or StateRefused. The

@@ -92,6 +92,8 @@ ReceiverEffects StateReceiver::on_refused(TimePoint now, const NodeId& from,
     give_up("the sponsor refused: " + std::string(sentence_of(refused.reason)), effects);
   else if (donors_.contains(from) && refused.snapshot == id_)
     lose_donor(now, from, effects);
+  else if (asked_.contains(from) && refused.snapshot == id_)
+    refusers_.insert(from);
   return effects;
 }
 
@@ -215,7 +217,9 @@ void StateReceiver::lose_donor(TimePoint now, const NodeId& peer, ReceiverEffect
     ask_for_chunks(now, effects);
     return;
   }
-  // What came so far stays: another holder of the same snapshot may turn up.
+  // What came so far stays: another holder of the same snapshot may turn up, or be one that had no
+  // place before.
+  for (const auto& refuser : std::exchange(refusers_, {})) asked_.erase(refuser);
   state_ = State::orphaned;
   deadline_ = now + options_.chunk_deadline;
 }
@@ -230,6 +234,7 @@ void StateReceiver::give_up(std::string why, ReceiverEffects& effects) {
 ReceiverEffects StateReceiver::on_session_down(TimePoint now, const NodeId& peer) {
   ReceiverEffects effects;
   asked_.erase(peer);
+  refusers_.erase(peer);
   if (state_ == State::asking && peer == sponsor_)
     give_up("the sponsor's session ended", effects);
   else if (state_ == State::loading && donors_.contains(peer))

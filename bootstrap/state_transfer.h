@@ -151,7 +151,8 @@ class StateReceiver {
   std::size_t done_ = 0;
   std::uint64_t bytes_done_ = 0;
   std::map<NodeId, Donor> donors_;
-  std::set<NodeId> asked_;  // whether they hold it
+  std::set<NodeId> asked_;     // whether they hold it
+  std::set<NodeId> refusers_;  // of them; asked once more when all donors are gone
   std::set<NodeId> banned_;
   // How often each was lost since its last good chunk. Outlives Donor: the same peer comes back.
   std::map<NodeId, std::uint32_t> fruitless_;

@@ -16,17 +16,17 @@ using namespace std::chrono_literals;
 
 namespace {
 
-Settings with_lr(const std::string& lr) { return *Settings::from({{"lr", lr}}); }
+Settings settings_of(const std::string& lr) { return *Settings::from({{"lr", lr}}); }
 
 // A node whose shell takes other settings without delay, as one with a small model does.
-struct Newcomer {
+struct Undecided {
   TimePoint now = kStart;
   LocalFacts facts;
   std::size_t taken = 0;
   std::string useless = {};  // a learning rate that this node's data cannot follow
-  Join join{kStart, {with_lr("0.5"), {}, Start::genesis, {}}, Rng(1)};
+  Join join{kStart, {settings_of("0.5"), {}, Start::genesis, {}}, Rng(1)};
 
-  Newcomer() {
+  Undecided() {
     take(join.update(now, facts));
     for (const std::uint64_t peer : {1U, 2U}) take(join.on_session_up(now, id_of(peer), {}));
     take(join.begin(now));
@@ -44,7 +44,7 @@ struct Newcomer {
   }
   void hear(std::uint64_t from, const std::string& lr, std::uint64_t alive = 1) {
     Hello hello;
-    hello.settings = with_lr(lr);
+    hello.settings = settings_of(lr);
     hello.phase = RunPhase::training;
     hello.alive = alive;
     hello.samples = 1000;
@@ -65,7 +65,7 @@ struct Newcomer {
 TEST_SUITE("bootstrap/join") {
   TEST_CASE(
       "a node between two runs that membership does not show yet stays with one for a while") {
-    Newcomer node;
+    Undecided node;
     node.hear(1, "0.1");
     node.hear(2, "0.2");
     CHECK(node.taken == 1);
@@ -75,7 +75,7 @@ TEST_SUITE("bootstrap/join") {
   }
 
   TEST_CASE("the larger of two runs is taken a second after the smaller one") {
-    Newcomer node;
+    Undecided node;
     node.hear(1, "0.1");
     node.hear(2, "0.2", 4);
     for (std::uint64_t member = 1; member <= 5; ++member) node.facts.alive.push_back(id_of(member));
@@ -91,7 +91,7 @@ TEST_SUITE("bootstrap/join") {
   }
 
   TEST_CASE("a peer that says other settings with every Hello does not keep a node from training") {
-    Newcomer node;
+    Undecided node;
     std::size_t trained = 0;
     for (int second = 0; second < 600; ++second) {
       node.hear(1, "1." + std::to_string(second));
@@ -103,7 +103,7 @@ TEST_SUITE("bootstrap/join") {
   }
 
   TEST_CASE("a run that is heard of while another proves useless is looked at soon after it") {
-    Newcomer node;
+    Undecided node;
     node.useless = "0.1";
     node.hear(1, "0.1");
     node.hear(2, "0.2");
@@ -114,11 +114,35 @@ TEST_SUITE("bootstrap/join") {
     CHECK(node.lr() == "0.2");
   }
 
-  TEST_CASE("a run that is met long after the last one is taken at once") {
-    Newcomer node;
-    node.hear(1, "0.1");
+  TEST_CASE("a peer whose settings are all useless costs a genesis a minute at most") {
+    Undecided node;
+    std::size_t tried = 0;
+    for (int second = 0; second < 600; ++second) {
+      node.useless = "1." + std::to_string(second);
+      node.hear(1, node.useless);
+      node.pass(1s);
+      if (node.join.phase() != JoinPhase::adopting) continue;
+      ++tried;
+      node.take(node.join.on_settings_unusable(
+          node.now, {Errc::settings_mismatch, Doing::joining, "another genesis"}));
+    }
+    CHECK(tried <= 16);
+  }
+
+  TEST_CASE("a run that is met long after the last one is taken at once, and the next soon") {
+    Undecided node;
+    for (int second = 0; second < 600; ++second) {
+      node.hear(1, "1." + std::to_string(second));
+      node.pass(1s);
+    }
+    node.take(node.join.on_session_down(node.now, id_of(1)));
     node.pass(1h);
+    const std::size_t before = node.taken;
+    node.take(node.join.on_session_up(node.now, id_of(1), {}));
+    node.hear(1, "0.1");
+    CHECK(node.taken == before + 1);
     node.hear(2, "0.2");
-    CHECK(node.taken == 2);
+    node.pass(2s);
+    CHECK(node.taken == before + 2);
   }
 }

@@ -73,4 +73,29 @@ TEST_SUITE("bootstrap/state_transfer") {
         receiver.on_chunk(kStart, id_of(1), std::get<Chunk>(chunk.send.at(0).message));
     CHECK(last.complete != nullptr);
   }
+
+  TEST_CASE("a joiner whose donor is gone asks once more who had no place before") {
+    Donor donor;
+    StateReceiver receiver(donor.stock.fingerprint, 100, {});
+    (void)receiver.start(kStart, id_of(1));
+    (void)receiver.on_manifest(kStart, id_of(1), std::get<StateManifest>(donor.ask(9)));
+    CHECK(receiver.offer_donor(kStart, id_of(2)).send.size() == 1);
+    (void)receiver.on_refused(kStart, id_of(2), {donor.held, RefusalReason::busy});
+    CHECK(receiver.offer_donor(kStart, id_of(2)).send.empty());
+
+    (void)receiver.on_session_down(kStart, id_of(1));
+    CHECK(receiver.offer_donor(kStart, id_of(2)).send.size() == 1);
+    (void)receiver.on_refused(kStart, id_of(2), {donor.held, RefusalReason::busy});
+    CHECK(receiver.offer_donor(kStart, id_of(2)).send.empty());
+  }
+
+  TEST_CASE("who loads the rest of a snapshot takes a place that no newcomer gets") {
+    Donor donor;
+    for (std::uint64_t joiner = 1; joiner <= TransferOptions{}.max_joiners; ++joiner)
+      CHECK(donor.gives(joiner));
+    const auto newcomer =
+        donor.sponsor.on_request(kStart, id_of(99), {donor.stock.fingerprint, {}}, donor.stock);
+    REQUIRE(newcomer.send.size() == 1);
+    CHECK(std::get<StateRefused>(newcomer.send[0].message).reason == RefusalReason::busy);
+  }
 }
