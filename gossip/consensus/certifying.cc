@@ -281,6 +281,7 @@ void FinalConsensus::finish() {
   own_hash_ = certificate_->hash;
   phase_ = Phase::lingering;
   finished_at_ = now_;
+  held_back_.reset();
   out_.finished = Finished{*certificate_, own ? Role::participant : Role::follower};
   // Those who came while this node was stranded know of nothing.
   for (const auto& peer : sessions_)

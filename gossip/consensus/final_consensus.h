@@ -43,7 +43,7 @@
 //   fetching    nobody has the model, nothing came     fetching    another certificate is taken,
 //               for stall_limit                                    the own one shown to nobody
 //   fetching    nothing came for three minutes         fetching    a certificate that this one
-//                                                                  outranked is taken
+//                                                                  outranks is taken
 //   following   in epoch 1 all are followers           collecting  all take part (a short run) but
 //                                                                  who was left out
 //   following   a merge whose set others closed        failed      failed: nobody shows its result
@@ -456,7 +456,7 @@ class FinalConsensus {
   std::vector<Hash> certified_;             // chunk hashes behind the certificate
   NodeId shown_by_;                         // who showed it, where it was not made here
   std::map<NodeId, TokenBucket> verified_;  // signatures, by who showed certificates lately
-  // A certificate that more members than signed it outlast, or that another one outranked.
+  // A certificate that more members than signed it outlast, or that the one in work outranks.
   std::optional<HeldBack> held_back_;
   std::optional<Hash> told_not_taken_;   // the latest
   std::set<NodeId> shown_;               // sessions over which it was shown

@@ -48,10 +48,13 @@ void FinalConsensus::handle(const CertificateMessage& message) {
   if (certificate_) {
     const bool own = std::ranges::binary_search(certificate_->participants, self_);
     // Followers take the one that counts while they still can; what is finished stays.
-    if (own || phase_ != Phase::fetching || !(outranks(theirs, *certificate_) || is_stranded()))
-      return tell_not_taken(theirs, 0);
-    // It is not shown again, and those of the other one may be gone before its model is here.
-    if (!is_stranded()) keep({*certificate_message(), shown_by_});
+    if (own || phase_ != Phase::fetching) return tell_not_taken(theirs, 0);
+    // The other one is not shown again, and nobody may be left who sends the model of this one.
+    if (!is_stranded()) {
+      const bool counts = outranks(theirs, *certificate_);
+      keep(counts ? HeldBack{*certificate_message(), shown_by_} : HeldBack{message, from_});
+      if (!counts) return tell_not_taken(theirs, 0);
+    }
   } else if (is_outnumbered(theirs)) {
     return hold_back(message);
   }
@@ -128,6 +131,8 @@ void FinalConsensus::take_held_back() {
 
 // Shown a certificate: the own epoch is dropped, what is missing is fetched by hash.
 void FinalConsensus::accept(const CertificateMessage& message) {
+  // Or it would be fetched a second time, as in vain as the first.
+  if (is_held_back(message.certificate.hash)) held_back_.reset();
   certificate_ = message.certificate;
   certified_ = message.chunks;
   shown_by_ = from_;

@@ -111,6 +111,17 @@ TEST_SUITE("gossip/consensus/budget") {
       }
     }
   }
+
+  TEST_CASE(
+      "nodes that see little of a fast one's work follow it to its end, though they are more") {
+    Swarm swarm({.nodes = 3, .seed = 9});
+    swarm.connect_all();
+    swarm.run(1s);
+    for (const std::size_t k : {1U, 2U}) swarm.progress(k, 30, 1000);
+    swarm.progress(0, 1000, 1000);
+    swarm.run(15min);
+    check_result(swarm, {0, 1, 2}, {0});
+  }
 }
 
 }  // namespace starling::gossip::consensus::testing

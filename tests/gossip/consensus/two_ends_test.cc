@@ -84,6 +84,13 @@ TEST_SUITE("gossip/consensus/two_ends") {
         swarm.connect(5, holder);
         swarm.run(1s);
       }
+      // Node 0 answers a Finish with its certificate once in a session: from now on it is silent.
+      Finish asking;
+      asking.round = {swarm.options().run, Epoch{1}};
+      asking.fingerprint = swarm.options().fingerprint;
+      sign(asking, *swarm.node(5).signer, asking.fingerprint);
+      swarm.inject(0, 5, asking);
+      swarm.run(1s);
       const auto& taken = swarm.node(5).consensus->certificate();
       REQUIRE(taken);
       CHECK(taken->participants.size() == 3);
