@@ -195,7 +195,7 @@ void fill_progress(TimePoint now, const StatusSources& sources, StatusSnapshot& 
     p.step = static_cast<std::uint64_t>(figures.last_steps->step);
     p.last_step_s = seconds(now - figures.last_step_ended);
   }
-  p.no_step_s = no_step_s(now, figures);
+  p.since_step_s = since_step_s(now, figures);
   p.samples = progress.own_samples();
   p.swarm_samples = std::max(sources.gossip.swarm_samples(now), figures.final_samples);
   const gossip::Budget& budget = sources.gossip.model().budget;
@@ -250,7 +250,7 @@ void fill_training(TimePoint now, const StatusSources& sources, StatusSnapshot& 
 
 }  // namespace
 
-std::optional<double> no_step_s(TimePoint now, const NodeFigures& figures) {
+std::optional<double> since_step_s(TimePoint now, const NodeFigures& figures) {
   if (figures.training_began == TimePoint{}) return std::nullopt;
   return seconds(now - std::max(figures.last_step_ended, figures.training_began));
 }

@@ -51,8 +51,9 @@ struct NodeFigures {
   StatusSnapshot::Access access;
 };
 
-// For how long no step has ended in training: what /livez asks, too. None before it began.
-[[nodiscard]] std::optional<double> no_step_s(TimePoint now, const NodeFigures& figures);
+// Since the last step ended or training began; none before it began. Goes on while nothing trains:
+// /livez and the warning ask Health, which rests then.
+[[nodiscard]] std::optional<double> since_step_s(TimePoint now, const NodeFigures& figures);
 
 [[nodiscard]] CertificateStatus certificate_status(const transport::CertificateChain& chain);
 

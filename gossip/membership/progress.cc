@@ -165,7 +165,12 @@ Progress::News Progress::on_report(TimePoint now, const ProgressReport& report,
   counter.genesis = std::min(counter.genesis, now - age);
   if (alike(counter)) learn_age(report.id, counter.genesis);
   counter.rate_millisamples = report.rate_millisamples;
-  counter.fresh = counter.report ? report.samples - counter.report->samples : 0;
+  // No more than its own rate says: by a leap of its counter a liar would be believed for ever.
+  counter.fresh =
+      counter.report
+          ? std::min(report.samples - counter.report->samples,
+                     grown(static_cast<double>(report.rate_millisamples), now - counter.heard_at))
+          : 0;
   counter.heard_at = now;
   counter.report = report;
   counter.claimed = std::max(counter.claimed, samples);

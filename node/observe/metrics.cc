@@ -285,7 +285,7 @@ void Metrics::update(const StatusSnapshot& status) {
     set(Metric::node_phase, phase == status.phase ? 1 : 0, {name_of(phase)});
   }
   set(Metric::node_warnings, real(status.warnings.size()));
-  if (status.progress.no_step_s) set(Metric::train_last_step_age, *status.progress.no_step_s);
+  if (status.progress.since_step_s) set(Metric::train_last_step_age, *status.progress.since_step_s);
   raise_to(Metric::train_steps, real(status.progress.step));
   raise_to(Metric::train_samples, real(status.progress.samples));
   raise_to(Metric::swarm_samples, real(status.progress.swarm_samples));

@@ -131,7 +131,7 @@ struct StatusSnapshot {
     double epoch = 0;
     std::optional<double> left_s;
     // Since the last step ended or training began, whichever was later; not in to_json().
-    std::optional<double> no_step_s = {};
+    std::optional<double> since_step_s = {};
   } progress;
   struct Train {
     std::optional<double> loss;  // average of the last steps

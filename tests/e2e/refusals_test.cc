@@ -390,7 +390,9 @@ TEST_SUITE("e2e/refusals") {
     {
       NodeProcess node(dir.path() / "node", often);
       REQUIRE(eventually(60s, [&] { return std::filesystem::exists(checkpoints / "latest"); }));
-      CHECK(contains(node.page("/metrics"), "\nstarling_checkpoint_failures_total 0\n"));
+      const auto page = node.page("/metrics");
+      CHECK(contains(page, "\nstarling_checkpoint_failures_total 0\n"));
+      CHECK(contains(page, "\nstarling_last_step_age_seconds "));
       std::filesystem::rename(checkpoints, dir.path() / "kept");
       std::ofstream(checkpoints) << "no folder";
       CHECK(eventually(30s, [&] {

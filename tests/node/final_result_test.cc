@@ -4,6 +4,7 @@
 #include "node/base/fault.h"
 #include "node/base/tree_hash.h"
 #include "node/state_dir.h"
+#include "tests/node/said.h"
 #include "tests/support/temp_folder.h"
 #include "training/genesis.h"
 #include "training/models/plan.h"
@@ -88,6 +89,14 @@ TEST_SUITE("node/final_result") {
     CHECK((*memory)->result().bn_variance == replica.bn_variance);
     CHECK((*memory)->result().batches_tracked == 55);
     CHECK_FALSE(std::filesystem::exists(folder / "model.safetensors.partial"));
+  }
+
+  TEST_CASE("a certificate that nests without end is refused, and ends no process") {
+    const std::string deep(1'000'000, '[');
+    const auto read =
+        parse_certificate(R"({"epoch":)" + deep + std::string(deep.size(), ']') + "}");
+    REQUIRE_FALSE(read.has_value());
+    CHECK(testing::contains(read.error().detail, "nested too deep"));
   }
 
   TEST_CASE("the pair of another run takes the place of the one before") {

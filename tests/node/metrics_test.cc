@@ -84,7 +84,7 @@ TEST_SUITE("node/metrics") {
     metrics.update(status);
     CHECK_FALSE(contains(metrics.render(), "\nstarling_last_step_age_seconds "));
     status.phase = Phase::training;
-    status.progress.no_step_s = 700;
+    status.progress.since_step_s = 700;
     metrics.update(status);
     CHECK(contains(metrics.render(), "\nstarling_last_step_age_seconds 700\n"));
   }

@@ -10,7 +10,7 @@ StatusSnapshot busy_snapshot() {
   status.swarm = {std::string(64, 'b'), "secret", "7c1e"};
   status.model = {"small", 175'258, 10, 28};
   status.progress = {8'412, 0.4, 538'368, 2'100'000, 6'000'000, 0.35, 3.57, 5'880.0};
-  status.progress.no_step_s = status.progress.last_step_s;
+  status.progress.since_step_s = status.progress.last_step_s;
   status.train.loss = 2.417;
   status.train.images_per_second = 2'914;
   status.train.swarm_images_per_second = 23'180;

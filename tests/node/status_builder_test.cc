@@ -10,12 +10,12 @@ TEST_SUITE("node/status_builder") {
   TEST_CASE("who trains and has ended no step yet waits for one since training began") {
     constexpr TimePoint kBegan = TimePoint{} + 1h;
     NodeFigures figures;
-    CHECK_FALSE(no_step_s(kBegan, figures).has_value());  // joins, however long that takes
+    CHECK_FALSE(since_step_s(kBegan, figures).has_value());  // joins, however long that takes
     figures.training_began = kBegan;
-    CHECK(no_step_s(kBegan + 11min, figures) == 660.0);
+    CHECK(since_step_s(kBegan + 11min, figures) == 660.0);
     figures.last_steps = StepFigures{};
     figures.last_step_ended = kBegan + 11min;
-    CHECK(no_step_s(kBegan + 12min, figures) == 60.0);
+    CHECK(since_step_s(kBegan + 12min, figures) == 60.0);
   }
 
   TEST_CASE("who joined again has all the time of a first step, however long that took") {
@@ -24,8 +24,8 @@ TEST_SUITE("node/status_builder") {
     figures.training_began = kBefore - 30min;
     figures.last_steps = StepFigures{};
     figures.last_step_ended = kBefore;
-    CHECK(no_step_s(kBefore + 40min, figures) == 2400.0);
+    CHECK(since_step_s(kBefore + 40min, figures) == 2400.0);
     figures.training_began = kBefore + 40min;
-    CHECK(no_step_s(kBefore + 41min, figures) == 60.0);
+    CHECK(since_step_s(kBefore + 41min, figures) == 60.0);
   }
 }

@@ -129,6 +129,23 @@ TEST_SUITE("gossip/progress") {
     CHECK(progress.rate(kStart + 10min + 30s) < 10);
   }
 
+  TEST_CASE("between this node's own slow steps its speed stays") {
+    Progress progress(test_id(0));
+    for (std::uint64_t step = 0; step <= 3; ++step)
+      progress.on_local_samples(kStart + std::chrono::seconds(20 * step), 60 * step);
+    CHECK(progress.rate(kStart + 60s + 40s) == doctest::Approx(3));
+    CHECK(progress.rate(kStart + 60s + 80s) == doctest::Approx(1.5));
+  }
+
+  TEST_CASE("a counter that leaps is believed no longer than one that does not") {
+    Progress progress(test_id(0));
+    train(progress, kStart, 10s, 100);
+    for (const std::uint64_t member : {1U, 2U, 3U})
+      progress.on_report(kStart, report_of(member, 900, 100));
+    progress.on_report(kStart + 1s, report_of(1, std::uint64_t{1} << 60, 100));
+    CHECK(progress.rate(kStart + 1h) < 1);
+  }
+
   TEST_CASE("only members that train the same count, and no age but theirs") {
     Progress progress(test_id(0));
     progress.merge_age(kStart, 1h);
