@@ -15,7 +15,7 @@ enum class Isa : std::uint8_t { scalar, avx2, avx512 };
 [[nodiscard]] bool is_available(Isa isa);
 
 // Whether this processor, shown where a page of 4 KiB begins, reads on by itself faster than it
-// could be asked line by line: Intel's (node/decisions/0033).
+// could be asked line by line: Intel's (node/decisions/0069).
 [[nodiscard]] bool reads_pages_ahead();
 
 [[nodiscard]] std::string_view name_of(Isa isa);

@@ -57,7 +57,7 @@ struct StreamBounds {
 
 // Asks for memory that is needed soon, a few cache lines at each step of other work: a processor
 // that asks for all of it at once waits for all of it at once. One that reads on by itself is asked
-// for the first two lines of each page.
+// for the first two lines of each 4 KiB, which are pages where the vector is large.
 class Ahead {
  public:
   Ahead(std::span<const float> values, std::size_t steps)

@@ -10,7 +10,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <string>
 
 namespace starling::gossip {
 
@@ -35,6 +38,12 @@ std::vector<Isa> other_paths() {
 }  // namespace
 
 TEST_SUITE("gossip/delta/isa") {
+  TEST_CASE("what Linux calls an Intel is one that reads pages ahead") {
+    std::ifstream file("/proc/cpuinfo");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    CHECK(reads_pages_ahead() == (text.find("GenuineIntel") != std::string::npos));
+  }
+
   TEST_CASE("names of paths are read back, other names are not") {
     for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
       CHECK(parse_isa(name_of(isa)) == isa);
