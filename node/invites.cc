@@ -35,6 +35,18 @@ void Invites::load(WallTime now) {
     if (at->path().filename().native().starts_with(".")) continue;
     load_file(at->path(), now);
   }
+  if (!error || error == std::errc::no_such_file_or_directory) return;
+  log_.warn("invite.unreadable",
+            {{"folder", folder_.string()},
+             {"why", error.message()},
+             {"did", open_.empty() ? "knows none of the invites in it; newcomers with one are "
+                                     "refused"
+                                   : fmt::format("knows only {} of the invites in it; newcomers "
+                                                 "with another one are refused",
+                                                 open_.size())},
+             {"remedy",
+              "make it a folder that this program may read, and start again; or remove it and make "
+              "new invites (`starling invite`)"}});
 }
 
 void Invites::load_file(const fs::path& file, WallTime now) {

@@ -31,7 +31,7 @@ class Invites final : public transport::InviteDesk {
   Invites(std::filesystem::path folder, asio::thread_pool& files, Log& log);
 
   // Reads the folder, which need not be there; what has expired is removed, what cannot be read is
-  // told and left alone. Blocks: before the node begins.
+  // told and left alone, the folder itself included. Blocks: before the node begins.
   void load(WallTime now) ON_IO_THREAD;
 
   // Makes an invite and keeps it on disk; its text.

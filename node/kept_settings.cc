@@ -2,6 +2,7 @@
 
 #include "node/config/values.h"
 #include "node/final_result.h"
+#include "node/set_aside.h"
 #include "training/checkpoint.h"
 #include "training/genesis.h"
 
@@ -57,6 +58,33 @@ SettingsText read_chosen(const std::filesystem::path& file, Log& log) {
   return {};
 }
 
+// How settings that are there and cannot be used are called once others are kept.
+constexpr const char* kAside = "unusable";
+
+void tell_unusable(const std::filesystem::path& file, const Error& why, Log& log) {
+  log.warn("settings.not_kept",
+           {{"file", file.string()},
+            {"why", to_string(why)},
+            {"did", fmt::format("begins with those of the configuration, and renames the file to "
+                                "{} before anything is written in its place",
+                                name_aside(file, kAside).string())},
+            {"remedy",
+             "none where the configuration says what you want to train; else stop this node, and "
+             "put the file back as this version can use it, or start the version that wrote it"}});
+}
+
+// Before anything is written in their place.
+void set_unusable_aside(const std::filesystem::path& file, Log& log) {
+  if (const auto aside = set_aside(file, kAside); !aside)
+    log.warn("settings.not_kept",
+             {{"file", file.string()},
+              {"why", to_string(aside.error())},
+              {"did", "goes on; the settings that are kept next are written over it"},
+              {"remedy", fmt::format("if you need it, stop this node, copy it elsewhere, and move "
+                                     "away what is called {}",
+                                     name_aside(file, kAside).string())}});
+}
+
 // Keys that a person set, with what they came to.
 SettingsText by_hand(const Config& config, const bootstrap::Settings& own) {
   SettingsText values;
@@ -105,10 +133,8 @@ Result<OwnSettings> choose_settings(const Config& config, const training::Datase
       std::exchange(chosen.budget, resolved ? kept->training.budget : chosen.budget);
   TRY(OwnSettings own, complete(std::move(chosen)));
   if (!kept) {
-    if (kept.error().code != Errc::not_found)
-      log.warn("settings.not_kept", {{"file", files.settings.string()},
-                                     {"why", to_string(kept.error())},
-                                     {"did", "begins with those of the configuration"}});
+    own.kept_unusable = !is_absent(files.settings, kept.error());
+    if (own.kept_unusable) tell_unusable(files.settings, kept.error(), log);
     return own;
   }
   if (kept->text == own.text) return own;
@@ -132,7 +158,9 @@ Result<OwnSettings> choose_settings(const Config& config, const training::Datase
   return changed || back ? std::move(own) : std::move(*kept);
 }
 
-Result<void> keep_choice(const Config& config, const OwnSettings& own, const KeptFiles& files) {
+Result<void> keep_choice(const Config& config, const OwnSettings& own, const KeptFiles& files,
+                         Log& log) {
+  if (own.kept_unusable) set_unusable_aside(files.settings, log);
   const auto bring = [](const std::filesystem::path& file, const std::string& text) {
     const auto before = read_whole(file, bootstrap::Settings::kMaxText);
     return before && *before == text ? Result<void>() : write_whole(file, text);
@@ -143,8 +171,8 @@ Result<void> keep_choice(const Config& config, const OwnSettings& own, const Kep
   const auto is_kept = [&](const std::string& key) {
     return before && value_of(*before, key) == value_of(own.text, key);
   };
-  NullLog log;
-  const SettingsText last = read_chosen(files.chosen, log);
+  NullLog told_before;  // by choose_settings()
+  const SettingsText last = read_chosen(files.chosen, told_before);
   SettingsText now = by_hand(config, own.text);
   if (now.contains("budget_samples"))
     now.emplace(kUntil, show_until(config.train.until));

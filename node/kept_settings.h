@@ -22,6 +22,8 @@ struct OwnSettings {
   TrainingSettings training;
   bootstrap::Settings text;
   training::Model model;
+  // Others are there that cannot be used: keep_choice() sets them aside.
+  bool kept_unusable = false;
 };
 
 // What a folder holds of the runs before. None of it need be there.
@@ -50,9 +52,11 @@ struct KeptFiles {
 // Remembers for the next start what was set by hand at this one, which begins with `own`.
 //
 // Rule:    settings that are there are brought to `own` first: after a crash between the two the
-//          next start must not take the budget before for that of the new text.
+//          next start must not take the budget before for that of the new text. Settings that
+//          choose_settings() could not use become DIR/settings.unusable instead, as if there had
+//          been none; where they cannot be renamed, the log says so.
 // Errors:  those of write_whole().
 [[nodiscard]] Result<void> keep_choice(const Config& config, const OwnSettings& own,
-                                       const KeptFiles& files);
+                                       const KeptFiles& files, Log& log);
 
 }  // namespace starling::node

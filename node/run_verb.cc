@@ -1,4 +1,6 @@
 // `starling run`: everything that has to be known before the node begins.
+#include "node/address_book_file.h"
+#include "node/base/posix_file.h"
 #include "node/base/start_threads.h"
 #include "node/cli/exit_code.h"
 #include "node/cli/verbs.h"
@@ -16,6 +18,7 @@
 
 #include <memory>
 #include <ostream>
+#include <system_error>
 #include <utility>
 
 namespace starling::node {
@@ -113,6 +116,19 @@ AccessPaths access_paths(const Config& config, const StateDir& dir) {
   return paths;
 }
 
+// `error` where the system did not say whether it is there: copying it again would not help.
+std::unexpected<Error> no_secret_file(const std::string& file, const std::error_code& error) {
+  if (error)
+    return fail(errc_of_errno(error.value()), Doing::reading_config,
+                fmt::format("swarm.secret_file {} cannot be looked at: {}; did not start: let this "
+                            "user read it and enter every folder above it, or mend the link",
+                            file, error.message()));
+  return fail(Errc::not_found, Doing::reading_config,
+              fmt::format("swarm.secret_file {} is not there: copy it from a node of the swarm "
+                          "(`secret` in its --dir), or leave it out to begin a swarm",
+                          file));
+}
+
 // The swarm that this node belongs to, by its secret or by its name. A dry run takes a secret from
 // memory where a start would make one.
 Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
@@ -123,10 +139,7 @@ Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
   std::error_code error;
   std::optional<SecretFiles> secret_to_get;
   if (!invite && !config.swarm.secret_file.empty() && !fs::exists(paths.secret->current, error))
-    return fail(Errc::not_found, Doing::reading_config,
-                fmt::format("swarm.secret_file {} is not there: copy it from a node of the swarm "
-                            "(`secret` in its --dir), or leave it out to begin a swarm",
-                            config.swarm.secret_file));
+    return no_secret_file(config.swarm.secret_file, error);
   if (invite) {
     TRY_VOID(use_invite(*invite, paths.secret->current, wall_now()));
     if (!fs::exists(paths.secret->current, error))
@@ -163,15 +176,6 @@ Result<std::vector<bootstrap::Seed>> read_seeds(const Config& config) {
     seeds.insert(seeds.end(), some.begin(), some.end());
   }
   return seeds;
-}
-
-bootstrap::AddressBook read_address_book(const StateDir& dir, Log& log) {
-  const auto text = read_whole(dir.path() / "peers.json", bootstrap::AddressBook::kMaxText);
-  if (!text) return {};  // the first start
-  auto book = bootstrap::AddressBook::parse(*text);
-  if (book) return std::move(*book);
-  log.warn("peers.unreadable", {{"why", to_string(book.error())}, {"did", "began an empty one"}});
-  return {};
 }
 
 // What DIR/final already holds of what these settings lead to (rulings 40).
@@ -393,11 +397,11 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
     print_plan(config, dir, settings, *data.train, terminal.out);
     return ExitCode::good;
   }
-  TRY_VOID(keep_choice(config, settings, kept_files(dir)));
+  TRY_VOID(keep_choice(config, settings, kept_files(dir), log));
   const Incarnation begin{std::max<std::uint64_t>(first.value, 1)};
   TRY_VOID(dir.write_incarnation_ceiling({begin.value + kIncarnationStride}));
   TRY(EventLog events, EventLog::open(dir.events(), log));
-  auto book = read_address_book(dir, log);
+  auto book = read_address_book(dir.path() / "peers.json", log);
   const bool way_in = shows_way_in(config, access);  // before its parts are handed on
   NodeParts parts{.config = config,
                   .terminal = terminal,

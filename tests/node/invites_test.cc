@@ -151,6 +151,14 @@ TEST_SUITE("node/invites") {
     CHECK(after.log.count() == 2);
   }
 
+  TEST_CASE("a folder of invites that cannot be read is told once, one that is not there is not") {
+    assert_io_thread();
+    const TempFolder scratch;
+    CHECK(Process(scratch).log.count() == 0);
+    scratch.write("invites", "not a folder\n");
+    CHECK(Process(scratch).log.count() == 1);
+  }
+
   TEST_CASE("what a process left that was killed writing an invite is passed over without a word") {
     assert_io_thread();
     const TempFolder scratch;

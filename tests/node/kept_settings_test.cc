@@ -51,7 +51,7 @@ struct Fixture {
   OwnSettings start() {
     auto own = choose();
     REQUIRE(own.has_value());
-    REQUIRE(keep_choice(config, *own, files));
+    REQUIRE(keep_choice(config, *own, files, log));
     REQUIRE(write_whole(files.settings, own->text.text()));
     return *std::move(own);
   }
@@ -63,8 +63,13 @@ struct Fixture {
     checkpoint.state.settings_fingerprint = to_hex(own.text.fingerprint().view());
     REQUIRE(training::save_checkpoint({files.checkpoints, 3}, own.model, checkpoint));
   }
+  std::filesystem::path aside() const { return dir.path() / "settings.unusable"; }
   bool logged(std::string_view part) const { return lines.str().find(part) != std::string::npos; }
 };
+
+std::string text_kept(const std::filesystem::path& file) {
+  return read_whole(file, bootstrap::Settings::kMaxText).value_or("unreadable");
+}
 
 }  // namespace
 
@@ -192,7 +197,7 @@ TEST_SUITE("node/kept_settings") {
 
     const auto own = node.choose();
     REQUIRE(own.has_value());
-    REQUIRE(keep_choice(node.config, *own, node.files));  // and then it dies
+    REQUIRE(keep_choice(node.config, *own, node.files, node.log));  // and then it dies
 
     CHECK(node.choose()->text.values().at("budget_samples") == "320");
   }
@@ -242,7 +247,8 @@ TEST_SUITE("node/kept_settings") {
     CHECK(node.choose()->text == finished.text);
   }
 
-  TEST_CASE("kept settings that make no sense here are named and left alone") {
+  TEST_CASE(
+      "kept settings that make no sense here are named, and set aside before others are kept") {
     Fixture node;
     const auto before = node.choose();
     auto values = before->text.values();
@@ -259,9 +265,47 @@ TEST_SUITE("node/kept_settings") {
       values["flux"] = "1";
       REQUIRE(write_whole(node.file, bootstrap::Settings::from(values)->text()));
     }
+    const std::string bytes = text_kept(node.file);
+
     const auto own = node.choose();
     REQUIRE(own.has_value());
     CHECK(own->text == before->text);
     CHECK(node.logged("settings.not_kept"));
+    CHECK(node.logged(node.aside().string()));
+    CHECK(text_kept(node.file) == bytes);  // as after a dry run
+
+    REQUIRE(keep_choice(node.config, *own, node.files, node.log));
+    CHECK(text_kept(node.aside()) == bytes);
+    CHECK_FALSE(std::filesystem::exists(node.file));
+    node.lines.str("");
+    CHECK(node.start().text == before->text);
+    CHECK(node.lines.str().empty());
+  }
+
+  TEST_CASE("a folder or a link to nothing in the place of kept settings is set aside") {
+    Fixture node;
+    SUBCASE("a folder") { node.dir.write("settings/notes", "hello\n"); }
+    SUBCASE("a link to nothing") { std::filesystem::create_symlink("elsewhere", node.file); }
+    const auto there = std::filesystem::symlink_status(node.file).type();
+
+    const OwnSettings own = node.start();
+
+    CHECK(node.logged("settings.not_kept"));
+    CHECK(std::filesystem::symlink_status(node.aside()).type() == there);
+    CHECK(text_kept(node.file) == own.text.text());
+  }
+
+  TEST_CASE("kept settings that cannot be set aside are told before they are replaced") {
+    Fixture node;
+    REQUIRE(write_whole(node.file, "hello\n"));
+    node.dir.write("settings.unusable/notes", "what somebody keeps there\n");
+
+    const auto own = node.choose();
+    REQUIRE(own.has_value());
+    node.lines.str("");
+    REQUIRE(keep_choice(node.config, *own, node.files, node.log));
+
+    CHECK(node.logged("settings.not_kept"));
+    CHECK(node.logged("cannot be renamed to " + node.aside().string()));
   }
 }
