@@ -52,7 +52,7 @@ std::string_view name_of(DialEnd end) {
     case DialEnd::unresolved:
       return "the name has no address";
     case DialEnd::closed_silently:
-      return "closed without a reply: wrong secret, another swarm, or busy";
+      return "closed without a reply: wrong secret, another swarm or version, or busy";
     case DialEnd::wrong_identity:
       return "another identity answers there";
     case DialEnd::refused_by_name:

@@ -99,18 +99,21 @@ void Node::check_own_certificate() {
   const std::uint64_t late = (until_s - std::min<std::uint64_t>(chain.own.from_s, until_s)) / 3;
   const auto until = show_seconds(WallTime(std::chrono::seconds(chain.own.until_s)));
   metrics_.set(Metric::certificate_expiry, static_cast<double>(chain.own.until_s));
-  const auto warn = [this](const std::string& what, std::string_view does, bool degrades = true) {
-    constexpr std::string_view kRemedy = "ask the admin for a new one (`starling key certify`)";
-    log_.warn("certificate.not_valid", {{"what", what}, {"did", does}, {"do", kRemedy}});
-    if (degrades) figures_.troubles.certificate = fmt::format("{}: {}", what, kRemedy);
+  constexpr std::string_view kRenew = "ask the admin for a new one (`starling key certify`)";
+  const auto warn = [this](const std::string& what, std::string_view does, std::string_view remedy,
+                           bool degrades = true) {
+    log_.warn("certificate.not_valid", {{"what", what}, {"did", does}, {"do", remedy}});
+    if (degrades) figures_.troubles.certificate = fmt::format("{}: {}", what, remedy);
   };
   constexpr std::string_view kAlone = "goes on; others give it no session";
   if (const auto revoked = rules_.admin->revoked.fault_in(parts_.identity.id(), &chain))
-    warn("this node " + *revoked, kAlone);
+    warn("this node " + *revoked, kAlone, kRenew);
   else if (const auto fault = transport::fault_in(chain, admin, swarm, now_s))
-    warn("this node's certificate " + *fault, kAlone);
+    warn("this node's certificate " + *fault, kAlone,
+         now_s < chain.own.from_s ? "set the clock of this machine, which is behind" : kRenew);
   else if (until_s < now_s + std::min(7 * kDay, late))
-    warn("this node's certificate is valid until " + until, "goes on", until_s < now_s + kDay);
+    warn("this node's certificate is valid until " + until, "goes on", kRenew,
+         until_s < now_s + kDay);
 }
 
 transport::Task<> Node::give_secret(NodeId newcomer) {

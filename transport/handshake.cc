@@ -332,7 +332,7 @@ Error Handshake::on_end_of_stream() const {
             "closed without a reply: the invite was used, has expired, or is another node's"};
   if (silence)
     return {Errc::wrong_swarm, Doing::handshaking,
-            "closed without a reply: wrong secret, another swarm, or busy"};
+            "closed without a reply: wrong secret, another swarm or version, or busy"};
   return {Errc::closed, Doing::handshaking, "the connection ended inside the handshake"};
 }
 
