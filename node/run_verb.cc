@@ -228,12 +228,20 @@ void tell_set_aside(const StateDir& dir, const fs::path& own, LogBackend& log) {
   for (fs::directory_iterator it(dir.path(), ignored), end; !ignored && it != end;
        it.increment(ignored)) {
     if (!it->path().filename().string().starts_with(prefix) || it->path() == own) continue;
-    if (training::run_of_checkpoints(it->path()).empty()) continue;  // somebody else's
+    if (const auto run = training::run_of_checkpoints(it->path()); run && run->empty())
+      continue;  // somebody else's
     log.info("checkpoint.set_aside",
              {{"folder", it->path().string()},
               {"why", "they are of another run"},
               {"remedy", "start with that run's options to go on with it, or remove the folder"}});
   }
+}
+
+std::unexpected<Error> cannot_be_read(const Error& why) {
+  return fail(why.code == Errc::version_mismatch ? Errc::unsupported : why.code, why.doing,
+              fmt::format("{}; nothing was changed: make it readable for this program, or move it "
+                          "away to begin without it",
+                          why.detail));
 }
 
 // The checkpoint of an earlier process of this very run.
@@ -246,7 +254,11 @@ Result<std::optional<training::Checkpoint>> own_checkpoint(const StateDir& dir,
   const std::string run = to_hex(settings.text.fingerprint().view());
   const auto found = training::find_checkpoints(dir.checkpoints(), run);
   tell_set_aside(dir, found.value_or(fs::path()), log);
-  const std::string other = training::run_of_checkpoints(dir.checkpoints());
+  // Where it cannot be told whose they are, this run's own may be among them.
+  for (const auto& folder : {dir.checkpoints(), training::set_aside_folder(dir.checkpoints(), run)})
+    if (const auto held = training::run_of_checkpoints(folder); !held && !found)
+      return cannot_be_read(held.error());
+  const std::string other = training::run_of_checkpoints(dir.checkpoints()).value_or("");
   if (!other.empty() && other != run)
     log.warn("checkpoint.of_another_run",
              {{"folder", dir.checkpoints().string()},
@@ -263,10 +275,7 @@ Result<std::optional<training::Checkpoint>> own_checkpoint(const StateDir& dir,
     const Error& why = checkpoint.error();
     if (why.code == Errc::permission || why.code == Errc::io_failed ||
         why.code == Errc::version_mismatch)
-      return fail(why.code == Errc::version_mismatch ? Errc::unsupported : why.code, why.doing,
-                  fmt::format("{}; nothing was changed: make it readable for this program, or move "
-                              "it away to begin without it",
-                              why.detail));
+      return cannot_be_read(why);
     if (why.code != Errc::not_found)
       log.warn("checkpoint.unusable", {{"why", to_string(why)}, {"did", "starts without it"}});
     return std::nullopt;

@@ -115,6 +115,11 @@ void remove_others(const fs::path& folder, std::int64_t written, std::size_t kee
   }
 }
 
+// Whether that is no damage: it may be whole, for another user, another day or a newer program.
+bool is_unread(Errc code) {
+  return code == Errc::permission || code == Errc::io_failed || code == Errc::version_mismatch;
+}
+
 // Makes `folder` the one of this run: what another run saved there goes beside it, what this one
 // had to put beside comes back. A rename replaces no folder that holds anything.
 Result<void> take_folder(const fs::path& folder, const std::string& fingerprint) {
@@ -127,7 +132,7 @@ Result<void> take_folder(const fs::path& folder, const std::string& fingerprint)
                     ", because a folder holds the checkpoints of one run: " + code.message() +
                     "; move one of them away");
   };
-  const std::string held = run_of_checkpoints(folder);
+  TRY(const std::string held, run_of_checkpoints(folder));
   if (!held.empty() && held != fingerprint)
     TRY_VOID(rename_folder(folder, set_aside_folder(folder, held)));
   const fs::path aside = set_aside_folder(folder, fingerprint);
@@ -243,6 +248,16 @@ std::string check_of(const Json& without_check) {
   return to_hex(hash_of(as_bytes(dump(without_check, -1))).view());
 }
 
+Result<StateFile> read_state(const fs::path& folder) {
+  auto text = read_whole_file(folder / kStateName, kMaxState);
+  if (!text) return fail(as_loading(std::move(text).error()));
+  auto file = parse_state(as_text(*text));
+  if (file) return file;
+  Error why = std::move(file).error();
+  why.detail.insert(0, folder.string() + "/");  // it begins with the file's name
+  return fail(std::move(why));
+}
+
 Result<SafetensorsFile> read_hashed(const fs::path& path, const Model& model,
                                     const Hash& expected) {
   const std::uint64_t most = kMaxSafetensorsHeader + 8 * model.layout.size();
@@ -315,20 +330,25 @@ fs::path set_aside_folder(const fs::path& folder, std::string_view fingerprint) 
   return aside += "-" + digits.substr(0, kRunDigits);
 }
 
-std::string run_of_checkpoints(const fs::path& folder) {
-  std::error_code ignored;
-  for (const auto& [step, path] : list(folder, ignored)) {
-    const auto text = read_whole_file(path / kStateName, kMaxState);
-    if (!text) continue;
-    auto file = parse_state(as_text(*text));
-    if (file) return std::move(file->state.settings_fingerprint);
+Result<std::string> run_of_checkpoints(const fs::path& folder) {
+  std::error_code code;
+  const auto all = list(folder, code);
+  std::optional<Error> unread;
+  if (code && errc_of_errno(code.value()) != Errc::not_found)
+    unread = Error{errc_of_errno(code.value()), Doing::loading_checkpoint,
+                   folder.string() + ": " + code.message()};
+  for (const auto& [step, path] : all) {
+    auto state = read_state(path);
+    if (state) return std::move(state->state.settings_fingerprint);
+    if (!unread && is_unread(state.error().code)) unread = std::move(state).error();
   }
-  return {};
+  if (unread) return fail(*std::move(unread));
+  return std::string();
 }
 
 std::optional<fs::path> find_checkpoints(const fs::path& folder, std::string_view fingerprint) {
   for (const fs::path& one : {folder, set_aside_folder(folder, fingerprint)})
-    if (run_of_checkpoints(one) == fingerprint) return one;
+    if (const auto run = run_of_checkpoints(one); run && *run == fingerprint) return one;
   return std::nullopt;
 }
 
@@ -363,9 +383,7 @@ Result<fs::path> save_checkpoint(const CheckpointOptions& options, const Model& 
 }
 
 Result<Checkpoint> load_checkpoint_folder(const fs::path& folder, const Model& model) {
-  auto text = read_whole_file(folder / kStateName, kMaxState);
-  if (!text) return fail(as_loading(std::move(text).error()));
-  TRY(StateFile file, parse_state(as_text(*text)));
+  TRY(StateFile file, read_state(folder));
 
   Checkpoint checkpoint;
   checkpoint.state = std::move(file.state);
@@ -393,7 +411,8 @@ Result<Checkpoint> load_checkpoint(const CheckpointOptions& options, const Model
   std::optional<Error> newest_problem;
   for (const auto& [step, path] : all) {
     auto checkpoint = load_checkpoint_folder(path, model);
-    if (checkpoint) return checkpoint;
+    // Whoever went on from the one before would remove it with its next saves.
+    if (checkpoint || is_unread(checkpoint.error().code)) return checkpoint;
     log.warn("checkpoint.damaged", {{"path", path.string()},
                                     {"reason", checkpoint.error().detail},
                                     {"action", "trying the one before"}});

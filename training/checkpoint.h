@@ -78,20 +78,24 @@ struct CheckpointOptions {
 [[nodiscard]] std::filesystem::path set_aside_folder(const std::filesystem::path& folder,
                                                      std::string_view fingerprint);
 
-// The settings fingerprint of the run that a folder's checkpoints are of; empty where no state.json
-// in it can be read. Cost: reads the newest one.
-[[nodiscard]] std::string run_of_checkpoints(const std::filesystem::path& folder);
+// The settings fingerprint of the run that a folder's checkpoints are of; empty where there are
+// none, or only damaged ones. Cost: reads the newest one.
+//
+// Errors:  permission, io_failed, version_mismatch where there are some and none tells, because it
+//          cannot be read or is a newer program's.
+[[nodiscard]] Result<std::string> run_of_checkpoints(const std::filesystem::path& folder);
 
 // The folder with the checkpoints of this run, `folder` itself or the one set aside; nothing where
-// neither holds any.
+// neither is known to hold any.
 [[nodiscard]] std::optional<std::filesystem::path> find_checkpoints(
     const std::filesystem::path& folder, std::string_view fingerprint);
 
 // The newest checkpoint that is undamaged; each damaged one is named in the log.
 //
 // Errors:  not_found if there is none; corrupt if all are damaged (the newest one's reason);
-//          permission, io_failed where the folder or the newest one cannot be read;
-//          settings_mismatch is the caller's to find, from state.settings_fingerprint.
+//          permission, io_failed, version_mismatch where the folder, or the newest one that is not
+//          damaged, cannot be read or is a newer program's; settings_mismatch is the caller's to
+//          find, from state.settings_fingerprint.
 [[nodiscard]] Result<Checkpoint> load_checkpoint(const CheckpointOptions& options,
                                                  const Model& model, Log& log);
 

@@ -216,6 +216,57 @@ TEST_SUITE("training/checkpoint") {
     }
   }
 
+  TEST_CASE("a checkpoint that cannot be read, or is a newer program's, is no damaged one") {
+    const Model model = small_model();
+    NullLog log;
+    for (const Errc why : {Errc::io_failed, Errc::version_mismatch}) {
+      const TempFolder folder;
+      const CheckpointOptions options{folder.path(), 3};
+      REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 1)).has_value());
+      REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 2)).has_value());
+      const fs::path state = folder.path() / "step-000000002" / "state.json";
+      if (why == Errc::io_failed) {
+        fs::remove(state);
+        fs::create_directory(state);
+      } else {
+        std::ofstream(state) << R"({"schema": 2})";
+      }
+
+      const auto loaded = load_checkpoint(options, model, log);
+
+      REQUIRE_FALSE(loaded.has_value());
+      CHECK(loaded.error().code == why);
+      CHECK(loaded.error().detail.find(state.string()) != std::string::npos);
+    }
+  }
+
+  TEST_CASE("where nobody can tell whose checkpoints there are, no save removes them") {
+    const Model model = small_model();
+    const TempFolder folder;
+    const CheckpointOptions options{folder.path() / "checkpoints", 3};
+    const auto hide = [&](const fs::path& where) {
+      for (const auto& one : fs::directory_iterator(where)) {
+        const fs::path state = one.path() / "state.json";
+        if (one.is_symlink()) continue;
+        fs::rename(state, one.path() / "hidden");
+        fs::create_directory(state);
+      }
+    };
+    for (const std::int64_t step : {5, 6, 7})
+      REQUIRE(save_checkpoint(options, model, checkpoint_of(model, step, "aa")).has_value());
+    hide(options.folder);
+    CHECK(run_of_checkpoints(options.folder).error().code == Errc::io_failed);
+
+    const auto saved = save_checkpoint(options, model, checkpoint_of(model, 2, "bb"));
+
+    REQUIRE_FALSE(saved.has_value());
+    CHECK(saved.error().code == Errc::io_failed);
+    CHECK(saved.error().detail.find("state.json") != std::string::npos);
+    for (const char* name : {"step-000000005", "step-000000006", "step-000000007"})
+      CHECK(fs::exists(options.folder / name / "hidden"));
+    CHECK(run_of_checkpoints(folder.path() / "none") == "");
+  }
+
   TEST_CASE("a state that nests without end is refused, at a start and at a save") {
     const TempFolder folder;
     const Model model = small_model();
