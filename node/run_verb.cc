@@ -254,11 +254,13 @@ Result<std::optional<training::Checkpoint>> own_checkpoint(const StateDir& dir,
   const std::string run = to_hex(settings.text.fingerprint().view());
   const auto found = training::find_checkpoints(dir.checkpoints(), run);
   tell_set_aside(dir, found.value_or(fs::path()), log);
+  const auto held = training::run_of_checkpoints(dir.checkpoints());
+  const auto aside =
+      training::run_of_checkpoints(training::set_aside_folder(dir.checkpoints(), run));
   // Where it cannot be told whose they are, this run's own may be among them.
-  for (const auto& folder : {dir.checkpoints(), training::set_aside_folder(dir.checkpoints(), run)})
-    if (const auto held = training::run_of_checkpoints(folder); !held && !found)
-      return cannot_be_read(held.error());
-  const std::string other = training::run_of_checkpoints(dir.checkpoints()).value_or("");
+  if (!found && !held) return cannot_be_read(held.error());
+  if (!found && !aside) return cannot_be_read(aside.error());
+  const std::string other = held.value_or("");
   if (!other.empty() && other != run)
     log.warn("checkpoint.of_another_run",
              {{"folder", dir.checkpoints().string()},
@@ -273,9 +275,7 @@ Result<std::optional<training::Checkpoint>> own_checkpoint(const StateDir& dir,
       training::load_checkpoint({.folder = found.value_or(dir.checkpoints())}, settings.model, log);
   if (!checkpoint) {
     const Error& why = checkpoint.error();
-    if (why.code == Errc::permission || why.code == Errc::io_failed ||
-        why.code == Errc::version_mismatch)
-      return cannot_be_read(why);
+    if (training::is_unread(why.code)) return cannot_be_read(why);
     if (why.code != Errc::not_found)
       log.warn("checkpoint.unusable", {{"why", to_string(why)}, {"did", "starts without it"}});
     return std::nullopt;

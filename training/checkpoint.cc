@@ -115,11 +115,6 @@ void remove_others(const fs::path& folder, std::int64_t written, std::size_t kee
   }
 }
 
-// Whether that is no damage: it may be whole, for another user, another day or a newer program.
-bool is_unread(Errc code) {
-  return code == Errc::permission || code == Errc::io_failed || code == Errc::version_mismatch;
-}
-
 // Makes `folder` the one of this run: what another run saved there goes beside it, what this one
 // had to put beside comes back. A rename replaces no folder that holds anything.
 Result<void> take_folder(const fs::path& folder, const std::string& fingerprint) {
@@ -268,6 +263,10 @@ Result<SafetensorsFile> read_hashed(const fs::path& path, const Model& model,
 }
 
 }  // namespace
+
+bool is_unread(Errc code) {
+  return code == Errc::permission || code == Errc::io_failed || code == Errc::version_mismatch;
+}
 
 std::string format_state(const StateFile& file) {
   const TrainingState& state = file.state;

@@ -74,6 +74,10 @@ struct CheckpointOptions {
                                                             const Model& model,
                                                             const Checkpoint& checkpoint);
 
+// Whether an error of reading a checkpoint is no damage: it may be whole, for another user, another
+// day or a newer program.
+[[nodiscard]] bool is_unread(Errc code);
+
 // Where the checkpoints of another run than the folder's are: a folder beside it.
 [[nodiscard]] std::filesystem::path set_aside_folder(const std::filesystem::path& folder,
                                                      std::string_view fingerprint);

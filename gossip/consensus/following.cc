@@ -51,9 +51,9 @@ void FinalConsensus::handle(const CertificateMessage& message) {
     if (own || phase_ != Phase::fetching) return tell_not_taken(theirs, 0);
     // The other one is not shown again, and nobody may be left who sends the model of this one.
     if (!is_stranded()) {
-      const bool counts = outranks(theirs, *certificate_);
-      keep(counts ? HeldBack{*certificate_message(), shown_by_} : HeldBack{message, from_});
-      if (!counts) return tell_not_taken(theirs, 0);
+      const bool is_better = outranks(theirs, *certificate_);
+      keep(is_better ? HeldBack{*certificate_message(), shown_by_} : HeldBack{message, from_});
+      if (!is_better) return tell_not_taken(theirs, 0);
     }
   } else if (is_outnumbered(theirs)) {
     return hold_back(message);
