@@ -351,6 +351,7 @@ void Gossip::take(TimePoint now, MembershipEffects effects, GossipEffects& out) 
     if (notice == Notice::neighbours_changed) update_neighbours(now, out);
     out.emplace_back(notice);
   }
+  if (effects.counted_short) out.emplace_back(*effects.counted_short);
 }
 
 consensus::Presence Gossip::presence_of(const std::optional<MemberView>& member) const {

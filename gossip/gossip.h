@@ -125,7 +125,7 @@ using GossipEffect =
     std::variant<Outgoing, CodecJob, consensus::ConsensusJob, WantedSession, CloseSession,
                  PersistIncarnation, PauseTraining, TakeContribution, FarBehind, Left,
                  consensus::Finished, consensus::Merged, ConsensusFailed, NotTaken, MayExit,
-                 MemberChange, ExchangeEvent, Notice>;
+                 MemberChange, ExchangeEvent, Notice, CountedShort>;
 
 using GossipEffects = std::vector<GossipEffect>;
 

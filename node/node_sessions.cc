@@ -14,6 +14,22 @@ bool is_bootstrap(std::uint16_t type) {
   return static_cast<transport::Room>(type >> 8) == transport::Room::bootstrap;
 }
 
+void tell_counted_short(const gossip::CountedShort& told, const std::string& name, LogBackend& log,
+                        EventLog& events) {
+  log.warn("member.counted_short",
+           {{"name", name},
+            {"id", short_form(told.id)},
+            {"says_per_s", told.said},
+            {"counts_per_s", told.counted},
+            {"why", "it says to be faster than gossip.max_rate_ratio times the median member"},
+            {"did", "leaves the rest out of the swarm's progress; averages with it as before"},
+            {"do", "if the machine is so fast: a larger gossip.max_rate_ratio on this node"}});
+  events.append("member_counted_short", {{"id", to_hex(told.id.view())},
+                                         {"name", name},
+                                         {"said_per_s", told.said},
+                                         {"counted_per_s", told.counted}});
+}
+
 }  // namespace
 
 void Node::on_session_up(const transport::SessionInfo& info) {
@@ -119,6 +135,9 @@ void Node::on_effect(gossip::GossipEffect effect) {
     note(*shown);
   } else if (const auto* notice = std::get_if<gossip::Notice>(&effect)) {
     note(*notice);
+  } else if (const auto* told = std::get_if<gossip::CountedShort>(&effect)) {
+    const auto member = gossip_.membership().find(told->id);
+    tell_counted_short(*told, member ? member->record.name : std::string(), log_, parts_.events);
   }
 }
 

@@ -271,6 +271,7 @@ void Membership::keep_house(TimePoint now, MembershipEffects& effects) {
   next_housekeeping_ = now + kHousekeeping;
   // This node counts whatever its state: beside one other there is nobody to compare that one with.
   progress_.set_members(now, alive_count() + (self_.state == RecordState::alive ? 0 : 1));
+  effects.counted_short = progress_.take_counted_short(now);
   spreader_.set_members(alive_count());
   if (self_.state != RecordState::left) {
     if (auto report = progress_.take_due_report(now, self_.incarnation)) {

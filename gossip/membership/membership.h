@@ -147,6 +147,8 @@ struct MembershipEffects {
   std::vector<NodeId> given_up;
   // End the sessions with these with a goodbye: neither side needs them.
   std::vector<NodeId> unneeded;
+  // A member's word is not believed in full: P, and with it the schedule, lags behind.
+  std::optional<CountedShort> counted_short;
   // Write this ceiling to disk, then call on_incarnations_persisted with it.
   std::optional<Incarnation> persist_incarnation;
 };

@@ -15,6 +15,8 @@ constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 62;
 constexpr Duration kCacheFor = std::chrono::milliseconds(100);
 constexpr Duration kRateWindow = std::chrono::seconds(1);
 constexpr double kRateGain = 0.3;
+// A machine that has just started says less than it does, and one that was busy, too.
+constexpr Duration kShortFor = std::chrono::minutes(1);
 
 std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
   return b > kMaxSamples - std::min(a, kMaxSamples) ? kMaxSamples : a + b;
@@ -203,7 +205,7 @@ void Progress::weigh(TimePoint now) {
       const auto median = rates.begin() + static_cast<std::ptrdiff_t>(place);
       std::nth_element(rates.begin(), median, rates.end());
       limit_millirate_ =
-          std::min(*median, kMaxSamples / options_.liar_factor) * options_.liar_factor;
+          std::min(*median, kMaxSamples / options_.max_rate_ratio) * options_.max_rate_ratio;
     }
   }
   const std::size_t members = members_ - std::min(strangers_, members_);
@@ -325,6 +327,30 @@ std::uint64_t Progress::total(TimePoint now) {
   floor_ = std::max(floor_, sum);
   floor_at_ = now;
   return floor_;
+}
+
+std::optional<CountedShort> Progress::take_counted_short(TimePoint now) {
+  const bool may_tell = !told_short_at_ || now - *told_short_at_ >= kShortFor;
+  Counter* fastest = nullptr;
+  std::optional<CountedShort> found;
+  for (auto& [id, counter] : counters_) {
+    const bool beyond = limit_millirate_ > 0 && counted_rate(counter) < counter.rate_millisamples &&
+                        counter.running && alike(counter);
+    if (!beyond) {
+      counter.short_since.reset();
+      continue;
+    }
+    if (!counter.short_since) counter.short_since = now;
+    if (!may_tell || counter.told_short || now - *counter.short_since < kShortFor) continue;
+    const double said = static_cast<double>(counter.rate_millisamples) / 1000;
+    if (found && (said < found->said || (said == found->said && found->id < id))) continue;
+    fastest = &counter;
+    found = CountedShort{id, said, static_cast<double>(limit_millirate_) / 1000};
+  }
+  if (fastest == nullptr) return std::nullopt;
+  fastest->told_short = true;
+  told_short_at_ = now;
+  return found;
 }
 
 double Progress::rate(TimePoint now) const {

@@ -21,8 +21,9 @@ struct ProgressOptions {
   // makes P rougher; lowering it costs 128 bytes on every edge for every report.
   Duration min_interval = std::chrono::seconds(1);
   double reports_per_second = 64;
-  // A counter grows at most this many times as fast as the median of the members' rates.
-  std::uint64_t liar_factor = 16;
+  // A counter grows at most this many times as fast as the median of the members' rates. Raising it
+  // lets a liar end the run sooner; lowering it leaves a machine that is so fast out of P.
+  std::uint64_t max_rate_ratio = 16;
   // Where there is nothing to compare a member with (nobody else trains, or it is the only other
   // one), its word counts in full after this time. Zero: at once, so that a liar who is heard first
   // ends the run of whoever has just started.
@@ -38,15 +39,22 @@ struct SavedCounter {
   friend bool operator==(const SavedCounter&, const SavedCounter&) = default;
 };
 
+// A member that says to be faster than it may count. Rates are samples a second.
+struct CountedShort {
+  NodeId id;
+  double said = 0;
+  double counted = 0;
+};
+
 // One counter per identity, merged by maximum; P is their sum, extrapolated with each one's rate.
 //
 // Owned by Membership, on the io thread. This node's view: two nodes differ by what happened since
 // the last reports. P is of one run: only members that train this node's settings count. It never
 // decreases while these stay; the counter of a member that takes others stops growing, as if it had
-// left. What a member claims beyond liar_factor times the median rate is not counted (but kept: the
-// bound grows with time), and nothing is until this node's own rate or two others are known. Two
-// members alone: the bound is by the slower one until `patience` is over. Invented identities can
-// still inflate P in an open swarm, and so can the only other member; those are stated
+// left. What a member claims beyond max_rate_ratio times the median rate is not counted (but kept:
+// the bound grows with time), and nothing is until this node's own rate or two others are known.
+// Two members alone: the bound is by the slower one until `patience` is over. Invented identities
+// can still inflate P in an open swarm, and so can the only other member; those are stated
 // non-promises.
 //
 // Cost:    at most 32,768 counters of about 300 bytes; total() is O(ids), cached for 100 ms.
@@ -94,6 +102,9 @@ class Progress {
 
   // P.
   [[nodiscard]] std::uint64_t total(TimePoint now);
+  // The fastest member that has been counted short for a minute, told once a process; of several
+  // one each minute. After set_members(), which compares the rates. O(ids).
+  [[nodiscard]] std::optional<CountedShort> take_counted_short(TimePoint now);
   // Samples per second of all members that are running. Of whoever says nothing new, this node
   // included, it is for two of its usual gaps what it said last, then no more than that work over
   // the whole silence: nobody trains on for ever by a last word.
@@ -125,7 +136,9 @@ class Progress {
     TimePoint heard_at{};     // that report
     TimePoint at{};           // when `counted` was last settled; zero: never
     bool running = false;
-    bool waiting = false;        // claimed while there was nothing to compare it with
+    bool waiting = false;     // claimed while there was nothing to compare it with
+    bool told_short = false;  // by take_counted_short()
+    std::optional<TimePoint> short_since;
     Hash settings;               // of its author; zero: not said yet
     TimePoint genesis = kNever;  // of the run of these settings, as its author claims
     std::optional<ProgressReport> report;
@@ -182,6 +195,7 @@ class Progress {
   std::optional<TimePoint> genesis_;  // on our clock; may lie before our start
   TimePoint sponsors_ = kNever;       // the genesis that a sponsor told
   std::array<Claim, 2> oldest_;       // the earliest geneses that others claim
+  std::optional<TimePoint> told_short_at_;
 };
 
 }  // namespace starling::gossip

@@ -95,6 +95,7 @@ struct GossipConfig {
   Codec codec = Codec::automatic;
   std::optional<std::uint32_t> tau;
   ExchangeRule aggregator = ExchangeRule::mean;
+  std::optional<std::uint32_t> max_rate_ratio;
 };
 
 struct DataConfig {

@@ -318,6 +318,12 @@ constexpr std::array kKeys{
         "members that lie within it; honest nodes mix a little more slowly. median, trimmed: "
         "coordinate by coordinate over this node and its neighbours; needs three of them and a "
         "dense codec (auto is L3 then), and replicas stay further apart."),
+    row<CountOrAuto<&C::gossip, &GossipConfig::max_rate_ratio, 1, 1'000'000>>(
+        "gossip.max_rate_ratio", "", "N",
+        "How many times as fast as the median member another one counts at most, where this node "
+        "adds up what the swarm has trained. auto: 10000 where members trust each other (one "
+        "secret, and the aggregator mean), else 16, so that one that lies ends no run. More where "
+        "machines differ by more."),
 
     row<Text<&C::data, &DataConfig::train, a_data_spec>>(
         "data.train", "--data", "SPEC",

@@ -35,4 +35,21 @@ TEST_SUITE("node/options") {
     config.data.threads = 9;
     CHECK(data_threads(config) == 9);
   }
+
+  TEST_CASE("members that are trusted count in full, and others near to the median") {
+    const auto ratio = [](const Config& config) {
+      return gossip_options(config).membership.progress.max_rate_ratio;
+    };
+    Config config;
+    CHECK(ratio(config) == 10'000);
+    config.gossip.aggregator = ExchangeRule::clip;
+    CHECK(ratio(config) == 16);
+    config.gossip.aggregator = ExchangeRule::mean;
+    config.swarm.mode = SwarmMode::open;
+    CHECK(ratio(config) == 16);
+    config.swarm.mode = SwarmMode::closed;
+    CHECK(ratio(config) == 16);
+    config.gossip.max_rate_ratio = 500;
+    CHECK(ratio(config) == 500);
+  }
 }

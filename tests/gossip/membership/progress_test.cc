@@ -4,6 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <utility>
+#include <vector>
+
 using namespace starling;
 using namespace starling::gossip;
 using namespace starling::gossip::testing;
@@ -32,6 +35,14 @@ Hash settings(std::uint8_t number) {
 void train(Progress& progress, TimePoint from, Duration time, std::uint64_t rate) {
   for (Duration at{0}; at <= time; at += 1s)
     progress.on_local_samples(from + at, rate * static_cast<std::uint64_t>(at / 1s));
+}
+
+// This node and member 1 train 10 samples a second, member 2 trains 3,000.
+void hear_of_a_gpu(Progress& progress, TimePoint now, std::uint64_t second) {
+  progress.set_members(now, 3);
+  progress.on_local_samples(now, 10 * second);
+  progress.on_report(now, report_of(1, 10 * second, 10));
+  progress.on_report(now, report_of(2, 3'000 * second, 3'000));
 }
 
 }  // namespace
@@ -319,6 +330,54 @@ TEST_SUITE("gossip/progress") {
       slow.on_report(now, report_of(1, 3000 * second, 3000));
     }
     CHECK(slow.total(kStart + 60s) >= 60 * 3010 - 3000);
+  }
+
+  TEST_CASE("a GPU beside processors counts in full where the ratio allows it") {
+    for (const std::uint64_t ratio : {16U, 1'000U}) {
+      CAPTURE(ratio);
+      Progress slow(test_id(0), {.max_rate_ratio = ratio});
+      slow.merge_age(kStart, 0s);
+      for (std::uint64_t second = 1; second <= 300; ++second)
+        hear_of_a_gpu(slow, kStart + std::chrono::seconds(second), second);
+      const std::uint64_t gpu = ratio == 16 ? 16 * 10 : 3'000;
+      CHECK(slow.total(kStart + 300s) >= 298 * (20 + gpu));
+      CHECK(slow.total(kStart + 300s) <= 303 * (20 + gpu));
+    }
+  }
+
+  TEST_CASE("a member that is counted short for a minute is told, once") {
+    Progress slow(test_id(0));
+    std::vector<std::pair<TimePoint, CountedShort>> told;
+    for (std::uint64_t second = 1; second <= 300; ++second) {
+      const TimePoint now = kStart + std::chrono::seconds(second);
+      hear_of_a_gpu(slow, now, second);
+      slow.on_report(now, report_of(4, 10 * second, 10));
+      if (second > 100) slow.on_report(now, report_of(3, 200 * second, 200));
+      if (const auto news = slow.take_counted_short(now)) told.emplace_back(now, *news);
+    }
+    REQUIRE(told.size() == 2);
+    CHECK(told[0].second.id == test_id(2));
+    CHECK(told[0].second.said == 3'000);
+    CHECK(told[0].second.counted == 160);
+    CHECK(told[0].first >= kStart + 60s);
+    CHECK(told[0].first <= kStart + 63s);
+    CHECK(told[1].second.id == test_id(3));
+    CHECK(told[1].first >= kStart + 160s);
+    CHECK(told[1].first <= kStart + 163s);
+  }
+
+  TEST_CASE("who was too fast for less than a minute is not told") {
+    Progress slow(test_id(0));
+    bool told = false;
+    for (std::uint64_t second = 1; second <= 300; ++second) {
+      const TimePoint now = kStart + std::chrono::seconds(second);
+      slow.set_members(now, 3);
+      slow.on_local_samples(now, 10 * second);
+      slow.on_report(now, report_of(1, 10 * second, 10));
+      slow.on_report(now, report_of(2, 100 * second, second % 50 == 0 ? 100 : 1'000));
+      told = told || slow.take_counted_short(now);
+    }
+    CHECK_FALSE(told);
   }
 
   TEST_CASE("a liar who is heard first counts only when there is somebody to compare it with") {
