@@ -102,6 +102,7 @@ void Channel::say_bye(const Error& why, Leave leave) {
   replies_.clear();
   reply_bytes_ = 0;
   messages_.clear();
+  held_.clear();
   control_bytes_ = 0;
 }
 
@@ -109,6 +110,8 @@ std::vector<Refused> Channel::unfinished() const {
   std::vector<Refused> messages;
   for (const auto& [id, transfer] : outgoing_)
     messages.push_back(Refused{transfer.type, transfer.body});
+  for (const auto& message : held_)
+    if (!message.attached().empty()) messages.push_back(Refused{message.type, message.body});
   return messages;
 }
 
@@ -121,6 +124,32 @@ void Channel::drop_transfers() {
     if (drop) control_bytes_ -= message.bytes.size();
     return drop;
   });
+  std::erase_if(held_, [this](const Message& message) {
+    const bool drop = !message.attached().empty();
+    if (drop) control_bytes_ -= limits::kMessageHead + message.body.size();
+    return drop;
+  });
+  release_held();
+}
+
+// What an attachment of its room that is still under way, or a held message of it, keeps back.
+bool Channel::must_wait(const Message& message) const {
+  const auto of_its_room = [&](std::uint16_t type) {
+    return static_cast<Room>(type >> 8) == message.room();
+  };
+  if (std::ranges::any_of(held_, [&](const Message& held) { return of_its_room(held.type); }))
+    return true;
+  return message.in_order && std::ranges::any_of(outgoing_, [&](const auto& entry) {
+           const OutgoingTransfer& transfer = entry.second;
+           return of_its_room(transfer.type) && transfer.sent < transfer.attachment->size();
+         });
+}
+
+void Channel::release_held() {
+  for (auto& message : std::exchange(held_, {})) {
+    control_bytes_ -= limits::kMessageHead + message.body.size();
+    queue(std::move(message));
+  }
 }
 
 Result<void> Channel::send(Message message) {
@@ -141,10 +170,26 @@ Result<void> Channel::send(Message message) {
   if (control_bytes_ + limits::kMessageHead + message.body.size() > limits::kMaxQueuedControl)
     return fail(Errc::too_many, Doing::writing_record,
                 std::to_string(control_bytes_) + " bytes of messages are queued already");
-  if (attachment > 0 && outgoing_.size() == limits::kMaxTransfers)
+  if (attachment > 0 && transfers() >= limits::kMaxTransfers)
     return fail(Errc::too_many, Doing::writing_record,
-                std::to_string(outgoing_.size()) + " attachments are under way already");
+                std::to_string(transfers()) + " attachments are under way already");
+  queue(std::move(message));
+  return {};
+}
 
+std::size_t Channel::transfers() const {
+  return outgoing_.size() +
+         static_cast<std::size_t>(std::ranges::count_if(
+             held_, [](const Message& held) { return !held.attached().empty(); }));
+}
+
+void Channel::queue(Message message) {
+  if (must_wait(message)) {
+    control_bytes_ += limits::kMessageHead + message.body.size();
+    held_.push_back(std::move(message));
+    return;
+  }
+  const auto attachment = message.attached().size();
   Outgoing outgoing;
   if (attachment > 0) outgoing.transfer = ++last_outgoing_;
   outgoing.bytes = message_bytes(message, outgoing.transfer);
@@ -157,11 +202,10 @@ Result<void> Channel::send(Message message) {
     transfer.limit = std::min(attachment, limits::kInitialCredit);
   }
   messages_.push_back(std::move(outgoing));
-  return {};
 }
 
 bool Channel::bye_ready() const {
-  return bye_ && !bye_taken_ && replies_.empty() && messages_.empty();
+  return bye_ && !bye_taken_ && replies_.empty() && messages_.empty() && held_.empty();
 }
 
 bool Channel::has_record() const {
@@ -243,6 +287,7 @@ std::optional<Record> Channel::next_bulk_record(TimePoint now, std::size_t bulk_
   if (transfer.sent <= half && transfer.sent + size > half) fault::pass("net.half_attachment");
   transfer.sent += size;
   turn_left_ -= size;
+  if (transfer.sent == transfer.attachment->size()) release_held();
   return record;
 }
 
@@ -259,6 +304,7 @@ void Channel::learn_goodput(TimePoint now, std::size_t confirmed) {
 std::size_t Channel::queued_bulk_bytes() const {
   std::size_t bytes = 0;
   for (const auto& [id, transfer] : outgoing_) bytes += transfer.attachment->size() - transfer.sent;
+  for (const auto& message : held_) bytes += message.attached().size();
   return bytes;
 }
 
@@ -270,8 +316,8 @@ std::size_t Channel::ready_bulk_bytes() const {
 }
 
 bool Channel::idle() const {
-  return replies_.empty() && messages_.empty() && outgoing_.empty() && incoming_.empty() &&
-         !partial_;
+  return replies_.empty() && messages_.empty() && held_.empty() && outgoing_.empty() &&
+         incoming_.empty() && !partial_;
 }
 
 }  // namespace starling::transport

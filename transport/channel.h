@@ -92,7 +92,8 @@ enum class End : std::uint8_t { initiator, responder };
 //
 //   sending        | records go out in this order: the rest of a body that began, answers of the
 //                  | session, messages, one bulk record of the transfers that have credit, in turns
-//                  | of limits::kBulkChunk; bye when nothing else is left.
+//                  | of limits::kBulkChunk; bye when nothing else is left. A message in_order joins
+//                  | the others when the attachments before it are out, or refused.
 //
 // A member of its Session; thread: io. Memory: limits::kMaxPerPeer, and what the budget granted.
 class Channel {
@@ -133,8 +134,9 @@ class Channel {
                                        Admitter& admitter, std::vector<ChannelEvent>& events);
 
   // Gives up the transfers where nothing came of any for limits::kTransferStall: their sender gives
-  // them turns, and on a slow line with many the next one may take longer. Call about once a
-  // second.
+  // them turns, and on a slow line with many the next one may take longer. And where so little came
+  // that what they reserve would take limits::kTransferTime: whoever trickles holds memory that
+  // others need. Call about once a second.
   void on_tick(TimePoint now);
 
   [[nodiscard]] double goodput() const { return goodput_; }
@@ -190,6 +192,10 @@ class Channel {
   [[nodiscard]] Record next_message_record();
   [[nodiscard]] std::optional<Record> next_bulk_record(TimePoint now, std::size_t bulk_bytes);
   [[nodiscard]] std::map<std::uint32_t, OutgoingTransfer>::iterator next_transfer();
+  [[nodiscard]] std::size_t transfers() const;  // outgoing ones, with those that are held
+  void queue(Message message);
+  [[nodiscard]] bool must_wait(const Message& message) const;
+  void release_held();
   [[nodiscard]] bool bye_ready() const;
 
   [[nodiscard]] Result<void> on_message_record(TimePoint now, ByteView body, Admitter& admitter,
@@ -206,6 +212,7 @@ class Channel {
   void learn_goodput(TimePoint now, std::size_t confirmed);
   void release(IncomingTransfer& transfer);
   void give_up(std::uint32_t id, IncomingTransfer& transfer);
+  [[nodiscard]] bool trickles(TimePoint now);
   void drop_transfers();
 
   enum class State : std::uint8_t { want_welcome, open, over };
@@ -217,7 +224,8 @@ class Channel {
   std::deque<Record> replies_;
   std::size_t reply_bytes_ = 0;
   std::deque<Outgoing> messages_;
-  std::size_t control_bytes_ = 0;
+  std::deque<Message> held_;  // for the attachments before a message in_order, and those behind it
+  std::size_t control_bytes_ = 0;  // of messages_ and held_
   std::map<std::uint32_t, OutgoingTransfer> outgoing_;
   std::uint32_t last_outgoing_ = 0;  // id
   std::uint32_t turn_ = 0;           // transfer whose turn it is
@@ -231,7 +239,9 @@ class Channel {
   std::map<std::uint32_t, IncomingTransfer> incoming_;
   std::uint32_t last_incoming_ = 0;
   std::size_t reserved_ = 0;
-  TimePoint bulk_came_{};  // of any transfer: while some have their turn the others wait
+  TimePoint bulk_came_{};   // of any transfer: while some have their turn the others wait
+  TimePoint look_began_{};  // since when bulk is counted
+  std::size_t look_bytes_ = 0;
 
   // Goodput of what we send.
   std::size_t unconfirmed_ = 0;

@@ -185,6 +185,7 @@ Result<void> Channel::on_bulk(TimePoint now, ByteView body, Events& events) {
     return bad_record("bulk beyond its credit");
   transfer.received += bytes.size();
   bulk_came_ = now;
+  look_bytes_ += bytes.size();
   if (transfer.refused) return {};
   transfer.bytes.insert(transfer.bytes.end(), bytes.begin(), bytes.end());
   if (transfer.received < transfer.size) {
@@ -238,6 +239,7 @@ Result<void> Channel::on_refuse(ByteView body, Events& events) {
   unconfirmed_ -= transfer.sent - transfer.confirmed;
   events.emplace_back(Refused{transfer.type, std::move(transfer.body)});
   outgoing_.erase(found);
+  release_held();
   queue_reply(RecordType::abandon, to_bytes(body));
   return {};
 }
@@ -251,8 +253,20 @@ Result<void> Channel::on_abandon(ByteView body) {
   return {};
 }
 
+// Of what was reserved for a whole minute, so that a line that was away for a while does not.
+bool Channel::trickles(TimePoint now) {
+  const Duration looked = now - look_began_;
+  if (looked <= 4 * limits::kTransferStall) return false;
+  std::size_t reserved = 0;
+  for (const auto& [id, transfer] : incoming_)
+    if (transfer.offered <= look_began_) reserved += transfer.reserved;
+  const double share = seconds(looked) / seconds(limits::kTransferTime);
+  look_began_ = now;
+  return static_cast<double>(std::exchange(look_bytes_, 0)) < share * static_cast<double>(reserved);
+}
+
 void Channel::on_tick(TimePoint now) {
-  if (now - bulk_came_ <= limits::kTransferStall) return;
+  if (!trickles(now) && now - bulk_came_ <= limits::kTransferStall) return;
   for (auto& [id, transfer] : incoming_)
     if (!transfer.refused && now - transfer.offered > limits::kTransferStall) give_up(id, transfer);
 }

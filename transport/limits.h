@@ -99,6 +99,9 @@ inline constexpr std::size_t kTransferWindow = 8_MiB;
 inline constexpr std::size_t kMaxTransfers = 32;
 // Transfers of which none moved for so long are given up by their receiver.
 inline constexpr Duration kTransferStall = std::chrono::seconds(15);
+// So are those of a session at whose rate they would take longer than this: 7 KB a second for the
+// densest delta of ResNet-50, 0.4 for one of L2.
+inline constexpr Duration kTransferTime = std::chrono::hours(1);
 
 // What one session may hold besides what the budget granted: messages that the peer does not read,
 // bodies of ours whose attachment is under way, our answers, one partial record and body.

@@ -33,6 +33,9 @@ struct Message {
   std::uint16_t type = 0;
   Bytes body;
   SharedBytes attachment;  // null: none
+  // Not sent before the last byte of every attachment that its room sent earlier, nor is anything
+  // of its room before it.
+  bool in_order = false;
 
   [[nodiscard]] Room room() const { return static_cast<Room>(type >> 8); }
   [[nodiscard]] ByteView attached() const {

@@ -46,7 +46,8 @@ class SessionEvents {
   virtual void on_session_down(const NodeId& peer, const Error& why) ON_IO_THREAD = 0;
 
   // A whole message. Messages without attachment arrive in the order in which they were sent; one
-  // with an attachment arrives when its last byte did, so later ones overtake it.
+  // with an attachment arrives when its last byte did, so later ones overtake it unless they are
+  // in_order.
   virtual void on_message(const NodeId& peer, Message message) ON_IO_THREAD = 0;
 
   // Asked once for each attachment that a peer wants to send, before any memory is reserved for it.

@@ -168,6 +168,8 @@ transport::Message made(MessageType type, const M& message) {
   } else if constexpr (std::is_same_v<M, CertificateMessage>) {
     out.attachment = attachment_of(message);
   }
+  // Behind the certificate that tells what was acknowledged.
+  out.in_order = std::is_same_v<M, Acknowledge>;
   return out;
 }
 

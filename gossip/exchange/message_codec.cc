@@ -270,7 +270,11 @@ transport::Message write(const EdgeClose& close) {
 }  // namespace
 
 transport::Message encode_exchange(const ExchangeMessage& message) {
-  return std::visit([](const auto& value) { return write(value); }, message);
+  transport::Message wire = std::visit([](const auto& value) { return write(value); }, message);
+  // Behind an answer that is on its way, or the other end drops it and its half of the exchange.
+  wire.in_order =
+      std::holds_alternative<EdgeClose>(message) || std::holds_alternative<EdgeReset>(message);
+  return wire;
 }
 
 Result<ExchangeMessage> decode_exchange(const transport::Message& message) {

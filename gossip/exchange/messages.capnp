@@ -15,7 +15,8 @@ $Cxx.namespace("starling::gossip::exchange_wire");
 #   EdgeReset ->  EdgeOpen by the lower id         the generation grows
 #   EdgeClose                                      no reply
 #
-# Order: a session keeps it; nothing may be reordered. A sequence number is used with one payload a
+# Order: a session keeps it, but a message with an attachment comes when its last byte did. EdgeClose and
+# EdgeReset wait for the attachments before them, so that no answer comes too late. A sequence number is used with one payload a
 # side, but for an offer that is void: Busy names it, or the Resume of its receiver says that it did
 # not take it. What is sent again is the same payload.
 #

@@ -166,6 +166,24 @@ TEST_SUITE("gossip/gossip_ending") {
     }
   }
 
+  TEST_CASE("at the end both ends of every edge have added their half of each exchange") {
+    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+      CAPTURE(seed);
+      VirtualSwarm swarm({.seed = seed, .budget_samples = 1'000, .delay_max = 50ms});
+      swarm.connect_all();
+      const std::vector<std::size_t> all{0, 1, 2, 3};
+      REQUIRE(swarm.run_until(200s, [&] { return all_finished(swarm, all); }));
+      for (const std::size_t a : all)
+        for (const std::size_t b : all) {
+          CAPTURE(a);
+          CAPTURE(b);
+          if (a < b)
+            CHECK(swarm.node(a).halves[swarm.node(b).id()] ==
+                  swarm.node(b).halves[swarm.node(a).id()]);
+        }
+    }
+  }
+
   TEST_CASE("any member can order the end") {
     VirtualSwarm swarm({.seed = 41, .budget_samples = 1'000'000'000});
     swarm.connect_all();

@@ -118,7 +118,7 @@ void VirtualSwarm::at(TimePoint time, std::size_t node, std::function<void(SimNo
 void VirtualSwarm::connect(std::size_t a, std::size_t b) {
   const auto key = std::minmax(a, b);
   if (sessions_.contains(key) || !nodes_[a]->running || !nodes_[b]->running) return;
-  sessions_[key] = {++session_numbers_, now_, now_};
+  sessions_[key] = {++session_numbers_, {}, {}};
   for (const auto& [self, other] : {std::pair{a, b}, std::pair{b, a}}) {
     at(now_, self,
        [this, self, a, b, peer = nodes_[other]->id(),
@@ -331,6 +331,8 @@ void VirtualSwarm::carry_out_one(std::size_t index, GossipEffect effect) {
     node.left = true;
   } else if (std::holds_alternative<FarBehind>(effect)) {
     node.far_behind_told += 1;
+  } else if (const auto* event = std::get_if<ExchangeEvent>(&effect)) {
+    if (const auto* exchanged = std::get_if<Exchanged>(event)) node.halves[exchanged->peer] += 1;
   }
 }
 
@@ -342,9 +344,8 @@ void VirtualSwarm::send(std::size_t from, Outgoing outgoing) {
   Session& session = found->second;
   const auto spread = static_cast<std::uint64_t>((options_.delay_max - options_.delay_min).count());
   const Duration delay = options_.delay_min + Duration(rng_.below(spread + 1));
-  TimePoint& clear_at = from < to ? session.clear_at_high : session.clear_at_low;
-  clear_at = std::max(clear_at, now_ + delay);
-  at(clear_at, to,
+  OrderOfArrival& order = from < to ? session.to_high : session.to_low;
+  at(order.of(outgoing.message, now_ + delay), to,
      [this, from, to, number = session.number,
       message = std::move(outgoing.message)](SimNode& node) {
        const auto still = sessions_.find(std::minmax(from, to));

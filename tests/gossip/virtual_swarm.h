@@ -7,6 +7,7 @@
 #include "gossip/delta/replica.h"
 #include "gossip/gossip.h"
 #include "node/base/random.h"
+#include "tests/gossip/order_of_arrival.h"
 #include "transport/identity.h"
 
 #include <cstdint>
@@ -40,7 +41,7 @@ struct SwarmOptions {
   Aggregator aggregator = Aggregator::mean;
   std::optional<Level> level = std::nullopt;  // nothing: the controller's
   Duration step_time = std::chrono::milliseconds(20);
-  // One-way delay of a message: between the two, drawn for each; order within a session is kept.
+  // One-way delay of a message: between the two, drawn for each; order is as transport keeps it.
   Duration delay_min = std::chrono::microseconds(200);
   Duration delay_max = std::chrono::milliseconds(5);
 };
@@ -87,7 +88,8 @@ struct SimNode {
   std::optional<NotTaken> not_taken;
   bool may_exit = false;
   bool left = false;
-  std::size_t far_behind_told = 0;  // times
+  std::size_t far_behind_told = 0;         // times
+  std::map<NodeId, std::uint64_t> halves;  // of exchanges that it added, by neighbour
 
   [[nodiscard]] NodeId id() const { return identity.id(); }
   // A process of this identity: the protocol from nothing.
@@ -155,8 +157,8 @@ class VirtualSwarm {
   };
   struct Session {
     std::uint64_t number = 0;  // messages of an older session are lost
-    TimePoint clear_at_low{};  // order is kept: nothing overtakes
-    TimePoint clear_at_high{};
+    OrderOfArrival to_low;
+    OrderOfArrival to_high;
   };
 
   void at(TimePoint time, std::size_t node, std::function<void(SimNode&)> happens);

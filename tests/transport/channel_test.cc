@@ -1,6 +1,7 @@
 #include "transport/channel.h"
 
 #include "node/base/random.h"
+#include "tests/transport/channel_pair.h"
 
 #include <doctest/doctest.h>
 
@@ -13,105 +14,7 @@
 namespace starling::transport {
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr TimePoint kStart{std::chrono::seconds(50)};
-
-class TestAdmitter final : public Admitter {
- public:
-  bool admit(std::uint16_t, ByteView, std::size_t) override {
-    ++asked;
-    return admits;
-  }
-  bool admits = true;
-  int asked = 0;
-};
-
-Bytes whole(const Record& record) {
-  auto bytes = record.head;
-  bytes.insert(bytes.end(), record.tail.begin(), record.tail.end());
-  return bytes;
-}
-
-Message message_of(std::uint16_t type, std::size_t body, std::size_t attachment = 0) {
-  Message message;
-  message.type = type;
-  message.body.assign(body, std::byte{0x11});
-  if (attachment > 0) message.attachment = share(Bytes(attachment, std::byte{0x22}));
-  return message;
-}
-
-// A channel with what it reported.
-struct Node {
-  Node(End end, TransferBudget& budget) : channel(end, budget) {}
-
-  // Takes one record of the other side.
-  Result<void> take(TimePoint now, RecordType type, ByteView body) {
-    OpenedRecord opened;
-    opened.type = type;
-    opened.body = body;
-    std::vector<ChannelEvent> events;
-    auto taken = channel.on_record(now, opened, admitter, events);
-    for (auto& event : events) {
-      if (auto* delivered = std::get_if<Delivered>(&event))
-        messages.push_back(std::move(delivered->message));
-      if (std::holds_alternative<Refused>(event)) ++refused;
-      if (std::holds_alternative<Ponged>(event)) ++pongs;
-      if (auto* farewell = std::get_if<Farewell>(&event)) bye = farewell->why;
-    }
-    return taken;
-  }
-
-  TestAdmitter admitter;
-  Channel channel;
-  std::vector<Message> messages;
-  int refused = 0;
-  int pongs = 0;
-  std::optional<Error> bye;
-};
-
-// Two channels and the records between them.
-struct Link {
-  TransferBudget budget;
-  Node left{End::initiator, budget};
-  Node right{End::responder, budget};
-  TimePoint now = kStart;
-
-  Link() {
-    right.channel.say_welcome();
-    REQUIRE(step(right, left));
-  }
-
-  // Moves one record; false if there is none.
-  bool step(Node& from, Node& to) {
-    const auto record = from.channel.next_record(now, limits::kMaxBulkRecord);
-    if (!record) return false;
-    const auto body = whole(*record);
-    const auto taken = to.take(now, record->type, body);
-    CHECK_MESSAGE(taken.has_value(), (taken ? "" : to_string(taken.error())));
-    return true;
-  }
-  void settle() {
-    while (step(left, right) || step(right, left)) now += 1ms;
-  }
-};
-
-Bytes head_of(std::uint16_t type, std::uint32_t transfer, std::uint32_t body,
-              std::uint32_t attachment) {
-  Bytes bytes;
-  ByteWriter writer(bytes);
-  writer.write(type);
-  writer.write(transfer);
-  writer.write(body);
-  writer.write(attachment);
-  return bytes;
-}
-
-Bytes numbers(std::vector<std::uint32_t> values) {
-  Bytes bytes;
-  for (const auto value : values) ByteWriter(bytes).write(value);
-  return bytes;
-}
+using namespace testing;
 
 TEST_SUITE("transport/channel") {
   TEST_CASE("messages of every size arrive as they were sent") {
@@ -277,6 +180,25 @@ TEST_SUITE("transport/channel") {
     CHECK(refused);
     REQUIRE(receiver.take(kStart + 17s, RecordType::abandon, numbers({1})));
     CHECK(receiver.channel.idle());
+  }
+
+  TEST_CASE("transfers that trickle are given up, a slow line's are not") {
+    // A byte each ten seconds, and what a line of 64 kbit/s carries, which comes in bursts.
+    for (const std::size_t bytes : {1U, 80'000U}) {
+      CAPTURE(bytes);
+      TransferBudget budget;
+      Node receiver(End::responder, budget);
+      REQUIRE(receiver.take(kStart, RecordType::message, head_of(0x0202, 1, 0, 20'000'000)));
+      Bytes bulk = numbers({1});
+      bulk.resize(bulk.size() + bytes);
+      for (TimePoint now = kStart; now < kStart + 10min; now += 1s) {
+        if ((now - kStart) % 10s == 0s) REQUIRE(receiver.take(now, RecordType::bulk, bulk));
+        receiver.channel.on_tick(now);
+        while (receiver.channel.next_record(now, limits::kMaxBulkRecord)) continue;
+        if (now == kStart + 150s) CHECK((budget.reserved() == 0) == (bytes == 1));
+      }
+      CHECK((budget.reserved() == 0) == (bytes == 1));
+    }
   }
 
   TEST_CASE("transfers that wait for their turn on a slow line do not stand still") {

@@ -45,11 +45,6 @@ bool touches_master(const CodecJob& job) {
          std::holds_alternative<SnapshotJob>(job);
 }
 
-std::size_t attached(const ExchangeMessage& message) {
-  const auto wire = encode_exchange(message);
-  return wire.attached().size();
-}
-
 }  // namespace
 
 LinkSim::LinkSim(const LinkOptions& options)
@@ -136,7 +131,7 @@ void LinkSim::connect(std::size_t a, std::size_t b) {
   if (link.up || !nodes_[a]->alive || !nodes_[b]->alive) return;
   link.up = true;
   ++link.epoch;
-  link.last_arrival = {};
+  link.order = {};
   session_up(a, b);
   session_up(b, a);
 }
@@ -277,14 +272,14 @@ void LinkSim::carry_out(std::size_t index, ExchangeEffects effects) {
 void LinkSim::deliver(std::size_t from, std::size_t to, ExchangeMessage message) {
   Session& link = session(from, to);
   if (!link.up) return;  // the session is gone, the sender has not noticed
-  const auto bytes = static_cast<double>(attached(message));
+  const auto wire = encode_exchange(message);
+  const auto bytes = static_cast<double>(wire.attached().size());
   Duration delay = nodes_[from]->latency + nodes_[to]->latency;
   delay += Duration{static_cast<std::int64_t>(
       rng_.below(static_cast<std::uint64_t>(options_.latency.count()) + 1))};
   delay += std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(bytes / options_.bytes_per_second));
-  TimePoint& last = link.last_arrival[from < to ? 0 : 1];
-  last = std::max(last, now_ + delay);
+  const TimePoint arrival = link.order[from < to ? 0 : 1].of(wire, now_ + delay);
   const bool refused = bytes > 0 && rng_.chance(options_.refusals);
   const bool word_lost = bytes > 0 && options_.lost_words > 0 && rng_.chance(options_.lost_words);
   const auto epoch = link.epoch;
@@ -298,8 +293,8 @@ void LinkSim::deliver(std::size_t from, std::size_t to, ExchangeMessage message)
         carry_out(from, nodes_[from]->mixer->on_refused(now_, nodes_[to]->id, lost));
     });
   };
-  in(last - now_, [this, from, to, refused, word_lost, same_session, tell_refused,
-                   message = std::move(message)] {
+  in(arrival - now_, [this, from, to, refused, word_lost, same_session, tell_refused,
+                      message = std::move(message)] {
     for_node(to, [this, from, to, refused, word_lost, same_session, tell_refused, message] {
       if (!same_session()) return;
       if (refused || word_lost) tell_refused(message);

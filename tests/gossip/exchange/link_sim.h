@@ -6,6 +6,7 @@
 #include "gossip/delta/replica.h"
 #include "gossip/exchange/mixer.h"
 #include "node/base/random.h"
+#include "tests/gossip/order_of_arrival.h"
 
 #include <array>
 #include <cstdint>
@@ -139,7 +140,7 @@ class LinkSim {
   struct Session {
     bool up = false;
     std::uint64_t epoch = 0;
-    std::array<TimePoint, 2> last_arrival{};  // order is kept in each direction
+    std::array<testing::OrderOfArrival, 2> order{};  // in each direction
   };
   struct Event {
     TimePoint when;
