@@ -3,6 +3,7 @@
 #include "node/base/fault.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace starling::gossip::consensus {
 namespace {
@@ -200,7 +201,7 @@ void FinalConsensus::enter_epoch(Epoch epoch, std::string why) {
   agreed_.reset();
   reduction_.reset();
   own_hash_.reset();
-  left_out_ = false;
+  left_out_ = was_left_out_ = false;
   away_.clear();
   lost_.clear();
   returned_.clear();
@@ -279,9 +280,13 @@ void FinalConsensus::follow(std::string why) {
   last_progress_ = now_;
 }
 
+// A session that comes up is worth another try, but no longer wait for the others: sessions that
+// come and go would keep this node from an end for ever.
 void FinalConsensus::leave_out(std::string why) {
+  const TimePoint heard = last_progress_;
   left_out_ = true;
   follow(std::move(why));
+  if (std::exchange(was_left_out_, true)) last_progress_ = heard;
 }
 
 bool FinalConsensus::is_member(const NodeId& id) const {

@@ -283,6 +283,17 @@ class FinalConsensus {
   [[nodiscard]] std::optional<CertificateMessage> certificate_message() const;
 
  private:
+  enum class Missing : std::uint8_t { anybody, members };  // whose silence leaves a set open
+  struct HeldBack {
+    CertificateMessage message;
+    NodeId from;
+  };
+  struct Returned {
+    NodeId peer;
+    TimePoint since;
+    ConsensusMessage message;  // without the values
+  };
+
   // final_consensus.cc: events in.
   void handle(const Participants& message);
   void handle(const Exponents& message);
@@ -333,7 +344,6 @@ class FinalConsensus {
   [[nodiscard]] bool is_member(const NodeId& id) const;
   [[nodiscard]] bool has_ended(const NodeId& id) const;
   [[nodiscard]] bool says_nothing(const NodeId& id) const;
-  enum class Missing : std::uint8_t { anybody, members };  // whose silence leaves a set open
   [[nodiscard]] bool is_closed(Missing counted) const;
   [[nodiscard]] std::vector<const Finish*> candidates() const;
   [[nodiscard]] Duration agree_deadline() const;
@@ -380,10 +390,6 @@ class FinalConsensus {
   void tell_not_taken(const Certificate& certificate, std::size_t others);
   [[nodiscard]] bool is_held_back(const Hash& hash) const;
   void hold_back(const CertificateMessage& message);
-  struct HeldBack {
-    CertificateMessage message;
-    NodeId from;
-  };
   void keep(HeldBack shown);
   void reconsider_held_back();
   void take_held_back();
@@ -421,9 +427,10 @@ class FinalConsensus {
   std::uint32_t revision_ = 0;
   bool frozen_ = false;
   bool freeze_asked_ = false;
-  bool left_out_ = false;   // in this epoch it is a follower whatever its standing is
-  bool withdrawn_ = false;  // the own replica is lost or unfit: follower in this run
-  bool ordered_ = false;    // a command was given here: it outlasts one run that comes to nothing
+  bool left_out_ = false;      // in this epoch it is a follower whatever its standing is
+  bool was_left_out_ = false;  // in this epoch, and tried again since
+  bool withdrawn_ = false;     // the own replica is lost or unfit: follower in this run
+  bool ordered_ = false;  // a command was given here: it outlasts one run that comes to nothing
   std::optional<Signature> order_;  // the admin's, once seen: it is good for the whole run
   bool dialled_ = false;            // in this epoch
   bool considered_ = false;         // nothing changed since the set was last looked at
@@ -461,12 +468,7 @@ class FinalConsensus {
   std::optional<Hash> told_not_taken_;   // the latest
   std::set<NodeId> shown_;               // sessions over which it was shown
   std::map<NodeId, TimePoint> refused_;  // of them those that could not take it then
-  struct Returned {
-    NodeId peer;
-    TimePoint since;
-    ConsensusMessage message;  // without the values
-  };
-  std::deque<Returned> returned_;  // bulk messages that came to nothing, oldest first
+  std::deque<Returned> returned_;        // bulk messages that came to nothing, oldest first
   TimePoint finished_at_{};
   bool stored_ = false;
   std::optional<TimePoint> settled_at_;  // nobody is waited for any more

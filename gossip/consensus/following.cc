@@ -81,8 +81,9 @@ std::size_t FinalConsensus::count_others(const Certificate& certificate) const {
 
 // A certificate ends the run of those who agreed and of those they outnumber, not that of a swarm
 // which a few of its members, or one that was cut off, ended without it (decision 0040). Whoever
-// has begun to agree when it is shown takes it all the same: the end is to be one. So does whoever
-// signed it itself, in an earlier life.
+// has begun to agree when it is shown takes it all the same: the end is to be one. But one that is
+// kept is weighed in every phase, or it would be taken at the first Finish, to which its holders
+// answer with it. Who signed it itself, in an earlier life, takes it at once.
 bool FinalConsensus::is_outnumbered(const Certificate& certificate) const {
   if (!options_.contributes || withdrawn_) return false;
   if (std::ranges::binary_search(certificate.participants, self_)) return false;
@@ -106,15 +107,19 @@ void FinalConsensus::hold_back(const CertificateMessage& message) {
 }
 
 void FinalConsensus::keep(HeldBack shown) {
-  const auto& certificate = shown.message.certificate;
-  bool better = !held_back_ || is_held_back(certificate.hash);
-  if (!better) {
-    const auto& held = held_back_->message.certificate;
-    const auto there = count_signers(held);
-    const auto here = count_signers(certificate);
-    better = here > there || (here == there && outranks(certificate, held));
+  if (!held_back_) {
+    held_back_ = std::move(shown);
+    return;
   }
-  if (better) held_back_ = std::move(shown);
+  const auto& certificate = shown.message.certificate;
+  const auto& held = held_back_->message.certificate;
+  const bool same = certificate.hash == held.hash;
+  const auto there = count_signers(held);
+  const auto here = count_signers(certificate);
+  if (here > there || (here == there && (same || outranks(certificate, held))))
+    held_back_ = std::move(shown);
+  else if (same && !sessions_.contains(held_back_->from))
+    held_back_->from = shown.from;  // the same model, though fewer signed for it
 }
 
 // Members left, died or took the model themselves.
@@ -145,6 +150,10 @@ void FinalConsensus::accept(const CertificateMessage& message) {
   flood(message, from_);
   fetch_.begin(certified_);
   fetch_.add_source(from_);
+  // Who said so while it was not taken does not say again that it holds the model.
+  for (const auto& [id, said] : ledger_.acknowledged())
+    if (said.hash == certificate_->hash && sessions_.contains(id))
+      take(fetch_.add_holder(now_, id));
   take(fetch_.on_tick(now_));
 }
 

@@ -34,8 +34,10 @@ void Ledger::enter(Epoch epoch) {
 
 void Ledger::start_over() {
   auto first_part = std::move(first_part_);
+  auto acknowledged = std::move(acknowledged_);
   *this = {};
   first_part_ = std::move(first_part);
+  acknowledged_ = std::move(acknowledged);
 }
 
 Epoch Ledger::latest() const {

@@ -32,8 +32,9 @@ class Ledger {
   // Statements of older epochs are forgotten, participants of them may take part in `epoch`. What
   // was kept for `epoch` is of the current one now.
   void enter(Epoch epoch);
-  // As before epoch 1, but for who has said that it takes part: whoever has frozen goes on in a
-  // later epoch, and does not say again what it said in the first.
+  // As before epoch 1, but for who has said that it takes part (whoever has frozen goes on in a
+  // later epoch, and does not say again what it said in the first), and who holds a certified
+  // model: it is at its end, and does not say so again either.
   void start_over();
   // The latest epoch in which somebody takes part who may, as far as was heard; at least the
   // current one.

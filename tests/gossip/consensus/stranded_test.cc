@@ -269,6 +269,46 @@ TEST_SUITE("gossip/consensus/stranded") {
     }
   }
 
+  TEST_CASE("who was left out gives up in the end, however often a session comes up meanwhile") {
+    Swarm swarm({.nodes = 4, .seed = 4});
+    swarm.connect_all();
+    swarm.can_dial = [](std::size_t, std::size_t) { return false; };
+    // Node 3 has no model, and its sessions come and go.
+    for (const std::size_t k : {0U, 1U, 2U}) {
+      swarm.presence(k, 3, Presence::present);
+      swarm.standing(k, Role::follower);
+    }
+    swarm.run(1s);
+    const std::vector<std::size_t> all{0, 1, 2};
+    const std::size_t left =
+        *std::ranges::max_element(all, {}, [&](std::size_t k) { return swarm.node(k).id; });
+    std::size_t converted = 0;
+    swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+      const auto* finish = std::get_if<Finish>(&message);
+      if (to == left && finish != nullptr && finish->signer == swarm.node(from).id &&
+          finish->role == Role::participant)
+        ++converted;
+      return from != 3 && to != 3;
+    };
+    spend_budget(swarm, 15min);
+    while (converted < 2 && swarm.elapsed() < 1min) swarm.run(1ms);
+    REQUIRE(swarm.node(left).consensus->state().phase == Phase::collecting);
+    for (const auto k : all)
+      if (k != left) {
+        swarm.kill(k);
+        swarm.presence(left, k, Presence::gone);
+      }
+    for (auto when = 1min; when < 15min; when += 1min) {
+      swarm.at(when, [&] { swarm.disconnect(left, 3); });
+      swarm.at(when + 10s, [&] { swarm.connect(left, 3); });
+    }
+
+    swarm.run(15min);
+
+    check_result(swarm, {left}, {left});
+    CHECK(swarm.node(left).finished_at < TimePoint{} + 5min);
+  }
+
   TEST_CASE("who has signed and hears no more waits for those who may hold the certificate") {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       CAPTURE(seed);
