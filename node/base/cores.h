@@ -11,9 +11,6 @@ namespace starling {
 // would otherwise start 64 threads, each of which stands still for most of every period.
 //
 // `root` is where /proc and /sys are looked for: another folder in tests.
-// Rule:    the smallest quota of the process's group and the groups above it, of version 2
-//          (cpu.max) and version 1 (cpu.cfs_quota_us over cpu.cfs_period_us). What cannot be read
-//          limits nothing.
 // Thread:  any. Cost: a few small files.
 [[nodiscard]] int usable_cores(const std::filesystem::path& root = "/");
 

@@ -1,5 +1,7 @@
 #include "node/observe/host_sampler.h"
 
+#include "node/base/control_groups.h"
+
 #include <dirent.h>
 #include <unistd.h>
 
@@ -189,6 +191,8 @@ HostSample HostSampler::sample(TimePoint now) {
   sample.network = parse_network(read_small(proc_ + "/net/dev"));
   sample.disks = parse_disks(read_small(proc_ + "/diskstats"));
   sample.available_memory_bytes = parse_available_memory(read_small(proc_ + "/meminfo"));
+  if (const auto left = granted_memory_left(root_); left)
+    sample.available_memory_bytes = std::min(sample.available_memory_bytes.value_or(*left), *left);
   const auto cpu = parse_host_cpu(read_small(proc_ + "/stat"));
   if (cpu && last_cpu_ && cpu->all_ticks > last_cpu_->all_ticks &&
       cpu->busy_ticks >= last_cpu_->busy_ticks) {

@@ -128,7 +128,7 @@ constexpr std::array<MetricSpec, 48> kMetrics{{
     {host_cpu_ratio, "starling_host_cpu_busy_ratio", gauge,
      "Busy share of all cores of the host over the last second.", ""},
     {host_memory_available_bytes, "starling_host_memory_available_bytes", gauge,
-     "Memory that new processes could have without swapping.", ""},
+     "Memory that could be taken without swapping, in a container within its limit.", ""},
 }};
 
 constexpr bool in_order() {

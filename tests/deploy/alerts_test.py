@@ -39,6 +39,7 @@ TROUBLED = {
     "StarlingNoNeighbour": {"starling_neighbours": f"0x{MINUTES}"},
     "StarlingIsland": {'starling_swarm_members{state="alive"}': f"0x{MINUTES}"},
     "StarlingCertificateEnds": {"starling_certificate_expiry_timestamp_seconds": f"86400x{MINUTES}"},
+    "StarlingJoinsForLong": {'starling_phase{phase="joining"}': f"1x{MINUTES}", 'starling_phase{phase="training"}': f"0x{MINUTES}"},
     "StarlingMemoryShort": {"starling_host_memory_available_bytes": f"1e8x{MINUTES}"},
 }
 TROUBLED_TOO = [
@@ -61,6 +62,7 @@ CALM_TOO = [
     }),
     ("joins again for forty minutes", {
         'starling_phase{phase="training"}': "1x59 0x39 1x19",
+        'starling_phase{phase="joining"}': "0x59 1x39 0x19",
         "starling_neighbours": "3x59 0x39 3x19",
         "starling_last_step_age_seconds": "0.5x59 0+60x39 0+60x1 0.5x17",
     }),

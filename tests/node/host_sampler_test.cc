@@ -100,23 +100,36 @@ TEST_SUITE("node/host_sampler") {
 
   TEST_CASE("the cores in use come from two looks") {
     const TempFolder scratch;
-    std::filesystem::create_directories(scratch.path() / "self" / "fd");
-    scratch.write("self/stat", kStat);
-    scratch.write("stat", "cpu  10 0 10 80 0 0 0 0\n");
-    HostSampler sampler(scratch.path().string());
+    std::filesystem::create_directories(scratch.path() / "proc" / "self" / "fd");
+    scratch.write("proc/self/stat", kStat);
+    scratch.write("proc/stat", "cpu  10 0 10 80 0 0 0 0\n");
+    HostSampler sampler(scratch.path());
     const auto first = sampler.sample(TimePoint(10s));
     CHECK(first.cpu_ratio == 0);
     CHECK_FALSE(first.host_cpu_ratio);
 
     auto later = std::string(kStat);
     later.replace(later.find(" 150 50 "), 8, " 250 50 ");
-    scratch.write("self/stat", later);
-    scratch.write("stat", "cpu  60 0 10 130 0 0 0 0\n");
+    scratch.write("proc/self/stat", later);
+    scratch.write("proc/stat", "cpu  60 0 10 130 0 0 0 0\n");
     const auto second = sampler.sample(TimePoint(12s));
 
     CHECK(second.cpu_ratio == doctest::Approx(0.5));  // 100 ticks of 10 ms in 2 s
     REQUIRE(second.host_cpu_ratio);
     CHECK(*second.host_cpu_ratio == doctest::Approx(0.5));
+  }
+
+  TEST_CASE("memory that is left in a container is what its limit leaves, not the machine's") {
+    const TempFolder scratch;
+    std::filesystem::create_directories(scratch.path() / "proc" / "self" / "fd");
+    std::filesystem::create_directories(scratch.path() / "sys" / "fs" / "cgroup");
+    scratch.write("proc/meminfo", "MemTotal:  64000 kB\nMemAvailable:  32000 kB\n");
+    scratch.write("proc/self/cgroup", "0::/\n");
+    HostSampler sampler(scratch.path());
+    CHECK(sampler.sample(TimePoint(1s)).available_memory_bytes == 32'000 * 1'024);
+    scratch.write("sys/fs/cgroup/memory.max", "1000000\n");
+    scratch.write("sys/fs/cgroup/memory.current", "400000\n");
+    CHECK(sampler.sample(TimePoint(2s)).available_memory_bytes == 600'000);
   }
 
   TEST_CASE("this process can be looked at") {
