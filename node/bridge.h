@@ -13,6 +13,7 @@
 #include "transport/task.h"
 
 #include <asio/io_context.hpp>
+#include <asio/post.hpp>
 #include <asio/thread_pool.hpp>
 
 #include <cstdint>
@@ -25,6 +26,20 @@
 #include <vector>
 
 namespace starling::node {
+
+// Frees what is of the model's size on a thread of the pool, which outlives the call: ResNet-50's
+// vectors take the io thread 5 to 10 ms each to give back, page by page.
+template <class T>
+void free_on(asio::thread_pool& pool, T value) {
+  asio::post(pool, [value = std::move(value)] {});
+}
+
+// The same for whoever turns out to be its last owner. The pool outlives them all.
+template <class T>
+std::shared_ptr<T> freed_on(asio::thread_pool& pool, std::unique_ptr<T> value) {
+  const auto give_back = [&pool](T* last) { free_on(pool, std::unique_ptr<T>(last)); };
+  return {value.release(), give_back};
+}
 
 // What this node trains, once its settings are known. The data sets outlive the bridge.
 struct BridgeOptions {
@@ -66,9 +81,10 @@ class BridgeEvents {
 // Owner of trainer, references and codec lane for one run of settings.
 //
 // Made by create() when the settings are known, start()ed once the first replica is there; stop()
-// must have finished before it is destroyed. When other settings are adopted the node makes a new
-// one.
-// Thread:  every function but create() is called on the io thread; nothing here makes it wait.
+// must have finished before it is destroyed, which is work of the model's size and best left to the
+// thread that made it. When other settings are adopted the node makes a new one.
+// Thread:  every function but create() is called on the io thread; nothing here makes it wait. The
+//          destructor may run on any.
 //          Jobs run on the codec lane, one at a time, in the order of the calls.
 // Cost:    the trainer's vectors, one reference for each edge.
 class Bridge {
@@ -89,8 +105,8 @@ class Bridge {
   // Errors:  those of Trainer::start().
   [[nodiscard]] Result<void> start() ON_IO_THREAD;
   // Ends training and every job, those too that are asked for meanwhile; afterwards nothing is
-  // reported any more. Whoever called it ends the bridge in the turn in which it resumes: a job
-  // that is asked for after that is lost. Idempotent, one after the other.
+  // reported any more. Whoever called it takes the bridge out of use in the turn in which it
+  // resumes: a job that is asked for after that is lost. Idempotent, one after the other.
   transport::Task<> stop();
 
   // Queues a job; its outcome is on_codec_done.

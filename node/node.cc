@@ -298,6 +298,7 @@ void Node::every_second() {
     if (now >= next_evaluation_) evaluate_now();
   }
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));
+  free_dropped_snapshots();
   if (book_changed_) save_address_book();
   reload_access(Read::if_changed);
   tick_spread(now);

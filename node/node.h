@@ -24,6 +24,7 @@
 #include "node/observe/metrics.h"
 #include "node/observe/progress_lines.h"
 #include "node/state_dir.h"
+#include "node/state_transfer_bytes.h"
 #include "node/status_builder.h"
 #include "node/training_settings.h"
 #include "training/data/dataset.h"
@@ -134,7 +135,12 @@ class Node final : private transport::SessionEvents,
   transport::Task<> rebuild_for(TrainingSettings settings, training::Model model,
                                 bootstrap::AdoptSettings adopt);
   void install_state(const bootstrap::InstallState& install) ON_IO_THREAD;
+  void use_state(const bootstrap::InstallState& install,
+                 Result<training::Replica> replica) ON_IO_THREAD;
+  // Why a replica that was read is not put in the place of the one here, if it is not.
+  [[nodiscard]] std::optional<Error> no_use_for(const bootstrap::Manifest& state) ON_IO_THREAD;
   void take_snapshot() ON_IO_THREAD;
+  void free_dropped_snapshots() ON_IO_THREAD;
   void fetch_final(const bootstrap::FetchFinal& fetch) ON_IO_THREAD;
   void give_up(const Error& error) ON_IO_THREAD;
   void note_joined(const bootstrap::Joined& joined) ON_IO_THREAD;
@@ -146,6 +152,7 @@ class Node final : private transport::SessionEvents,
   // node_training.cc: from settings to a trainer that runs.
   // How training begins: at genesis, from a checkpoint, or with a sponsor's replica.
   struct Beginning {
+    Hash settings;  // fingerprint of those that it is of
     std::optional<training::Trainer::Start> start;
     gossip::Origin origin = gossip::Origin::genesis;
     double age = 0;
@@ -154,6 +161,7 @@ class Node final : private transport::SessionEvents,
   // on meanwhile.
   transport::Task<> build_and_start(Beginning beginning);
   transport::Task<> wait_for_build();
+  void log_device(std::string_view why) ON_IO_THREAD;
   // Puts a state that arrived in the place of the replica that trains.
   void adopt_replica(training::Replica replica, double age) ON_IO_THREAD;
   void tell_replica(gossip::Origin origin, double age);
@@ -285,6 +293,9 @@ class Node final : private transport::SessionEvents,
   bootstrap::Join join_;
   bootstrap::Driver bootstrap_driver_;
   std::unique_ptr<Bridge> bridge_;
+  ReplicaReader reader_{pool_, tasks_};
+  // Those that Join was given to install or to serve: each is freed once nobody else holds it.
+  std::vector<bootstrap::SharedSnapshot> given_snapshots_;
 
   Signals signals_;
   Watchdog watchdog_;

@@ -35,7 +35,7 @@ const SharedConsensusMemory& Node::consensus_memory(consensus::RunKind kind) {
   auto& memory = kind == consensus::RunKind::finish ? consensus_memory_ : merge_memory_;
   if (!memory) {
     const double limit = gossip_.mixer() != nullptr ? gossip_.mixer()->largest_norm() : 0;
-    memory = std::make_shared<ConsensusMemory>(parts_.model, limit);
+    memory = freed_on(pool_, std::make_unique<ConsensusMemory>(parts_.model, limit));
   }
   return memory;
 }
@@ -45,7 +45,7 @@ void Node::take_contribution(consensus::RunKind kind) {
   bridge_->snapshot([this, kind, memory = consensus_memory(kind)](training::Replica replica) {
     assert_io_thread();
     // The run may have failed meanwhile, and another begun that asked for a contribution itself.
-    if (memory != consensus_memory(kind)) return;
+    if (memory != consensus_memory(kind)) return free_on(pool_, std::move(replica));
     memory->contribute(std::move(replica));
     gossip_driver_.carry_out(gossip_.on_contribution(clock_.now(), kind));
   });
@@ -137,7 +137,7 @@ void Node::note_end(const consensus::Finished& finished) {
 // After a restart: nothing is trained, evaluated or written any more, and only a person ends it.
 Result<void> Node::begin_serving(ServedModel served) {
   TRY(auto effects, gossip_.serve(clock_.now(), model_facts(), served.held));
-  consensus_memory_ = std::move(served.memory);
+  consensus_memory_ = freed_on(pool_, std::move(served.memory));
   const consensus::Certificate& certificate = served.held.certificate;
   const bool own = std::ranges::binary_search(certificate.participants, parts_.identity.id());
   note_end({certificate, own ? consensus::Role::participant : consensus::Role::follower});

@@ -128,6 +128,7 @@ void Node::begin_training(const bootstrap::BeginTraining& begin) {
   log_.info("join.begin", {{"why", begin.why}});
   if (transport_.sessions().empty()) warn_of_silence(join_.addresses(), log_);
   Beginning beginning;
+  beginning.settings = join_.settings().fingerprint();
   const std::string fingerprint = to_hex(join_.settings().fingerprint().view());
   if (begin.start == bootstrap::Start::checkpoint && parts_.checkpoint &&
       parts_.checkpoint->state.settings_fingerprint == fingerprint) {
@@ -207,6 +208,7 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
     bootstrap_driver_.carry_out(join_.on_settings_kept(clock_.now()));
     co_return;
   }
+  reader_.cancel();  // a replica of the settings before
   log_.info("join.adopted", {{"from", short_form(adopt.from)}, {"difference", adopt.diff}});
   if (gossip_.mixer() != nullptr) gossip_driver_.carry_out(gossip_.end_averaging(clock_.now()));
   const Error over{Errc::cancelled, Doing::agreeing,
@@ -216,9 +218,11 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
   set_phase(Phase::joining);
   auto training_ends = drop_bridge();
   co_await std::move(training_ends);
-  if (settings.model != settings_.model || settings.extension == 0) parts_.base.reset();
+  if (settings.model != settings_.model || settings.extension == 0)
+    free_on(pool_, std::exchange(parts_.base, std::nullopt));
   settings_ = settings;
-  parts_.checkpoint.reset();  // of another run: a model and its momenta
+  // Of another run: a model and its momenta.
+  free_on(pool_, std::exchange(parts_.checkpoint, std::nullopt));
   parts_.model = std::move(model);
   consensus_memory_.reset();
   merge_memory_.reset();
@@ -227,25 +231,49 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
 
 void Node::install_state(const bootstrap::InstallState& install) {
   fault::pass("transfer.before_install");
+  given_snapshots_.push_back(install.snapshot);
+  reader_.read(install.snapshot, parts_.model, [this, install](Result<training::Replica> replica) {
+    assert_io_thread();
+    use_state(install, std::move(replica));
+  });
+}
+
+// While the replica was read this node may have begun to end, and its exchanges went on.
+std::optional<Error> Node::no_use_for(const bootstrap::Manifest& state) {
+  if (figures_.phase == Phase::finishing)
+    return Error{Errc::cancelled, Doing::joining, "this node is finishing"};
+  if (bridge_ && gossip_.mixer() != nullptr && state.age <= gossip_.mixer()->age())
+    return Error{Errc::cancelled, Doing::joining, "the replica here has come as far by now"};
+  return std::nullopt;
+}
+
+void Node::use_state(const bootstrap::InstallState& install, Result<training::Replica> replica) {
   const TimePoint now = clock_.now();
-  auto replica = replica_of(*install.snapshot, parts_.model);
-  if (!replica) return bootstrap_driver_.carry_out(join_.on_state_unusable(now, replica.error()));
+  const bootstrap::Manifest& sent = install.snapshot->manifest;
+  // Then nobody asks any more what became of it.
+  const bool ends = exit_ || figures_.phase == Phase::leaving || figures_.phase == Phase::finished;
+  const auto why = replica ? no_use_for(sent) : std::optional(replica.error());
+  if (ends || why) {
+    if (replica) free_on(pool_, *std::move(replica));
+    if (!ends) bootstrap_driver_.carry_out(join_.on_state_unusable(now, *why));
+    return;
+  }
   gossip_.membership().progress().merge_of_sponsor(now, install.counters, install.run_age);
-  const double age = install.snapshot->manifest.age;
   log_.info("join.state", {{"sponsor", short_form(install.sponsor)},
-                           {"bytes", install.snapshot->manifest.total_bytes},
+                           {"bytes", sent.total_bytes},
                            {"seconds", seconds(install.loading)},
-                           {"age_steps", age}});
-  if (bridge_) return adopt_replica(std::move(*replica), age);
+                           {"age_steps", sent.age}});
+  if (bridge_) return adopt_replica(*std::move(replica), sent.age);
   Beginning beginning;
+  beginning.settings = sent.fingerprint;
   beginning.origin = gossip::Origin::transferred;
-  beginning.age = age;
+  beginning.age = sent.age;
   training::TrainingState state;
   state.steps_since_adoption = 0;
   state.samples = gossip_.membership().progress().own_samples();
   state.progress_share = gossip_.share_of(now, settings_.budget);
   beginning.start = training::Trainer::Start{
-      .replica = std::move(*replica), .momenta = {}, .state = std::move(state)};
+      .replica = *std::move(replica), .momenta = {}, .state = std::move(state)};
   // Owners: this handler and the task that it spawns; std::function needs a copy.
   auto shared = std::make_shared<Beginning>(std::move(beginning));
   tasks_.spawn("build", [this, shared] { return build_and_start(std::move(*shared)); });
@@ -266,9 +294,20 @@ void Node::take_snapshot() {
   };
   auto done = [this](Result<bootstrap::SharedSnapshot> snapshot) {
     assert_io_thread();
+    if (snapshot) given_snapshots_.push_back(*snapshot);
     bootstrap_driver_.carry_out(join_.on_snapshot(clock_.now(), std::move(snapshot)));
   };
   bridge_->run_on_lane(std::move(cut), std::move(done));
+}
+
+// Join, a state machine, just drops what it needs no more. The one who has it last is here, and
+// hands it on.
+void Node::free_dropped_snapshots() {
+  std::erase_if(given_snapshots_, [this](bootstrap::SharedSnapshot& snapshot) {
+    if (snapshot.use_count() > 1) return false;
+    free_on(pool_, std::move(snapshot));
+    return true;
+  });
 }
 
 void Node::fetch_final(const bootstrap::FetchFinal& fetch) {

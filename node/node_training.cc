@@ -105,9 +105,10 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   assert_io_thread();
   auto build_ends = wait_for_build();
   co_await std::move(build_ends);
-  if (bridge_ && beginning.origin == gossip::Origin::transferred)
+  const bool over = exit_ || beginning.settings != join_.settings().fingerprint();
+  if (bridge_ && !over && beginning.origin == gossip::Origin::transferred)
     adopt_replica(std::move(beginning.start->replica), beginning.age);
-  if (bridge_ || exit_) co_return;
+  if (bridge_ || over) co_return free_on(pool_, std::move(beginning.start));
   // Owners: this coroutine and the job on the pool.
   auto start =
       std::make_shared<std::optional<training::Trainer::Start>>(std::move(beginning.start));
@@ -115,12 +116,13 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   build_ = {};
   auto create = [this, start, precision, options = bridge_options(), file = parts_.dir.precision(),
                  stop = build_.get_token()]() mutable -> Result<std::unique_ptr<Bridge>> {
+    std::optional<training::Trainer::Start> begin = std::move(*start);  // freed here, if unused
     if (fault::maybe("build.no_memory")) throw std::bad_alloc();
     training::DeviceOptions& device = options.trainer.device;
     *precision = choose_precision({device, options.model, options.loader.batch, stop}, file, log_);
     device.precision = precision->precision;
     if (stop.stop_requested()) return fail(Errc::cancelled, Doing::building_model, "not needed");
-    return Bridge::create(io_, options, std::move(*start), *this, log_);
+    return Bridge::create(io_, options, std::move(begin), *this, log_);
   };
   Result<std::unique_ptr<Bridge>> created;
   building_ = true;
@@ -134,16 +136,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   if (!created && created.error().code == Errc::cancelled) co_return;
   if (!created) co_return end_with(created.error());
   bridge_ = std::move(*created);
-  log_.info("training.device", {{"device", training::name_of(bridge_->device())},
-                                {"precision", training::name_of(bridge_->device().precision)},
-                                {"why", precision->why},
-                                {"threads", bridge_->device().threads}});
-  if (training::cpu_hides_tiles()) {
-    log_.warn("training.tiles_hidden",
-              {{"what", "this machine announces AMX and hides its tiles"},
-               {"done", "LibTorch is kept to AVX-512 (ONEDNN_MAX_CPU_ISA)"},
-               {"remedy", "a hypervisor that passes CPUID leaf 0x1D on makes bf16 faster"}});
-  }
+  log_device(precision->why);
   if (build_.stop_requested() || exit_ || figures_.phase == Phase::leaving) co_return;
   const TimePoint now = clock_.now();
   figures_.batch = static_cast<std::uint32_t>(batch_of(config_, settings_.model));
@@ -168,6 +161,18 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   if (beginning.origin == gossip::Origin::transferred)
     bootstrap_driver_.carry_out(join_.on_state_installed(now));
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));
+}
+
+void Node::log_device(std::string_view why) {
+  log_.info("training.device", {{"device", training::name_of(bridge_->device())},
+                                {"precision", training::name_of(bridge_->device().precision)},
+                                {"why", why},
+                                {"threads", bridge_->device().threads}});
+  if (!training::cpu_hides_tiles()) return;
+  log_.warn("training.tiles_hidden",
+            {{"what", "this machine announces AMX and hides its tiles"},
+             {"done", "LibTorch is kept to AVX-512 (ONEDNN_MAX_CPU_ISA)"},
+             {"remedy", "a hypervisor that passes CPUID leaf 0x1D on makes bf16 faster"}});
 }
 
 // A model of size takes seconds to build, and much can arrive meanwhile: other settings, a state.
@@ -206,7 +211,13 @@ transport::Task<> Node::drop_bridge() {
   auto ends = bridge_->stop();
   co_await std::move(ends);
   health_.rest_train();  // what comes next may train never again, or wait long for a state
-  bridge_.reset();
+  // A dozen vectors of the model's size, which a device or small pages are slow to take back.
+  auto give_back = [bridge = std::move(bridge_)]() mutable {
+    bridge.reset();
+    return true;
+  };
+  (void)co_await transport::on_pool(pool_, std::move(give_back));
+  assert_io_thread();
   building_ = false;
   build_over_.cancel();
 }

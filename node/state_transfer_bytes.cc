@@ -1,8 +1,11 @@
 #include "node/state_transfer_bytes.h"
 
+#include "node/base/bytes.h"
+#include "node/bridge.h"
 #include "training/model_file.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -56,8 +59,23 @@ std::optional<Number> whole_number(std::string_view text) {
   return value;
 }
 
-bool all_finite(const std::vector<float>& values) {
-  return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+// Without a way out of the loop, and by integers: so a compiler makes vector instructions of it.
+bool all_finite(std::span<const float> values) {
+  constexpr std::uint32_t kExponent = 0x7f80'0000;  // all of it set: infinite, or no number
+  std::uint32_t bad = 0;
+  for (const float value : values)
+    bad |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1U : 0U;
+  return bad == 0;
+}
+
+// Whether a block is zero wherever the layout has no value.
+bool padding_is_zero(const gossip::Layout& layout, std::size_t block,
+                     std::span<const float> values) {
+  const std::size_t width = layout.width(block);
+  bool zero = true;
+  layout.for_each_padding(block, 0, width,
+                          [&](std::size_t index) { zero = zero && values[index] == 0; });
+  return zero && std::ranges::all_of(values.subspan(width), [](float value) { return value == 0; });
 }
 
 }  // namespace
@@ -86,17 +104,29 @@ Result<training::Replica> replica_of(const bootstrap::Snapshot& snapshot,
   if (bytes != state_bytes(model))
     return refuse("a snapshot of " + std::to_string(bytes) + " bytes where the model has " +
                   std::to_string(state_bytes(model)));
+  const gossip::Layout& layout = model.layout;
   training::Replica replica;
-  replica.parameters.resize(model.layout.size());
-  replica.bn_mean.resize(model.layout.bn_channels());
-  replica.bn_variance.resize(model.layout.bn_channels());
+  // Page faults would take longer than the copy.
+  replica.parameters.reserve(layout.size());
+  prefer_huge_pages(replica.parameters.data(), layout.size() * sizeof(float));
+  replica.parameters.resize(layout.size());
+  replica.bn_mean.resize(layout.bn_channels());
+  replica.bn_variance.resize(layout.bn_channels());
   ChunkReader reader(snapshot);
-  reader.read(replica.parameters);
+  bool finite = true;
+  bool padded = true;
+  // Block by block: what was copied is looked at while it is in the cache.
+  for (std::size_t block = 0; block < layout.blocks(); ++block) {
+    const auto values =
+        std::span(replica.parameters).subspan(block * gossip::kBlock, gossip::kBlock);
+    reader.read(std::as_writable_bytes(values));
+    finite = all_finite(values) && finite;
+    padded = padding_is_zero(layout, block, values) && padded;
+  }
   reader.read(replica.bn_mean);
   reader.read(replica.bn_variance);
   reader.read(std::as_writable_bytes(std::span(&replica.batches_tracked, 1)));
-  if (!all_finite(replica.parameters) || !all_finite(replica.bn_mean) ||
-      !all_finite(replica.bn_variance))
+  if (!finite || !all_finite(replica.bn_mean) || !all_finite(replica.bn_variance))
     return refuse("a snapshot with values that are not finite");
   const auto& variance = replica.bn_variance;
   if (replica.batches_tracked < 0 ||
@@ -104,10 +134,36 @@ Result<training::Replica> replica_of(const bootstrap::Snapshot& snapshot,
     return refuse("a snapshot with a negative variance or count");
   if (replica.batches_tracked > training::kMaxBatchesTracked)
     return refuse("a snapshot that counts more batches than any run has");
-  for (std::size_t i = 0; i < replica.parameters.size(); ++i)
-    if (replica.parameters[i] != 0 && !model.layout.is_real(i / gossip::kBlock, i % gossip::kBlock))
-      return refuse("a snapshot with values in the padding");
+  if (!padded) return refuse("a snapshot with values in the padding");
   return replica;
+}
+
+ReplicaReader::ReplicaReader(asio::thread_pool& pool, transport::TaskGroup& tasks, Read read)
+    : pool_(pool), tasks_(tasks), read_(std::move(read)) {}
+
+void ReplicaReader::read(bootstrap::SharedSnapshot snapshot, training::Model model, Done done) {
+  Wanted wanted{++asked_, std::move(snapshot), std::move(model), std::move(done)};
+  // Owners: this call and the task, until its job on the pool has read the snapshot.
+  tasks_.spawn("read replica",
+               [this, wanted = std::move(wanted)]() mutable { return run(std::move(wanted)); });
+}
+
+transport::Task<> ReplicaReader::run(Wanted wanted) {
+  auto work = [this, snapshot = std::move(wanted.snapshot),
+               model = std::move(wanted.model)]() mutable -> Result<training::Replica> {
+    // Let go here, not on the io thread.
+    const bootstrap::SharedSnapshot last = std::move(snapshot);
+    return read_(*last, model);
+  };
+  Result<training::Replica> replica;
+  try {
+    replica = co_await transport::on_pool(pool_, std::move(work));
+  } catch (...) {
+    replica = fail(current_error(Doing::transferring_state, Errc::internal));
+  }
+  assert_io_thread();
+  if (wanted.number == asked_) co_return wanted.done(std::move(replica));
+  if (replica) free_on(pool_, std::move(*replica));
 }
 
 std::string format_progress(const SavedProgress& progress) {

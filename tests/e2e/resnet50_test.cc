@@ -62,4 +62,28 @@ TEST_SUITE("e2e/resnet50") {
     CHECK(last.at("eval").at("loss").get<double>() < 2.25);
     CHECK(last.at("eval").at("accuracy_ratio").get<double>() > 0.15);
   }
+
+  TEST_CASE("a newcomer takes ResNet-50 from a sponsor and answers whoever asks all the while") {
+    Swarm swarm({"--data", "synthetic:size=32,channels=3", "--model", "resnet50", "--img", "32",
+                 "--batch", "2", "--threads", "1", "--precision", "fp32", "--until",
+                 "samples=100000000", "--set", "eval.every=0"});
+    swarm.start(1);
+    // Before that many steps a newcomer draws its first model itself.
+    REQUIRE(eventually(900s, [&] { return swarm.node(0).step() > 110; }));
+
+    swarm.start(1);
+    // Its control socket is there from the first answer on.
+    REQUIRE(eventually(60s, [&] { return swarm.node(1).status().is_object(); }));
+    int unanswered = 0;
+    const bool trains = eventually(300s, [&] {
+      const auto status = swarm.node(1).status();
+      if (!status.is_object()) ++unanswered;
+      return status.is_object() && status.at("progress").at("step").get<int>() > 0;
+    });
+
+    INFO(swarm.logs());
+    CHECK(trains);
+    CHECK(unanswered == 0);
+    CHECK(contains(read_text(swarm.node(1).dir() / "events.jsonl"), "\"origin\":\"transferred\""));
+  }
 }

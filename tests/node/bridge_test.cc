@@ -11,6 +11,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <thread>
 #include <utility>
 
 using namespace starling;
@@ -51,6 +52,15 @@ struct Jobs {
   int asked = 0;
   int told = 0;
   std::optional<int> open_at_stop;
+};
+
+// Says on which thread it ended.
+struct LastSeen {
+  explicit LastSeen(std::thread::id& on) : ended_on(on) {}
+  ~LastSeen() { ended_on = std::this_thread::get_id(); }
+  LastSeen(const LastSeen&) = delete;
+  LastSeen& operator=(const LastSeen&) = delete;
+  std::thread::id& ended_on;
 };
 
 transport::Task<> stop_and_count(Bridge* bridge, Jobs* jobs) {
@@ -105,6 +115,47 @@ TEST_SUITE("node/bridge") {
     CHECK_FALSE(training);
     CHECK_FALSE(told);
     CHECK(idle.events.failed == Errc::no_memory);
+  }
+
+  TEST_CASE("what is of the model's size is freed on the pool, whoever has it last") {
+    const auto here = std::this_thread::get_id();
+    std::thread::id handed_over;
+    std::thread::id shared;
+    asio::thread_pool pool{1};
+    free_on(pool, std::make_unique<LastSeen>(handed_over));
+    auto first = freed_on(pool, std::make_unique<LastSeen>(shared));
+    auto second = first;
+    first.reset();
+    second.reset();
+    pool.join();
+    CHECK(handed_over != std::thread::id());
+    CHECK(handed_over != here);
+    CHECK(shared == handed_over);
+  }
+
+  TEST_CASE("what is given to a pool that has ended is freed with it") {
+    std::thread::id ended_on;
+    {
+      asio::thread_pool pool{1};
+      pool.join();
+      freed_on(pool, std::make_unique<LastSeen>(ended_on)).reset();
+      CHECK(ended_on == std::thread::id());
+    }
+    CHECK(ended_on == std::this_thread::get_id());
+  }
+
+  TEST_CASE("a bridge that has stopped may end on another thread") {
+    assert_io_thread();
+    IdleBridge idle;
+    REQUIRE(idle.bridge->start());
+    Jobs jobs;
+    asio::co_spawn(idle.io, stop_and_count(idle.bridge.get(), &jobs),
+                   [](const std::exception_ptr&) {});
+    idle.io.run();
+    asio::thread_pool pool{1};
+    free_on(pool, std::move(idle.bridge));
+    pool.join();
+    CHECK_FALSE(idle.bridge);
   }
 
   TEST_CASE("whoever asks for a pause is told where training ends instead") {
