@@ -34,7 +34,8 @@ AccessFiles::AccessFiles(AccessPaths paths, AllowList allow_list, Duration secre
 
 AccessFiles::Trace AccessFiles::trace(const fs::path& file) {
   struct stat info{};
-  if (::stat(file.c_str(), &info) != 0) return {};
+  // A link whose target went is another state than no file: it is read, and told.
+  if (::stat(file.c_str(), &info) != 0 && ::lstat(file.c_str(), &info) != 0) return {};
   return {.inode = info.st_ino,
           .mode = info.st_mode,
           .owner = info.st_uid,

@@ -37,9 +37,20 @@ constexpr const char* kCertificateName = "certificate.json";
 // 4,096 participants and 65,536 chunks are about 7 MiB of text.
 constexpr std::size_t kMaxCertificateFile = std::size_t{16} << 20;
 constexpr int kMaxCertificateDepth = 8;  // it has lists of texts today
+constexpr int kSchema = 1;
 
 std::unexpected<Error> corrupt(const std::string& what) {
   return fail(Errc::corrupt, Doing::reading_file, "certificate.json: " + what);
+}
+
+Result<void> check_schema(const Json& json) {
+  const auto schema = json.find("schema");
+  if (schema == json.end() || !schema->is_number_unsigned()) return corrupt("schema");
+  if (*schema == kSchema) return {};
+  return fail(Errc::unsupported, Doing::reading_file,
+              "certificate.json: of a newer program: it has schema " +
+                  std::to_string(schema->get<std::uint64_t>()) + ", and this program reads " +
+                  std::to_string(kSchema));
 }
 
 template <class Id>
@@ -221,7 +232,7 @@ Result<void> write_final(const std::filesystem::path& folder, const training::Mo
 
 std::string format_certificate(const consensus::CertificateMessage& held) {
   const consensus::Certificate& certificate = held.certificate;
-  const Json json{{"schema", 1},
+  const Json json{{"schema", kSchema},
                   {"hash", to_hex(certificate.hash.view())},
                   {"epoch", certificate.epoch.value},
                   {"participants", hex_list(certificate.participants)},
@@ -239,6 +250,7 @@ Result<consensus::CertificateMessage> parse_certificate(std::string_view text) {
   if (!nests_at_most(text, kMaxCertificateDepth)) return corrupt("nested too deep");
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return corrupt("no JSON object");
+  TRY_VOID(check_schema(json));
   consensus::CertificateMessage held;
   consensus::Certificate& certificate = held.certificate;
   if (!read_hex(json, "hash", certificate.hash)) return corrupt("hash");
@@ -268,8 +280,36 @@ Result<consensus::CertificateMessage> parse_certificate(std::string_view text) {
 }
 
 Result<consensus::CertificateMessage> read_certificate(const std::filesystem::path& folder) {
-  TRY(const std::string text, read_whole(folder / kCertificateName, kMaxCertificateFile));
-  return parse_certificate(text);
+  const auto text = read_whole(folder / kCertificateName, kMaxCertificateFile);
+  if (!text) return unusable_final(folder, text.error());
+  auto held = parse_certificate(*text);
+  if (held) return held;
+  Error why = std::move(held).error();
+  why.detail.insert(0, (folder / "").string());  // it begins with the file's name
+  return unusable_final(folder, std::move(why));
+}
+
+std::unexpected<Error> unusable_final(const std::filesystem::path& folder, Error why) {
+  const auto remedy = [&]() -> std::string {
+    switch (why.code) {
+      case Errc::permission:
+        return "; let this user read it and enter every folder above it, or mend the link";
+      case Errc::io_failed:
+        return "; look at the disk (the kernel's log tells): the file may be whole, so leave it "
+               "there and start again";
+      case Errc::unsupported:
+        return "; start the program that wrote it, or a newer one";
+      case Errc::not_found:
+      case Errc::corrupt:
+      case Errc::too_large:
+        return "; put the file back, or move or remove the folder " + folder.string() +
+               " to fetch or train the model again";
+      default:
+        return "";
+    }
+  };
+  why.detail += remedy();
+  return fail(std::move(why));
 }
 
 Result<std::unique_ptr<ConsensusMemory>> restore_final(const std::filesystem::path& folder,
@@ -277,10 +317,7 @@ Result<std::unique_ptr<ConsensusMemory>> restore_final(const std::filesystem::pa
                                                        const consensus::CertificateMessage& held) {
   const auto file = folder / "model.safetensors";
   auto read = training::read_model(file, model);
-  if (!read)
-    return fail(read.error().code, Doing::reading_file,
-                read.error().detail + "; certificate.json beside it names a model: put it back, " +
-                    "or remove the folder " + folder.string() + " to fetch or train it again");
+  if (!read) return unusable_final(folder, std::move(read).error());
   training::Replica replica = *std::move(read);
   auto memory = std::make_unique<ConsensusMemory>(model, 0);
   memory->restore(std::move(replica));
@@ -292,10 +329,9 @@ Result<std::unique_ptr<ConsensusMemory>> restore_final(const std::filesystem::pa
     certified = memory->run(load).result.has_value();
   }
   if (!certified)
-    return fail(Errc::corrupt, Doing::reading_file,
-                file.string() +
-                    " is not the model that certificate.json names; remove the folder " +
-                    folder.string() + " to fetch or train it again");
+    return unusable_final(folder,
+                          {Errc::corrupt, Doing::reading_file,
+                           file.string() + " is not the model that certificate.json names"});
   return memory;
 }
 

@@ -91,17 +91,25 @@ void add_difference(gossip::MasterPort& master, const training::Replica& result,
 // certificate.json: hash, epoch, participants, signatures, samples, model, and what a node needs to
 // serve the model again (fingerprint, set, manifest, chunks).
 [[nodiscard]] std::string format_certificate(const gossip::consensus::CertificateMessage& held);
-// Errors:  corrupt, naming the field. Signatures are not checked here.
+// Errors:  corrupt, naming the field; unsupported for a newer program's. Signatures are not checked
+//          here.
 [[nodiscard]] Result<gossip::consensus::CertificateMessage> parse_certificate(
     std::string_view text);
 
-// The certificate of a folder. Errors: not_found without one; corrupt.
+// The error, with what a person can do about that file of the folder. Only what is damaged or lost
+// is to be moved away: what cannot be read today may be whole.
+[[nodiscard]] std::unexpected<Error> unusable_final(const std::filesystem::path& folder, Error why);
+
+// The certificate of a folder.
+//
+// Errors:  not_found without one; corrupt, unsupported, and those of read_whole(); with the remedy.
 [[nodiscard]] Result<gossip::consensus::CertificateMessage> read_certificate(
     const std::filesystem::path& folder);
 
 // The certified model of a folder, in memory from which it can be served.
 //
-// Errors:  not_found without a model; corrupt where the model is not the one that `held` names.
+// Errors:  not_found without a model; corrupt where the model is not the one that `held` names;
+//          those of a file that cannot be read; with the remedy.
 // Cost:    reads and hashes the model once.
 [[nodiscard]] Result<std::unique_ptr<ConsensusMemory>> restore_final(
     const std::filesystem::path& folder, const training::Model& model,

@@ -35,10 +35,11 @@ void Invites::load(WallTime now) {
     if (at->path().filename().native().starts_with(".")) continue;
     load_file(at->path(), now);
   }
-  if (!error || error == std::errc::no_such_file_or_directory) return;
+  const std::string dead = error ? dead_link(folder_) : std::string();
+  if (!error || (error == std::errc::no_such_file_or_directory && dead.empty())) return;
   log_.warn("invite.unreadable",
             {{"folder", folder_.string()},
-             {"why", error.message()},
+             {"why", dead.empty() ? error.message() : dead},
              {"did", open_.empty() ? "knows none of the invites in it; newcomers with one are "
                                      "refused"
                                    : fmt::format("knows only {} of the invites in it; newcomers "

@@ -47,15 +47,11 @@ std::string value_of(const bootstrap::Settings& settings, const std::string& key
 constexpr const char* kUntil = "until";
 
 // Empty where there is none: every start before this version left none.
-SettingsText read_chosen(const std::filesystem::path& file, Log& log) {
+Result<SettingsText> read_chosen(const std::filesystem::path& file) {
   const auto text = read_whole(file, bootstrap::Settings::kMaxText);
-  if (!text && text.error().code == Errc::not_found) return {};
-  const auto chosen = text ? bootstrap::Settings::parse(*text) : fail(text.error());
-  if (chosen) return chosen->values();
-  log.warn("settings.not_kept", {{"file", file.string()},
-                                 {"why", to_string(chosen.error())},
-                                 {"did", "takes no key for one that was set by hand before"}});
-  return {};
+  if (!text && text.error().code == Errc::not_found) return SettingsText{};
+  TRY(const auto chosen, text ? bootstrap::Settings::parse(*text) : fail(text.error()));
+  return chosen.values();
 }
 
 // How settings that are there and cannot be used are called once others are kept.
@@ -71,6 +67,18 @@ void tell_unusable(const std::filesystem::path& file, const Error& why, Log& log
             {"remedy",
              "none where the configuration says what you want to train; else stop this node, and "
              "put the file back as this version can use it, or start the version that wrote it"}});
+}
+
+void tell_unusable_choice(const std::filesystem::path& file, const Error& why, Log& log) {
+  log.warn("settings.not_kept",
+           {{"file", file.string()},
+            {"why", to_string(why)},
+            {"did", fmt::format("takes no key for one that was set by hand before, and renames the "
+                                "file to {} before it is written again",
+                                name_aside(file, kAside).string())},
+            {"remedy",
+             "none where you set by hand what you set at the last start; else stop this node, and "
+             "put the file back as this version can use it"}});
 }
 
 // Before anything is written in their place.
@@ -127,7 +135,9 @@ Result<OwnSettings> choose_settings(const Config& config, const training::Datase
                                     const KeptFiles& files, Log& log) {
   TRY(TrainingSettings chosen, settings_of(config, train));
   auto kept = read_kept(files.settings, train);
-  const SettingsText last = read_chosen(files.chosen, log);
+  const auto read = read_chosen(files.chosen);
+  if (!read) tell_unusable_choice(files.chosen, read.error(), log);
+  const SettingsText last = read.value_or(SettingsText{});
   const bool resolved = kept && is_resolved(config.train.until, last);
   const gossip::Budget fresh =
       std::exchange(chosen.budget, resolved ? kept->training.budget : chosen.budget);
@@ -171,8 +181,9 @@ Result<void> keep_choice(const Config& config, const OwnSettings& own, const Kep
   const auto is_kept = [&](const std::string& key) {
     return before && value_of(*before, key) == value_of(own.text, key);
   };
-  NullLog told_before;  // by choose_settings()
-  const SettingsText last = read_chosen(files.chosen, told_before);
+  const auto chosen = read_chosen(files.chosen);
+  if (!chosen) set_unusable_aside(files.chosen, log);  // told by choose_settings()
+  const SettingsText last = chosen.value_or(SettingsText{});
   SettingsText now = by_hand(config, own.text);
   if (now.contains("budget_samples"))
     now.emplace(kUntil, show_until(config.train.until));

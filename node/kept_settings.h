@@ -54,7 +54,8 @@ struct KeptFiles {
 // Rule:    settings that are there are brought to `own` first: after a crash between the two the
 //          next start must not take the budget before for that of the new text. Settings that
 //          choose_settings() could not use become DIR/settings.unusable instead, as if there had
-//          been none; where they cannot be renamed, the log says so.
+//          been none, and the choice before likewise; where they cannot be renamed, the log says
+//          so.
 // Errors:  those of write_whole().
 [[nodiscard]] Result<void> keep_choice(const Config& config, const OwnSettings& own,
                                        const KeptFiles& files, Log& log);

@@ -129,12 +129,19 @@ std::unexpected<Error> no_secret_file(const std::string& file, const std::error_
                           file));
 }
 
+// What a link leads to that is not there today is not made anew.
+Result<void> check_link(const fs::path& file) {
+  auto dead = dead_link(file);
+  return dead.empty() ? Result<void>() : fail(Errc::permission, Doing::starting, std::move(dead));
+}
+
 // The swarm that this node belongs to, by its secret or by its name. A dry run takes a secret from
 // memory where a start would make one.
 Result<SwarmAccess> open_swarm(const Config& config, const StateDir& dir,
                                const std::optional<transport::Invite>& invite, const NodeId& self,
                                RunMode mode) {
   auto paths = access_paths(config, dir);
+  if (paths.secret) TRY_VOID(check_link(paths.secret->current));
   std::optional<transport::SwarmSecret> made;
   std::error_code error;
   std::optional<SecretFiles> secret_to_get;
@@ -183,20 +190,14 @@ Result<std::vector<bootstrap::Seed>> read_seeds(const Config& config) {
 // Errors:  corrupt and those of a file: whoever trained again would replace the certified model.
 Result<std::optional<gossip::consensus::CertificateMessage>> finished_before(
     const StateDir& dir, const Hash& fingerprint) {
-  const auto unusable = [&](const Error& why) {
-    const auto folder = dir.final_dir();
-    return fail(why.code, Doing::reading_file,
-                fmt::format("{}: {}; put the file back, or move the folder {} elsewhere to fetch "
-                            "or train the model again",
-                            (folder / "certificate.json").string(), why.detail, folder.string()));
-  };
   auto held = read_certificate(dir.final_dir());
   if (!held && held.error().code == Errc::not_found) return std::nullopt;
-  if (!held) return unusable(held.error());
+  if (!held) return fail(std::move(held).error());
   if (held->certificate.fingerprint != fingerprint) return std::nullopt;
   const transport::Ed25519Verifier verifier;
   if (auto genuine = gossip::consensus::verify(*held, fingerprint, verifier); !genuine)
-    return unusable({Errc::corrupt, Doing::reading_file, genuine.error().detail});
+    return unusable_final(dir.final_dir(), {Errc::corrupt, Doing::reading_file,
+                                            "certificate.json: " + genuine.error().detail});
   return std::move(*held);
 }
 
@@ -289,27 +290,33 @@ Result<std::optional<training::Checkpoint>> own_checkpoint(const StateDir& dir,
   return std::optional(std::move(*checkpoint));
 }
 
-Result<training::Replica> read_base(const StateDir& dir, const training::Model& model) {
-  TRY(const auto held, read_certificate(dir.final_dir()));
-  TRY(const auto memory, restore_final(dir.final_dir(), model, held));
-  return memory->result();
+// The certified model that an extended run goes on from; nothing where there is no certificate.
+// What is there and cannot be read ends the start: a node that began without it would replace it.
+Result<std::optional<training::Replica>> read_base(const StateDir& dir, const OwnSettings& own) {
+  const auto held = read_certificate(dir.final_dir());
+  if (!held && held.error().code == Errc::not_found) return std::nullopt;
+  const auto memory = held ? restore_final(dir.final_dir(), own.model, *held) : fail(held.error());
+  if (memory) return std::optional((*memory)->result());
+  const Error& why = memory.error();
+  return fail(why.code, why.doing,
+              fmt::format("run.extend = {} goes on from the model in {}; nothing was changed: {}",
+                          own.training.extension, dir.final_dir().string(), why.detail));
 }
 
-// Errors:  those of choose_settings(); bad_config where run.extend was set and DIR/final holds no
-//          model of this kind.
+// Errors:  of both before; bad_config where run.extend was set and there is no certified model.
 Result<Outset> choose_outset(const Config& config, const StateDir& dir,
                              const training::Dataset& train, LogBackend& log) {
   TRY(OwnSettings settings, choose_settings(config, train, kept_files(dir), log));
   TRY(auto checkpoint, own_checkpoint(dir, settings, log));
   if (checkpoint || settings.training.extension == 0)
     return Outset{std::move(settings), std::move(checkpoint), std::nullopt};
-  auto base = read_base(dir, settings.model);
-  if (base) return Outset{std::move(settings), std::nullopt, std::move(*base)};
+  TRY(auto base, read_base(dir, settings));
+  if (base) return Outset{std::move(settings), std::nullopt, std::move(base)};
   if (config.forced("run.extend"))
     return fail(Errc::bad_config, Doing::starting,
-                fmt::format("run.extend = {} goes on from the model in {}: {}; a node that has "
-                            "none joins with --peer and without run.extend",
-                            config.run.extend, dir.final_dir().string(), base.error().detail));
+                fmt::format("run.extend = {} goes on from the certified model in {}, and there is "
+                            "none; a node that has none joins with --peer and without run.extend",
+                            config.run.extend, dir.final_dir().string()));
   // Adopted from a swarm of which nothing has arrived yet: only that swarm has the model.
   TRY(settings, choose_settings(config, train, {}, log));
   return Outset{std::move(settings), std::nullopt, std::nullopt};
@@ -317,6 +324,7 @@ Result<Outset> choose_outset(const Config& config, const StateDir& dir,
 
 // The key of this node. A dry run takes one from memory where a start would make one.
 Result<transport::Identity> identity_of(const StateDir& dir, RunMode mode) {
+  TRY_VOID(check_link(dir.identity_key()));
   if (mode != RunMode::dry_run) return transport::Identity::load_or_create(dir.identity_key());
   auto identity = transport::Identity::load(dir.identity_key());
   if (!identity && identity.error().code == Errc::not_found) return transport::Identity::generate();

@@ -136,7 +136,12 @@ Result<void> write_whole(const fs::path& file, std::string_view text, FileMode m
 Result<std::string> read_whole(const fs::path& file, std::size_t max_bytes) {
   const bool piped = is_handed_over(file);
   const Descriptor in(::open(file.c_str(), O_RDONLY | O_CLOEXEC | (piped ? 0 : O_NONBLOCK)));
-  if (in.number() < 0) return system_error(Doing::reading_file, file, "be opened", errno);
+  if (in.number() < 0) {
+    const int error = errno;
+    if (auto dead = dead_link(file); !dead.empty())
+      return fail(Errc::permission, Doing::reading_file, std::move(dead));
+    return system_error(Doing::reading_file, file, "be opened", error);
+  }
   struct stat info{};
   if (::fstat(in.number(), &info) != 0)
     return system_error(Doing::reading_file, file, "be read", errno);

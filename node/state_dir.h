@@ -26,7 +26,8 @@ enum class FileMode : std::uint16_t { shared = 0644, secret = 0600 };
 // A file of at most `max_bytes`; also a pipe, where the name is one of the process's own open
 // descriptors (/dev/stdin, /dev/fd/63), and /dev/null.
 //
-// Errors:  not_found, too_large, io_failed; permission, also for what is no regular file.
+// Errors:  not_found, too_large, io_failed; permission, also for what is no regular file and for a
+//          link that leads nowhere.
 [[nodiscard]] Result<std::string> read_whole(const std::filesystem::path& file,
                                              std::size_t max_bytes);
 

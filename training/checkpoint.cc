@@ -54,11 +54,22 @@ Error as_saving(Error error) {
   return error;
 }
 // A file that is not in the folder of a checkpoint is damage to it: not_found would say that there
-// is no checkpoint.
-Error as_loading(Error error) {
+// is no checkpoint. Where a link leads that has nothing at its end, the file may be whole.
+Error as_loading(const fs::path& file, Error error) {
   error.doing = Doing::loading_checkpoint;
-  if (error.code == Errc::not_found) error.code = Errc::corrupt;
+  if (error.code != Errc::not_found) return error;
+  std::string dead = dead_link(file);
+  if (!dead.empty()) return {Errc::permission, Doing::loading_checkpoint, std::move(dead)};
+  error.code = Errc::corrupt;
   return error;
+}
+
+// Why a folder of checkpoints could not be listed.
+Error listing_error(const fs::path& folder, const std::error_code& code) {
+  std::string dead = dead_link(folder);
+  if (!dead.empty()) return {Errc::permission, Doing::loading_checkpoint, std::move(dead)};
+  return {errc_of_errno(code.value()), Doing::loading_checkpoint,
+          folder.string() + ": " + code.message()};
 }
 
 std::string folder_name(std::int64_t step) {
@@ -245,7 +256,7 @@ std::string check_of(const Json& without_check) {
 
 Result<StateFile> read_state(const fs::path& folder) {
   auto text = read_whole_file(folder / kStateName, kMaxState);
-  if (!text) return fail(as_loading(std::move(text).error()));
+  if (!text) return fail(as_loading(folder / kStateName, std::move(text).error()));
   auto file = parse_state(as_text(*text));
   if (file) return file;
   Error why = std::move(file).error();
@@ -333,9 +344,8 @@ Result<std::string> run_of_checkpoints(const fs::path& folder) {
   std::error_code code;
   const auto all = list(folder, code);
   std::optional<Error> unread;
-  if (code && errc_of_errno(code.value()) != Errc::not_found)
-    unread = Error{errc_of_errno(code.value()), Doing::loading_checkpoint,
-                   folder.string() + ": " + code.message()};
+  if (code) unread = listing_error(folder, code);
+  if (unread && unread->code == Errc::not_found) unread.reset();
   for (const auto& [step, path] : all) {
     auto state = read_state(path);
     if (state) return std::move(state->state.settings_fingerprint);
@@ -388,11 +398,12 @@ Result<Checkpoint> load_checkpoint_folder(const fs::path& folder, const Model& m
   checkpoint.state = std::move(file.state);
   {
     auto model_file = read_hashed(folder / kModelName, model, file.model_hash);
-    if (!model_file) return fail(as_loading(std::move(model_file).error()));
+    if (!model_file) return fail(as_loading(folder / kModelName, std::move(model_file).error()));
     TRY(checkpoint.replica, parse_model(*model_file, model));
   }
   auto optimizer_file = read_hashed(folder / kOptimizerName, model, file.optimizer_hash);
-  if (!optimizer_file) return fail(as_loading(std::move(optimizer_file).error()));
+  if (!optimizer_file)
+    return fail(as_loading(folder / kOptimizerName, std::move(optimizer_file).error()));
   TRY(checkpoint.momenta, parse_vector(*optimizer_file, model));
   return checkpoint;
 }
@@ -400,9 +411,7 @@ Result<Checkpoint> load_checkpoint_folder(const fs::path& folder, const Model& m
 Result<Checkpoint> load_checkpoint(const CheckpointOptions& options, const Model& model, Log& log) {
   std::error_code code;
   const auto all = list(options.folder, code);
-  if (code)
-    return fail(errc_of_errno(code.value()), Doing::loading_checkpoint,
-                options.folder.string() + ": " + code.message());
+  if (code) return fail(listing_error(options.folder, code));
   if (all.empty()) {
     return fail(Errc::not_found, Doing::loading_checkpoint,
                 options.folder.string() + ": no checkpoint");

@@ -34,7 +34,8 @@ Result<FilePrefix> read_prefix(const std::filesystem::path& path, std::uint64_t 
   struct stat status{};
   if (::fstat(file.number(), &status) != 0) return os_error(Doing::reading_file, path, errno);
   if (!S_ISREG(status.st_mode)) {
-    return fail(Errc::io_failed, Doing::reading_file, path.string() + ": not a regular file");
+    return fail(Errc::permission, Doing::reading_file,
+                path.string() + ": not a regular file: put a file there, or remove it");
   }
   FilePrefix prefix;
   prefix.file_bytes = static_cast<std::uint64_t>(status.st_size);

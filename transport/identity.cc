@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view kContext = "starling/sig/1";
 constexpr std::string_view kIdentityLine = "starling-identity 1\n";
+constexpr std::string_view kIdentityWord = "starling-identity ";
 constexpr std::size_t kMaxIdentityFile = 256;
 
 unsigned char* raw(std::span<std::byte> bytes) {
@@ -68,7 +69,13 @@ Result<Identity> Identity::load(const std::filesystem::path& path) {
   const bool known = rest.starts_with(kIdentityLine);
   if (known) rest.remove_prefix(kIdentityLine.size());
   const bool decoded = known && decode_base64(rest, seed.span());
+  const bool newer = !known && rest.starts_with(kIdentityWord);
   wipe(std::as_writable_bytes(std::span(text)));
+  if (newer)
+    return fail(Errc::unsupported, Doing::reading_file,
+                path.string() +
+                    " is an identity file of a newer program: start that one, or move "
+                    "the file away to be a new node");
   if (!decoded)
     return fail(Errc::corrupt, Doing::reading_file, path.string() + " is no identity file");
   return Identity(seed.view());

@@ -34,7 +34,8 @@ class Identity final : public Signer {
 
   // The key pair in the file.
   //
-  // Errors:  not_found, permission (see read_private_file); corrupt if it is no identity file.
+  // Errors:  not_found, permission (see read_private_file); corrupt if it is no identity file;
+  //          unsupported if it is a newer program's.
   [[nodiscard]] static Result<Identity> load(const std::filesystem::path& path);
 
   // A fresh key pair in a new file of mode 0600.

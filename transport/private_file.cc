@@ -59,7 +59,12 @@ Result<std::string> read_private_file(const std::filesystem::path& path, std::si
                                       Ownership ownership) {
   constexpr auto kDoing = Doing::reading_file;
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  if (!file.ok()) return file_error(errno, kDoing, path);
+  if (!file.ok()) {
+    const int error = errno;
+    if (auto dead = dead_link(path); !dead.empty())
+      return fail(Errc::permission, kDoing, std::move(dead));
+    return file_error(error, kDoing, path);
+  }
   struct stat info{};
   if (::fstat(file.number(), &info) != 0) return file_error(errno, kDoing, path);
   if (!S_ISREG(info.st_mode))

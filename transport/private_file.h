@@ -20,8 +20,8 @@ enum class Ownership : std::uint8_t {
 // The contents of a key file.
 //
 // Errors:  not_found; permission if others than the owner may read or write it (see Ownership), or
-//          if it is no regular file; too_large above `max_bytes`; io_failed. The detail names the
-//          path and, for a mode, the command that mends it.
+//          if it is no regular file, or a link that leads nowhere; too_large above `max_bytes`;
+//          io_failed. The detail names the path and, for a mode, the command that mends it.
 [[nodiscard]] Result<std::string> read_private_file(const std::filesystem::path& path,
                                                     std::size_t max_bytes, Ownership ownership);
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <system_error>
 
 namespace starling {
 
@@ -24,6 +25,23 @@ Errc errc_of_errno(int number) {
     default:
       return Errc::io_failed;
   }
+}
+
+std::string dead_link(const std::filesystem::path& file) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  // The lowest name that is there, which only a link to nothing is without leading anywhere.
+  fs::path there = file;
+  while (!there.empty() && there.has_relative_path() &&
+         fs::symlink_status(there, error).type() == fs::file_type::not_found)
+    there = there.parent_path();
+  if (!fs::is_symlink(there, error) || fs::status(there, error).type() != fs::file_type::not_found)
+    return {};
+  const std::string target = fs::read_symlink(there, error).string();
+  std::string text = file.string() + ": ";
+  if (there != file) text += there.string() + " is ";
+  return text + "a symbolic link to " + target + ", where nothing is: mount or put back " + target +
+         ", or remove the link to begin without it";
 }
 
 int flush_folder(const std::filesystem::path& folder) {

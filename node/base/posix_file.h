@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <string>
 #include <utility>
 
 namespace starling {
@@ -14,6 +15,11 @@ namespace starling {
 // The code of a failed file operation: not_found, already_exists, permission, disk_full, or
 // io_failed for everything else.
 [[nodiscard]] Errc errc_of_errno(int number);
+
+// Says of a name at which nothing was found (ENOENT, ENOTDIR) that it, or a folder above it, is a
+// symbolic link that leads nowhere: link, target and remedy. Such a file is not absent: it lies on
+// a disk that is not mounted, or was moved. Empty where there is no such link.
+[[nodiscard]] std::string dead_link(const std::filesystem::path& file);
 
 // Makes new, renamed and removed names in a folder durable; "" is the working folder. 0, or the
 // errno.

@@ -66,6 +66,7 @@ inline constexpr std::array<ExitMeaning, 12> kExitCodes{{
     case Errc::duplicate_identity:
     case Errc::resolve_failed:
     case Errc::corrupt:
+    case Errc::too_large:  // of a file: what a peer sends too large ends no process
       return ExitCode::environment;
     case Errc::not_enough_peers:
       return ExitCode::not_enough_peers;

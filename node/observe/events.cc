@@ -16,7 +16,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <deque>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -27,6 +29,7 @@ namespace starling::node {
 namespace {
 
 constexpr std::string_view kCut = "...";
+constexpr std::uint64_t kMostGrown = 2;  // times max_bytes
 constexpr int kOpenFlags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
 
 // A text of at most so many bytes, without half a character at its end.
@@ -79,7 +82,8 @@ class EventLog::Writer {
   void mend_last_line();
   void run();
   void write(std::string_view line);
-  void rotate();
+  void begin_anew();
+  [[nodiscard]] int rotate();
   void lose(const std::string& reason) {
     if (lost_++ == 0) log_.warn("events.lost", {{"file", file_.string()}, {"reason", reason}});
   }
@@ -96,6 +100,8 @@ class EventLog::Writer {
   // The thread's own.
   int descriptor_;
   std::uint64_t bytes_ = 0;
+  const SteadyClock clock_;
+  std::optional<TimePoint> refused_at_;  // the last rename; nothing: none since one succeeded
   std::thread thread_;
 };
 
@@ -129,7 +135,9 @@ void EventLog::Writer::run() {
 }
 
 void EventLog::Writer::write(std::string_view line) {
-  if (bytes_ > 0 && bytes_ + line.size() > options_.max_bytes) rotate();
+  if (bytes_ > 0 && bytes_ + line.size() > options_.max_bytes) begin_anew();
+  if (bytes_ > 0 && bytes_ + line.size() > kMostGrown * options_.max_bytes)
+    return lose("it is full, and cannot be renamed");
   const bool usable = descriptor_ >= 0 && !fault::maybe("events.write");
   const auto written = usable ? ::write(descriptor_, line.data(), line.size()) : -1;
   if (written == static_cast<ssize_t>(line.size())) {
@@ -144,18 +152,41 @@ void EventLog::Writer::write(std::string_view line) {
   lose(reason(error));
 }
 
-void EventLog::Writer::rotate() {
+// A file that cannot be renamed grows on, which is better than losing events, but not for ever.
+void EventLog::Writer::begin_anew() {
+  const TimePoint now = clock_.now();
+  if (refused_at_ && now - *refused_at_ < options_.rename_again) return;
+  const bool told = refused_at_.has_value();
+  refused_at_ = now;
+  const int error = rotate();
+  if (error == 0) return refused_at_.reset();
+  if (told) return;
+  log_.warn(
+      "events.not_renamed",
+      {{"file", file_.string()},
+       {"why", reason(error)},
+       {"did", fmt::format("writes on to {} bytes, and tries again each {} s",
+                           kMostGrown * options_.max_bytes,
+                           std::chrono::ceil<std::chrono::seconds>(options_.rename_again).count())},
+       {"remedy", fmt::format("make {}.1 a name that this user may replace: move away what "
+                              "is there, and let it write in the folder",
+                              file_.string())}});
+}
+
+// 0, or why the file is as it was.
+int EventLog::Writer::rotate() {
   const auto older = file_.string() + ".1";
-  if (::rename(file_.c_str(), older.c_str()) != 0)
-    return;  // it grows on; better than losing events
+  if (::rename(file_.c_str(), older.c_str()) != 0) return errno;
   const int fresh = ::open(file_.c_str(), kOpenFlags, 0644);
-  if (fresh < 0) {  // no descriptor, no room for a name: as it was
+  if (fresh < 0) {
+    const int error = errno;  // no descriptor, no room for a name
     (void)::rename(older.c_str(), file_.c_str());
-    return;
+    return error;
   }
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = fresh;
   bytes_ = 0;
+  return 0;
 }
 
 Result<EventLog> EventLog::open(const std::filesystem::path& file, Log& log,

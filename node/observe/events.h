@@ -2,12 +2,14 @@
 // last lines of the log, kept in memory for who looks at the running node.
 #pragma once
 
+#include "node/base/clock.h"
 #include "node/base/log.h"
 #include "node/base/mutex.h"
 #include "node/base/result.h"
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -21,8 +23,11 @@ namespace starling::node {
 
 struct EventLogOptions {
   // The file is renamed to events.jsonl.1 (replacing the one before) at this size, so the folder
-  // never holds more than twice as much. 32 MiB are about 200,000 events.
+  // never holds more than twice as much. 32 MiB are about 200,000 events. Where that is refused,
+  // the file grows to twice its size, and further events are lost.
   std::uint64_t max_bytes = std::uint64_t{32} << 20;
+  // After which a rename that was refused is tried again.
+  Duration rename_again = std::chrono::minutes(1);
   // What may wait for a disk that hangs: about 6,000 events.
   std::size_t max_waiting_bytes = std::size_t{1} << 20;
 };

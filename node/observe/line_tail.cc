@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <string_view>
 
 namespace starling::node {
 
@@ -20,6 +21,7 @@ std::vector<std::string> LineTail::read() {
   open_ = std::make_unique<Descriptor>(::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!open_->ok()) open_.reset();
   part_.clear();
+  too_long_ = false;
   take(lines);
   return lines;
 }
@@ -37,14 +39,22 @@ void LineTail::take(std::vector<std::string>& lines) {
     const auto count = ::read(open_->number(), buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return;
-    part_.append(buffer.data(), static_cast<std::size_t>(count));
-    std::size_t begin = 0;
-    for (auto end = part_.find('\n'); end != std::string::npos; end = part_.find('\n', begin)) {
-      lines.push_back(part_.substr(begin, end - begin));
-      begin = end + 1;
+    std::string_view piece(buffer.data(), static_cast<std::size_t>(count));
+    for (auto end = piece.find('\n'); end != std::string_view::npos; end = piece.find('\n')) {
+      add(piece.substr(0, end));
+      if (!std::exchange(too_long_, false)) lines.push_back(std::exchange(part_, {}));
+      piece.remove_prefix(end + 1);
     }
-    part_.erase(0, begin);
+    add(piece);
   }
+}
+
+void LineTail::add(std::string_view text) {
+  too_long_ = too_long_ || part_.size() + text.size() > kMaxLine;
+  if (too_long_)
+    part_ = {};
+  else
+    part_.append(text);
 }
 
 }  // namespace starling::node

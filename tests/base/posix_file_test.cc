@@ -1,9 +1,13 @@
 #include "node/base/posix_file.h"
 
+#include "tests/support/temp_folder.h"
+
 #include <doctest/doctest.h>
 #include <fcntl.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <string>
 
 using namespace starling;
 
@@ -15,6 +19,25 @@ TEST_SUITE("base/posix_file") {
     CHECK(errc_of_errno(ENOSPC) == Errc::disk_full);
     CHECK(errc_of_errno(EDQUOT) == Errc::disk_full);
     CHECK(errc_of_errno(EIO) == Errc::io_failed);
+  }
+
+  TEST_CASE("a link that leads nowhere is told from a name at which nothing is") {
+    namespace fs = std::filesystem;
+    const TempFolder scratch;
+    const fs::path link = scratch.path() / "link";
+    const fs::path target = scratch.path() / "unmounted" / "file";
+    fs::create_symlink(target, link);
+    for (const fs::path& file : {link, link / "in" / "it"}) {
+      const std::string told = dead_link(file);
+      CAPTURE(told);
+      CHECK(told.starts_with(file.string() + ": "));
+      CHECK(told.find("link to " + target.string() + ", where nothing is") != std::string::npos);
+      CHECK(told.find("remove the link") != std::string::npos);
+    }
+    fs::create_symlink(scratch.path(), scratch.path() / "good");
+    for (const fs::path& file : {scratch.path() / "none", scratch.path() / "good",
+                                 scratch.path() / "good" / "none", fs::path("none"), fs::path()})
+      CHECK(dead_link(file) == "");
   }
 
   TEST_CASE("a folder is flushed, and what is none says why") {

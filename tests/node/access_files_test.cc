@@ -242,6 +242,23 @@ TEST_SUITE("node/access_files") {
     }
   }
 
+  TEST_CASE("a list, certificate or secret that is a link to nothing is no open door") {
+    for (const auto* name : {"peers.allow", "peers.deny", "member.cert", "secret.next"}) {
+      CAPTURE(name);
+      Folder folder;
+      REQUIRE(folder.files.read(wall_now()));
+      const auto link = folder.scratch.path() / name;
+      std::filesystem::create_symlink("unmounted", link);
+      for (const auto& access : {folder.look().value(), folder.files.read(wall_now())}) {
+        REQUIRE_FALSE(access);
+        CHECK(access.error().code == Errc::permission);
+        CHECK(access.error().detail.find(link.string() + ": a symbolic link to unmounted") == 0);
+      }
+      std::filesystem::remove(link);
+      CHECK((*folder.look()).has_value());
+    }
+  }
+
   TEST_CASE("a list that others may write is refused with the command that mends it") {
     Folder folder;
     const auto file = folder.scratch.write("peers.allow", line_of(some_node(1)));
@@ -428,6 +445,9 @@ TEST_SUITE("node/access_files") {
     CHECK_FALSE(folder.look());
     for (const auto* name : {"revoked", "member.cert"}) {
       CAPTURE(name);
+      std::filesystem::rename(folder.scratch.path() / name, folder.scratch.path() / "moved");
+      std::filesystem::create_symlink("nowhere", folder.scratch.path() / name);
+      CHECK(folder.look()->error().code == Errc::permission);
       std::filesystem::remove(folder.scratch.path() / name);
       const auto gone = folder.look();
       REQUIRE(gone);

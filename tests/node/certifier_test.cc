@@ -57,6 +57,15 @@ TEST_SUITE("node/certifier") {
     CHECK(inviter.certify(11).value().chain.own.serial == 5001);
   }
 
+  TEST_CASE("a count on a disk that is not mounted is not taken for none") {
+    const Inviter inviter;
+    std::filesystem::create_symlink("unmounted", inviter.serials);
+    const auto made = inviter.certify(10);
+    REQUIRE_FALSE(made);
+    CHECK(made.error().detail.find(inviter.serials.string()) == 0);
+    CHECK(std::filesystem::is_symlink(inviter.serials));
+  }
+
   TEST_CASE("a count that cannot be read is not taken for none") {
     const Inviter inviter;
     for (const auto* text : {"", "1000", "1000 ", "1000 x\n", "1000 1", "1000 1\nmore"}) {

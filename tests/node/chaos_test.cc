@@ -152,6 +152,26 @@ TEST_SUITE("node/chaos") {
     CHECK(tail.read().empty());
   }
 
+  TEST_CASE("a line that is longer than any event is passed over, and costs no memory") {
+    const TempFolder scratch;
+    const auto file = scratch.path() / "events.jsonl";
+    const std::string longest(LineTail::kMaxLine, 'x');
+    for (const bool in_pieces : {false, true}) {
+      LineTail tail(file);
+      std::ofstream out(file, std::ios::trunc);
+      out << "one\n" << longest << 'y' << std::flush;
+      if (in_pieces) CHECK(tail.read() == std::vector<std::string>{"one"});
+      out << longest << "\ntwo\n" << longest << "\n\n" << std::flush;
+      auto lines = tail.read();
+      if (!in_pieces) {
+        REQUIRE_FALSE(lines.empty());
+        CHECK(lines.front() == "one");
+        lines.erase(lines.begin());
+      }
+      CHECK(lines == std::vector<std::string>{"two", longest, ""});
+    }
+  }
+
   TEST_CASE("who has left is no victim any more, and two nodes train together during each fault") {
     for (const auto* named : {"leave,kill,partition,stop", "leave,leave,join,kill,partition",
                               "join,join,leave,leave,leave,stop,stop", "leave"}) {

@@ -2,10 +2,12 @@
 #include "node/cli/exit_code.h"
 #include "node/cli/verbs.h"
 #include "node/config/keys.h"
+#include "node/state_dir.h"
 #include "tests/node/said.h"
 #include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <set>
@@ -214,6 +216,19 @@ TEST_SUITE("node/cli") {
     CHECK_FALSE(contains(say({"help", "bench"}).out, "exit codes"));
   }
 
+  TEST_CASE("the table of exit codes for who deploys nodes is the program's") {
+    const std::string readme = read_whole(STARLING_DEPLOY_README, 1'000'000).value();
+    for (const auto& [code, restart, meaning] : kExitCodes) {
+      const auto begin = readme.find("\n| " + std::to_string(number_of(code)) + " | ");
+      CAPTURE(number_of(code));
+      REQUIRE(begin != std::string::npos);
+      std::string row = readme.substr(begin + 1, readme.find('\n', begin + 1) - begin - 1);
+      std::erase(row, '`');
+      CHECK(row == fmt::format("| {} | {} | {} |", number_of(code), meaning,
+                               restart == Restart::yes ? "yes" : "no"));
+    }
+  }
+
   TEST_CASE("config default is a configuration that can be read again") {
     const TempFolder scratch;
     const auto defaults = say({"config", "default"});
@@ -292,5 +307,6 @@ TEST_SUITE("node/cli") {
     CHECK(exit_code_of(Errc::bad_config) == ExitCode::usage);
     CHECK(exit_code_of(Errc::data_failed) == ExitCode::data);
     CHECK(exit_code_of(Errc::disk_full) == ExitCode::temporary);
+    CHECK(exit_code_of(Errc::too_large) == ExitCode::environment);
   }
 }

@@ -1,6 +1,7 @@
 #include "node/observe/events.h"
 
 #include "node/base/clock.h"
+#include "tests/support/counting_log.h"
 #include "tests/support/temp_folder.h"
 
 #include <doctest/doctest.h>
@@ -99,7 +100,7 @@ TEST_SUITE("node/events") {
     const TempFolder scratch;
     NullLog log;
     const auto file = scratch.path() / "events.jsonl";
-    auto events = EventLog::open(file, log, {.max_bytes = 100});
+    auto events = EventLog::open(file, log, {.max_bytes = 400});
     REQUIRE(events);
     rlimit limit{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -123,6 +124,28 @@ TEST_SUITE("node/events") {
     CHECK(written);
     CHECK(events->lost() == 0);
     CHECK(wait_until([&] { return lines_of(file).size() == 10; }));
+  }
+
+  TEST_CASE("a file that cannot be renamed is told once, has an end, and is tried again") {
+    const TempFolder scratch;
+    CountingLog log("events.not_renamed");
+    const auto file = scratch.path() / "events.jsonl";
+    std::filesystem::create_directory(file.string() + ".1");  // which no file replaces
+    auto events = EventLog::open(file, log, {.max_bytes = 1'000, .rename_again = {}});
+    REQUIRE(events);
+    for (int i = 0; i < 200; ++i) events->append("tick", {{"i", i}});
+    CHECK(wait_until([&] { return events->lost() > 100; }));
+    CHECK(log.count() == 1);
+    CHECK(std::filesystem::file_size(file) > 1'000);
+    CHECK(std::filesystem::file_size(file) <= 2'000);
+
+    std::filesystem::remove(file.string() + ".1");
+    CHECK(wait_until([&] {
+      events->append("tick", {});
+      std::error_code away;
+      return std::filesystem::is_regular_file(file.string() + ".1", away);
+    }));
+    CHECK(log.count() == 1);
   }
 
   TEST_CASE("a full disk costs events, which are counted, and nothing else") {

@@ -91,6 +91,57 @@ TEST_SUITE("node/final_result") {
     CHECK_FALSE(std::filesystem::exists(folder / "model.safetensors.partial"));
   }
 
+  TEST_CASE("only what is damaged is to be moved away, what cannot be read may be whole") {
+    const Finished node;
+    const auto& [dir, folder, model, replica, held] = node;
+    REQUIRE(write_final(folder, model, replica, held));
+    const auto check = [](const auto& outcome, std::string_view remedy, bool move_away) {
+      REQUIRE_FALSE(outcome.has_value());
+      const std::string& told = outcome.error().detail;
+      CAPTURE(told);
+      CHECK(testing::contains(told, remedy));
+      CHECK(testing::contains(told, "move the folder") == move_away);
+    };
+    for (const char* name : {"certificate.json", "model.safetensors"}) {
+      const auto read = [&]() -> Result<void> {
+        TRY(const auto certificate, read_certificate(folder));
+        TRY(const auto memory, restore_final(folder, model, certificate));
+        return {};
+      };
+      const auto file = folder / name;
+      CAPTURE(name);
+      std::filesystem::rename(file, dir.path() / "moved");
+      std::filesystem::create_symlink(name, file);  // a circle: no permission, whoever asks
+      check(read(), "let this user read it", false);
+      std::filesystem::remove(file);
+      REQUIRE(write_whole(file, "damaged"));
+      check(read(), "put the file back, or move or remove the folder " + folder.string(), true);
+      std::filesystem::rename(dir.path() / "moved", file);
+    }
+    // Reading begins, and fails.
+    std::filesystem::remove(folder / "certificate.json");
+    std::filesystem::create_symlink("/proc/self/mem", folder / "certificate.json");
+    check(read_certificate(folder), "look at the disk", false);
+  }
+
+  TEST_CASE("a certificate of a newer program is called so, and nobody is to move it away") {
+    const Finished node;
+    REQUIRE(write_final(node.folder, node.model, node.replica, node.held));
+    const auto file = node.folder / "certificate.json";
+    REQUIRE(write_whole(file, std::string_view(R"({"schema": 2, "seals": []})")));
+
+    const auto read = read_certificate(node.folder);
+
+    REQUIRE_FALSE(read.has_value());
+    const std::string& told = read.error().detail;
+    CAPTURE(told);
+    CHECK(read.error().code == Errc::unsupported);
+    CHECK(testing::contains(told, file.string() + ": of a newer program"));
+    CHECK_FALSE(testing::contains(told, "move the folder"));
+    REQUIRE(write_whole(file, std::string_view(R"({"hash": "00"})")));
+    CHECK(read_certificate(node.folder).error().code == Errc::corrupt);
+  }
+
   TEST_CASE("a certificate that nests without end is refused, and ends no process") {
     const std::string deep(1'000'000, '[');
     const auto read =
@@ -219,7 +270,7 @@ TEST_SUITE("node/final_result") {
     SUBCASE("no model") {
       const auto memory = restore_final(folder, model, held);
       CHECK(memory.error().code == Errc::not_found);
-      CHECK(memory.error().detail.find("remove the folder") != std::string::npos);
+      CHECK(memory.error().detail.find("move the folder") != std::string::npos);
     }
   }
 }

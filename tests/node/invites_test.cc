@@ -155,6 +155,9 @@ TEST_SUITE("node/invites") {
     assert_io_thread();
     const TempFolder scratch;
     CHECK(Process(scratch).log.count() == 0);
+    std::filesystem::create_symlink("unmounted", scratch.path() / "invites");
+    CHECK(Process(scratch).log.count() == 1);
+    std::filesystem::remove(scratch.path() / "invites");
     scratch.write("invites", "not a folder\n");
     CHECK(Process(scratch).log.count() == 1);
   }

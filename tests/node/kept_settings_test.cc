@@ -295,6 +295,27 @@ TEST_SUITE("node/kept_settings") {
     CHECK(text_kept(node.file) == own.text.text());
   }
 
+  TEST_CASE("a choice that cannot be used is told, and set aside before the next one is written") {
+    Fixture node;
+    SUBCASE("damaged") { REQUIRE(write_whole(node.files.chosen, "hello\n")); }
+    SUBCASE("a link to nothing") {
+      std::filesystem::create_symlink("elsewhere", node.files.chosen);
+    }
+    const auto there = std::filesystem::symlink_status(node.files.chosen).type();
+    const auto aside = node.dir.path() / "settings.chosen.unusable";
+    node.force("train.model");
+
+    node.start();
+
+    CHECK(node.logged("settings.not_kept"));
+    CHECK(node.logged(aside.string()));
+    CHECK(std::filesystem::symlink_status(aside).type() == there);
+    CHECK(text_kept(node.files.chosen).find("model") != std::string::npos);
+    node.lines.str("");
+    node.start();
+    CHECK_FALSE(node.logged("settings.not_kept"));
+  }
+
   TEST_CASE("kept settings that cannot be set aside are told before they are replaced") {
     Fixture node;
     REQUIRE(write_whole(node.file, "hello\n"));

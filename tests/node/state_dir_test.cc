@@ -111,6 +111,26 @@ TEST_SUITE("node/state_dir") {
     CHECK(read_whole("/dev/null", 100) == "");  // as in `--config /dev/null`
   }
 
+  TEST_CASE(
+      "a link that leads nowhere is no missing file: on a disk that is not mounted it is one") {
+    const TempFolder scratch;
+    const auto target = scratch.path() / "unmounted";
+    for (const std::string name : {"incarnation", "final"})
+      fs::create_symlink(target, scratch.path() / name);
+    for (const std::string name : {"incarnation", "final/certificate.json"}) {
+      const auto text = read_whole(scratch.path() / name, 100);
+      REQUIRE_FALSE(text);
+      CAPTURE(text.error().detail);
+      CHECK(text.error().code == Errc::permission);
+      CHECK(text.error().detail.find((scratch.path() / name).string()) == 0);
+      CHECK(text.error().detail.find(target.string()) != std::string::npos);
+      CHECK(text.error().detail.find("mount or put back") != std::string::npos);
+    }
+    const auto state = StateDir::open(scratch.path());
+    REQUIRE(state);
+    CHECK_FALSE(state->read_incarnation());  // not 0: peers would take this node for an old record
+  }
+
   TEST_CASE("a pipe that the process was given is read to its end") {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);

@@ -219,13 +219,13 @@ TEST_SUITE("training/checkpoint") {
   TEST_CASE("a checkpoint that cannot be read, or is a newer program's, is no damaged one") {
     const Model model = small_model();
     NullLog log;
-    for (const Errc why : {Errc::io_failed, Errc::version_mismatch}) {
+    for (const Errc why : {Errc::permission, Errc::version_mismatch}) {
       const TempFolder folder;
       const CheckpointOptions options{folder.path(), 3};
       REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 1)).has_value());
       REQUIRE(save_checkpoint(options, model, checkpoint_at(model, 2)).has_value());
       const fs::path state = folder.path() / "step-000000002" / "state.json";
-      if (why == Errc::io_failed) {
+      if (why == Errc::permission) {
         fs::remove(state);
         fs::create_directory(state);
       } else {
@@ -255,12 +255,12 @@ TEST_SUITE("training/checkpoint") {
     for (const std::int64_t step : {5, 6, 7})
       REQUIRE(save_checkpoint(options, model, checkpoint_of(model, step, "aa")).has_value());
     hide(options.folder);
-    CHECK(run_of_checkpoints(options.folder).error().code == Errc::io_failed);
+    CHECK(run_of_checkpoints(options.folder).error().code == Errc::permission);
 
     const auto saved = save_checkpoint(options, model, checkpoint_of(model, 2, "bb"));
 
     REQUIRE_FALSE(saved.has_value());
-    CHECK(saved.error().code == Errc::io_failed);
+    CHECK(saved.error().code == Errc::permission);
     CHECK(saved.error().detail.find("state.json") != std::string::npos);
     for (const char* name : {"step-000000005", "step-000000006", "step-000000007"})
       CHECK(fs::exists(options.folder / name / "hidden"));
@@ -318,6 +318,37 @@ TEST_SUITE("training/checkpoint") {
     REQUIRE_FALSE(loaded.has_value());
     CHECK(loaded.error().code == Errc::permission);
     CHECK(loaded.error().detail.find(loop.string()) != std::string::npos);
+  }
+
+  TEST_CASE("a folder or a file that is a link to nothing is not gone: its disk is not there") {
+    const Model model = small_model();
+    const TempFolder folder;
+    const CheckpointOptions options{folder.path() / "checkpoints", 3};
+    NullLog log;
+    const auto check = [&](const fs::path& link, const auto& outcome) {
+      REQUIRE_FALSE(outcome.has_value());
+      CAPTURE(outcome.error().detail);
+      CHECK(outcome.error().code == Errc::permission);
+      CHECK(outcome.error().detail.find(link.string() + ": a symbolic link to unmounted") !=
+            std::string::npos);
+    };
+    fs::create_symlink("unmounted", options.folder);
+    check(options.folder, load_checkpoint(options, model, log));
+    check(options.folder, run_of_checkpoints(options.folder));
+    check(options.folder, save_checkpoint(options, model, checkpoint_at(model, 1)));
+    fs::remove(options.folder);
+
+    for (const std::int64_t step : {1, 2})
+      REQUIRE(save_checkpoint(options, model, checkpoint_at(model, step)).has_value());
+    for (const char* name : {"state.json", "model.safetensors", "optim.safetensors"}) {
+      const fs::path file = options.folder / "step-000000002" / name;
+      fs::rename(file, folder.path() / "moved");
+      fs::create_symlink("unmounted", file);
+      check(file, load_checkpoint(options, model, log));
+      fs::remove(file);
+      fs::rename(folder.path() / "moved", file);
+    }
+    CHECK(load_checkpoint(options, model, log)->state.step == 2);
   }
 
   TEST_CASE("what a crash left is removed by the next checkpoint and never loaded") {

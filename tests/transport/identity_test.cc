@@ -117,6 +117,24 @@ TEST_SUITE("transport/identity") {
     }
   }
 
+  TEST_CASE("an identity of a newer program, or on a disk that is not mounted, is called so") {
+    const TempFolder folder;
+    const auto path = folder.path() / "identity";
+    std::filesystem::create_symlink("unmounted", path);
+    for (const auto& loaded : {Identity::load(path), Identity::load_or_create(path)}) {
+      REQUIRE_FALSE(loaded);
+      CHECK(loaded.error().code == Errc::permission);
+      CHECK(loaded.error().detail.find("a symbolic link to unmounted") != std::string::npos);
+    }
+    REQUIRE(std::filesystem::remove(path));
+    REQUIRE(create_private_file(path, "starling-identity 2\nAAAA\n"));
+    const auto newer = Identity::load(path);
+    REQUIRE_FALSE(newer);
+    CHECK(newer.error().code == Errc::unsupported);
+    CHECK(newer.error().detail.find(path.string() + " is an identity file of a newer program") ==
+          0);
+  }
+
   TEST_CASE("a file that is no key, is too long, or is a folder is refused") {
     const TempFolder folder;
     const auto path = folder.path() / "identity";
