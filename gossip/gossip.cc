@@ -25,7 +25,7 @@ constexpr double kUntrainedShare = 0.01;
 Gossip::Gossip(TimePoint now, GossipParts parts, Rng rng)
     : self_(parts.signer.id()),
       swarm_(parts.swarm),
-      options_(std::move(parts.options)),
+      options_(parts.options),
       signer_(parts.signer),
       verifier_(parts.verifier),
       rng_(rng),
