@@ -324,7 +324,6 @@ Result<Outset> choose_outset(const Config& config, const StateDir& dir,
 
 // The key of this node. A dry run takes one from memory where a start would make one.
 Result<transport::Identity> identity_of(const StateDir& dir, RunMode mode) {
-  TRY_VOID(check_link(dir.identity_key()));
   if (mode != RunMode::dry_run) return transport::Identity::load_or_create(dir.identity_key());
   auto identity = transport::Identity::load(dir.identity_key());
   if (!identity && identity.error().code == Errc::not_found) return transport::Identity::generate();

@@ -26,11 +26,7 @@ using transport::SwarmSecret;
 // The secret in a file that need not be there.
 Result<std::optional<SwarmSecret>> load_if_there(const fs::path& file, const SwarmId& swarm) {
   auto secret = SwarmSecret::load(file);
-  if (!secret && secret.error().code == Errc::not_found) {
-    auto dead = dead_link(file);
-    if (dead.empty()) return std::nullopt;
-    return fail(Errc::permission, Doing::reading_file, std::move(dead));
-  }
+  if (!secret && secret.error().code == Errc::not_found) return std::nullopt;
   if (!secret) return fail(std::move(secret).error());
   if (secret->swarm() != swarm)
     return fail(Errc::wrong_swarm, Doing::reading_file,
