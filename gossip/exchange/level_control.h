@@ -119,9 +119,9 @@ struct LevelInputs {
 enum class PeriodReason : std::uint8_t {
   pinned,
   fits,           // nothing to change
-  nothing_fits,   // an edge cannot carry L2 at this period: twice as long
+  nothing_fits,   // most edges cannot carry L2 at this period: twice as long
   codec_time,     // codec jobs take their share of the trainer's time: twice as long, or not halved
-  room_for_half,  // every edge carries its wanted level at half the period, and did for a while
+  room_for_half,  // half of the edges carry their level at half the period, and did for a while
   waiting,        // the same, not yet for long enough
   left_before,    // half the period was left too recently
   longest,        // nothing fits and the period is at its maximum
@@ -138,8 +138,8 @@ struct PeriodInputs {
   std::uint32_t tau = 2;
   Duration job_cost{};        // of an exchange's codec job, in the trainer's time; 0: not known
   Duration step_time{};       // 0: no step yet
-  bool nothing_fits = false;  // the decision of the edge that is due says nothing_fits
-  std::uint32_t exchanges_with_room = 0;  // in a row, at which the wanted level fits at tau / 2
+  bool nothing_fits = false;  // not even L2, on most edges
+  std::uint32_t exchanges_with_room = 0;  // in a row, with room at tau / 2 on half of the edges
   std::optional<std::uint64_t> exchanges_since_left_half;  // since the node left tau / 2
 };
 

@@ -260,7 +260,7 @@ void Mixer::count_exchange(Turn& turn, const Exchanged& event) {
   if (options_.edge.aggregator == Aggregator::clip) node_.usual_norm = usual_norm();
   peer.history.on_exchange();
   control_level(turn, peer);
-  control_period(turn, peer);
+  control_period(turn);
 }
 
 // What was clipped away moved nothing: it would only lift the bound for whoever sends it. Where

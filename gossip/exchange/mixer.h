@@ -210,7 +210,9 @@ class Mixer {
   // than half of them lying it is no larger than an honest one. 0 before three have spoken.
   [[nodiscard]] double usual_norm() const;
   void control_level(Turn& turn, Neighbour& neighbour);
-  void control_period(Turn& turn, const Neighbour& neighbour);
+  void control_period(Turn& turn);
+  template <class Fit>
+  [[nodiscard]] bool fails_on_most(const Fit& fit) const;
   [[nodiscard]] bool holding_back(TimePoint now) const;
   void watch_lag(TimePoint now);
 

@@ -118,19 +118,40 @@ void Mixer::control_level(Turn& turn, Neighbour& neighbour) {
   turn.out.events.emplace_back(LevelChanged{neighbour.edge.peer(), neighbour.decision});
 }
 
-void Mixer::control_period(Turn& turn, const Neighbour& neighbour) {
+// Whether `fit` does not hold on more than half of the edges that are in use.
+template <class Fit>
+bool Mixer::fails_on_most(const Fit& fit) const {
+  std::size_t edges = 0;
+  std::size_t failing = 0;
+  for (const auto& [peer, each] : neighbours_) {
+    if (each.edge.state() != EdgeState::open || each.edge.parked()) continue;
+    ++edges;
+    if (!fit(each)) ++failing;
+  }
+  return 2 * failing > edges;
+}
+
+// The period belongs to all edges: one slow line, or one neighbour that reads slowly on purpose,
+// does not set it. Such an edge has its turn as rarely as it answers slowly (choose()).
+void Mixer::control_period(Turn& turn) {
+  const LevelOptions& levels = options_.levels;
   const std::uint32_t half = std::max(1U, period_.tau / 2);
-  const bool room = fits(line_of(neighbour), options_.levels, neighbour.decision.wanted, half);
+  const bool nothing_fits = !levels.fixed_level && fails_on_most([&](const Neighbour& each) {
+    return fits(line_of(each), levels, Level::l2, period_.tau);
+  });
+  const bool room = !fails_on_most([&](const Neighbour& each) {
+    return fits(line_of(each), levels, each.decision.wanted, half);
+  });
   exchanges_with_room_ = room ? exchanges_with_room_ + 1 : 0;
   PeriodInputs inputs{.tau = period_.tau,
                       .job_cost = job_costs_ < kJobsBelieved ? Duration{} : job_cost_,
                       .step_time = training_.step_time,
-                      .nothing_fits = neighbour.decision.reason == LevelReason::nothing_fits,
+                      .nothing_fits = nothing_fits,
                       .exchanges_with_room = exchanges_with_room_,
                       .exchanges_since_left_half = std::nullopt};
   if (const auto left = tau_left_at_.find(half); left != tau_left_at_.end())
     inputs.exchanges_since_left_half = exchanges_ - left->second;
-  const PeriodDecision decision = decide_period(inputs, options_.levels);
+  const PeriodDecision decision = decide_period(inputs, levels);
   const std::uint32_t before = std::exchange(period_, decision).tau;
   if (decision.tau == before) return;
   tau_left_at_[before] = exchanges_;

@@ -79,12 +79,12 @@ std::string period_reason(const std::string& word) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kSentences{
       {{"pinned", "as gossip.tau says"},
        {"fits", "as the lines and the codec allow"},
-       {"nothing_fits", "doubled: a line carries no more"},
+       {"nothing_fits", "doubled: most lines carry no more"},
        {"codec_time", "codec jobs take their share of the training time"},
-       {"room_for_half", "halved: every line carries more"},
+       {"room_for_half", "halved: most lines carry more"},
        {"waiting", "half of it would fit, not yet for long enough"},
        {"left_before", "half of it was too much a while ago"},
-       {"longest", "the longest there is, and a line cannot carry it"}}};
+       {"longest", "the longest there is, and most lines cannot carry it"}}};
   const auto* const found =
       std::ranges::find(kSentences, word, &std::pair<std::string_view, std::string_view>::first);
   return found == kSentences.end() ? word : std::string(found->second);

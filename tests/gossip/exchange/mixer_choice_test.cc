@@ -208,8 +208,9 @@ TEST_CASE("a goodput that nothing confirms any more does not hold the period for
       bench.steps(bench.mixer.tau());
       bench.finish_jobs();
       bench.answer(bench.offered_to());
-      // What the shell knows of the session it says every second, new or not.
-      bench.mixer.on_goodput(node_named(20), 1e-3);
+      // What the shell knows of the sessions it says every second, new or not.
+      for (const std::uint8_t peer : {std::uint8_t{20}, std::uint8_t{21}})
+        bench.mixer.on_goodput(node_named(peer), 1e-3);
       bench.sent.clear();
       bench.events.clear();
     }

@@ -301,6 +301,43 @@ TEST_CASE("a line that carries nothing makes the period longer") {
   CHECK(bench.mixer.period().reason == PeriodReason::nothing_fits);
 }
 
+// Edges with peers 20 to 23, of which the first `slow` carry nothing.
+void exchange_on_four_lines(Bench& bench, std::uint8_t slow, int exchanges) {
+  const auto peers = {std::uint8_t{20}, std::uint8_t{21}, std::uint8_t{22}, std::uint8_t{23}};
+  for (const std::uint8_t peer : peers)
+    if (bench.mixer.find_edge(node_named(peer)) == nullptr) bench.open(peer);
+  for (const std::uint8_t peer : peers)
+    bench.mixer.on_goodput(node_named(peer), peer < 20 + slow ? 1e-3 : 1e9);
+  for (int i = 0; i < exchanges; ++i) {
+    bench.steps(64);
+    bench.finish_jobs();
+    bench.answer(bench.offered_to());
+  }
+}
+
+TEST_CASE("lines that carry nothing make the period longer where they are most") {
+  const auto tau_with = [](std::uint8_t slow) {
+    Bench bench;
+    exchange_on_four_lines(bench, slow, 20);
+    return bench.mixer.tau();
+  };
+  CHECK(tau_with(1) == 2);
+  CHECK(tau_with(2) == 2);
+  CHECK(tau_with(3) == 64);
+  CHECK(tau_with(4) == 64);
+}
+
+TEST_CASE("a slow line does not keep the period long that others made long") {
+  Bench bench;
+  exchange_on_four_lines(bench, 4, 5);
+  REQUIRE(bench.mixer.tau() == 64);
+
+  exchange_on_four_lines(bench, 1, 40);
+  CHECK(bench.mixer.period().reason == PeriodReason::left_before);
+  for (int i = 0; i < 20; ++i) exchange_on_four_lines(bench, 1, 40);
+  CHECK(bench.mixer.tau() == 2);
+}
+
 TEST_CASE("who answers before its own first step goes on with the first period") {
   Bench bench;
   bench.job_cost = 10ms;
