@@ -18,8 +18,8 @@ constexpr Duration kCalm = std::chrono::minutes(10);
 }  // namespace
 
 // To state a number costs nothing: members count as far as they are seen here, with other settings
-// than this node's. So a liar gains nothing, and of two islands that meet the smaller one waits for
-// membership to show it the larger.
+// than this node's. So a liar has to invent the members as well (node/decisions/0040), and of two
+// islands that meet the smaller one waits for membership to show it the larger.
 std::uint64_t Join::believed_alive(const NodeId& id, const Hello& hello) const {
   const std::uint64_t seen = facts_.alive.size();
   const std::uint64_t others = seen - std::min(seen, facts_.alive_same.value_or(0));
