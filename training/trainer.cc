@@ -104,6 +104,7 @@ struct Trainer::Impl {
   };
   std::optional<Running> running;
   [[nodiscard]] Running take_running();
+  void drop_evaluation();
   double evaluation_credit_s = 0;  // time that the evaluation may still take before the next step
   double evaluation_spent_s = 0;   // since the last report
   Saver saver;
@@ -178,6 +179,9 @@ void Trainer::Impl::work_once() {
 }
 
 void Trainer::Impl::settle_pause() {
+  // Unsliced it would take all cores from those for whom training has paused, and its replica is
+  // no longer the one that counts.
+  if (phase_now() == Phase::pausing) drop_evaluation();
   std::vector<OnDone> done;
   {
     const MutexLock lock(mutex);
@@ -216,9 +220,8 @@ void Trainer::Impl::train_step() {
   report->data_wait_s = seconds(loaded - begin);
   report->images_per_second = step_s > 0 ? static_cast<double>(report->batch) / step_s : 0;
   report->evaluation_s = std::exchange(evaluation_spent_s, 0);
-  if (report->outcome == StepOutcome::skipped) {
+  if (report->outcome == StepOutcome::skipped)
     log.warn("train.step_skipped", {{"step", report->step}, {"bad_steps", report->bad_steps}});
-  }
   if (hooks.on_step) hooks.on_step(*report);
   evaluate_between_steps(step_s);
 }
@@ -322,14 +325,10 @@ bool Trainer::Impl::advance_evaluation() {
   if (!progress && progress.error().code == Errc::cancelled) return false;
   // Moved out first: what the callback asks for next finds the place free.
   Running done = take_running();
-  if (!done.on_evaluated) return true;
-  if (!progress) {
-    done.on_evaluated(fail(std::move(progress).error()));
-    return true;
-  }
-  EvaluationReport report = done.evaluation.report();
-  report.step = done.step;
-  done.on_evaluated(report);
+  auto report = progress ? Result<EvaluationReport>(done.evaluation.report())
+                         : fail(std::move(progress).error());
+  if (report) report->step = done.step;
+  if (done.on_evaluated) done.on_evaluated(std::move(report));
   return true;
 }
 
@@ -339,6 +338,13 @@ Trainer::Impl::Running Trainer::Impl::take_running() {
     evaluated = nullptr;
   }
   return *std::exchange(running, std::nullopt);
+}
+
+void Trainer::Impl::drop_evaluation() {
+  if (!running) return;
+  const Running done = take_running();
+  if (done.on_evaluated)
+    done.on_evaluated(fail(Errc::cancelled, Doing::evaluating, "training pauses or stops"));
 }
 
 void Trainer::Impl::evaluate_between_steps(double step_s) {
@@ -366,13 +372,9 @@ void Trainer::Impl::finish() {
     waiting = std::exchange(pausers, {});
   }
   for (Request& request : open) refuse(request, cancelled(Doing::stopping));
-  for (const OnDone& on_paused : waiting) {
+  for (const OnDone& on_paused : waiting)
     if (on_paused) on_paused(fail(cancelled(Doing::stopping)));
-  }
-  if (running) {
-    Running done = take_running();
-    if (done.on_evaluated) done.on_evaluated(fail(cancelled(Doing::evaluating)));
-  }
+  drop_evaluation();
   saver.join();
 }
 
@@ -453,11 +455,9 @@ void Trainer::resume() {
     impl_->drop = false;
   }
   impl_->changed.notify_all();
-  for (const OnDone& on_paused : overtaken) {
-    if (on_paused) {
+  for (const OnDone& on_paused : overtaken)
+    if (on_paused)
       on_paused(fail(Errc::cancelled, Doing::training, "training was resumed before it paused"));
-    }
-  }
 }
 
 void Trainer::set_progress(double share) { impl_->progress_share = share; }

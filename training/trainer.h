@@ -116,7 +116,7 @@ struct CheckpointRequest {
 //   paused    -         -         running   -               -          stopped
 //   failed    -         -         -         -               -          stopped
 // Requests are served between steps while running, and at once while paused or failed, where an
-// evaluation is not sliced.
+// evaluation is not sliced. A pause cancels the evaluation that runs.
 class Trainer final : public gossip::MasterPort {
  public:
   // What the trainer begins with: a genesis, a snapshot of a sponsor, or a checkpoint.

@@ -174,19 +174,24 @@ void Edge::tick(Turn& turn) {
     out_->send_again_at = kNever;
     send(turn, out_->offer);
   }
-  if (turn.now >= park_at()) park(turn);
+  if (turn.now >= out_->park_at) park(turn);
 }
 
-TimePoint Edge::park_at() const {
-  const auto patience = std::chrono::duration_cast<Duration>(answer_time_ * options_.park_factor);
-  return out_->sent_at + std::max(options_.park_min, patience);
+Duration Edge::patience(Duration usual) const {
+  return std::max(options_.park_min,
+                  std::chrono::duration_cast<Duration>(usual * options_.park_factor));
+}
+
+TimePoint Edge::park_at(const Turn& turn) const {
+  const Duration usual = turn.node.usual_answer;
+  return turn.now + patience(usual > Duration{} ? std::min(usual, answer_time_) : answer_time_);
 }
 
 TimePoint Edge::next_deadline() const {
   TimePoint next = deadline_;
   if (state_ != EdgeState::open) return next;
   next = std::min(next, resend_answer_at_);
-  if (out_) next = std::min(next, out_->parked ? out_->send_again_at : park_at());
+  if (out_) next = std::min(next, out_->parked ? out_->send_again_at : out_->park_at);
   return next;
 }
 

@@ -123,7 +123,8 @@ struct NodeFigures {
   double batch = 1;  // samples of a step, on average
   // Norm per square root of samples that is usual on most edges; 0: not known, or not asked for.
   double usual_norm = 0;
-  Bytes record;  // own signed member record, sent with openings
+  Duration usual_answer{};  // from offer to answer, the median of the edges; 0: not known
+  Bytes record;             // own signed member record, sent with openings
 };
 
 // What one event of an edge works with.
@@ -235,6 +236,7 @@ class Edge {
     Offer offer;
     TimePoint sent_at;
     std::uint64_t sent_step = 0;
+    TimePoint park_at;  // until then it blocks the node
     bool parked = false;
     TimePoint send_again_at = kNever;  // the peer had no room for it
   };
@@ -297,8 +299,10 @@ class Edge {
   void keep_refused(Turn& turn, Duration retry);
   void park(Turn& turn);
   void learn_answer_time(const Turn& turn);
-  // When a pending offer gets parked.
-  [[nodiscard]] TimePoint park_at() const;
+  // How long an answer may take that takes `usual`.
+  [[nodiscard]] Duration patience(Duration usual) const;
+  // Until when an offer that is sent now may block the node.
+  [[nodiscard]] TimePoint park_at(const Turn& turn) const;
   void send_answer(Turn& turn);
   [[nodiscard]] ExchangeTerms terms(const Turn& turn, const Applying& applying) const;
   [[nodiscard]] float norm_limit(const Turn& turn, const Applying& applying) const;

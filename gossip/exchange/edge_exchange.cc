@@ -60,7 +60,7 @@ void Edge::became_offer(Turn& turn, Result<CodecDone> result) {
               .expected_wait = static_cast<float>(answer_steps_),
               .spot = done.spot,
               .payload = std::move(done.payload)};
-  out_.emplace(Out{std::move(offer), turn.now, turn.node.replica.steps});
+  out_.emplace(Out{std::move(offer), turn.now, turn.node.replica.steps, park_at(turn)});
   fault::pass("exchange.offered");
   send(turn, out_->offer);
 }
@@ -69,6 +69,7 @@ void Edge::send_pending(Turn& turn) {
   if (!out_) return;
   // The time without a session says nothing about how long the peer takes for an answer.
   out_->sent_at = turn.now;
+  out_->park_at = park_at(turn);
   out_->sent_step = turn.node.replica.steps;
   out_->parked = false;
   out_->send_again_at = kNever;
@@ -236,19 +237,20 @@ void Edge::send_answer(Turn& turn) {
   if (last_answer_ && state_ == EdgeState::open) send(turn, *last_answer_);
 }
 
-// A longer wait than the node's patience counts as the patience: an outage is one wait of any
+// A longer wait than this neighbour's patience counts as the patience: an outage is one wait of any
 // length and says little about the next one, and a neighbour that is slow indeed moves the average,
-// and the patience with it, within a few exchanges.
+// and the patience with it, within a few exchanges. The node is not blocked for so long: who always
+// answers at the last moment would stretch its own patience, and take the offers of all others.
 void Edge::learn_answer_time(const Turn& turn) {
   const Duration whole = turn.now - out_->sent_at;
-  const Duration patience = park_at() - out_->sent_at;
-  const Duration took = std::min(whole, patience);
+  const Duration longest = patience(answer_time_);
+  const Duration took = std::min(whole, longest);
   const double share = whole > took ? seconds(took) / seconds(whole) : 1;
   const auto steps = share * static_cast<double>(turn.node.replica.steps - out_->sent_step);
   if (answer_time_ == Duration{}) {
     // Nothing to compare it with: whoever met an outage at once would wait minutes for the next
     // turn.
-    if (whole > patience && !std::exchange(first_wait_forgiven_, true)) return;
+    if (whole > longest && !std::exchange(first_wait_forgiven_, true)) return;
     answer_time_ = std::max(took, Duration{1});
     answer_steps_ = steps;
     return;

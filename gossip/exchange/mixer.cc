@@ -17,6 +17,8 @@ constexpr Duration kBusyWaitMax = std::chrono::seconds(4);
 // Exchanges for which a goodput counts that nothing confirms. Of a small model only a snapshot is
 // large enough to be measured, and the line may have been slow just then.
 constexpr std::uint32_t kGoodputKept = 50;
+// What a step's time counts for in the usual one: the mean of some twenty.
+constexpr double kStepGain = 0.05;
 // Above the smallest bound that an edge sets, a float's smallest value, and below every real norm.
 constexpr double kNothingTaken = 1e-37;
 
@@ -112,8 +114,20 @@ ExchangeEffects Mixer::on_steps(TimePoint now, const TrainingState& training) {
     node_.replica.age += static_cast<double>(steps);
     node_.replica.steps += steps;
     node_.replica.samples = std::max(node_.replica.samples, training.samples);
+    learn_step_time(training.step_time, steps);
     training_ = training;
   });
+}
+
+// As slowly as everything else that the period is decided by: one short step would double it, and a
+// halving takes a hundred exchanges.
+void Mixer::learn_step_time(Duration reported, std::uint64_t steps) {
+  if (reported == Duration{} || step_time_ == Duration{}) {
+    step_time_ = reported;
+    return;
+  }
+  const double gain = std::min(1.0, kStepGain * static_cast<double>(steps));
+  step_time_ += std::chrono::duration_cast<Duration>((reported - step_time_) * gain);
 }
 
 void Mixer::continue_from(const TrainingState& training) {

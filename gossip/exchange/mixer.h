@@ -191,6 +191,7 @@ class Mixer {
 
   // What events mean for counters, levels and retries.
   void learn(const CodecOutcome& outcome, Neighbour& neighbour);
+  void learn_step_time(Duration reported, std::uint64_t steps);
   void count(Turn& turn, const ExchangeEvent& event);
   void count_exchange(Turn& turn, const Exchanged& event);
   void remember_norm(const Exchanged& event);
@@ -230,6 +231,7 @@ class Mixer {
   Rng rng_;
   NodeFigures node_;
   TrainingState training_;
+  Duration step_time_{};  // the usual one
   std::map<NodeId, Neighbour> neighbours_;
   std::set<NodeId> wanted_;
   std::set<NodeId> guests_;

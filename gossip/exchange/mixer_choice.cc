@@ -56,6 +56,7 @@ void Mixer::maybe_offer(Turn& turn) {
   if (phase_ != Phase::mixing || holding_back(turn.now)) return;
   const std::uint64_t steps = node_.replica.steps;
   if (steps < last_offer_step_ + period_.tau || offer_is_out()) return;
+  node_.usual_answer = median_answer_time();
   Neighbour* next = choose(turn.now);
   if (next == nullptr) return;
   control_level(turn, *next);
@@ -101,7 +102,7 @@ Mixer::Neighbour* Mixer::choose(TimePoint now) {
 
 Line Mixer::line_of(const Neighbour& neighbour) const {
   return {.bytes_per_second = neighbour.goodput,
-          .step_time = training_.step_time,
+          .step_time = step_time_,
           .message_bytes = message_bytes_};
 }
 
@@ -145,7 +146,7 @@ void Mixer::control_period(Turn& turn) {
   exchanges_with_room_ = room ? exchanges_with_room_ + 1 : 0;
   PeriodInputs inputs{.tau = period_.tau,
                       .job_cost = job_costs_ < kJobsBelieved ? Duration{} : job_cost_,
-                      .step_time = training_.step_time,
+                      .step_time = step_time_,
                       .nothing_fits = nothing_fits,
                       .exchanges_with_room = exchanges_with_room_,
                       .exchanges_since_left_half = std::nullopt};

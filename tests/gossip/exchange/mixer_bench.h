@@ -79,7 +79,7 @@ struct Bench {
   void steps(std::uint64_t count) {
     training.steps += count;
     training.samples += 32 * count;
-    training.step_time = std::chrono::milliseconds(100);
+    training.step_time = step_time;
     now += count * training.step_time;
     take(mixer.on_steps(now, training));
   }
@@ -112,6 +112,7 @@ struct Bench {
   TrainingState training;
   double age = 0;
   Duration job_cost{};
+  Duration step_time = std::chrono::milliseconds(100);
   std::vector<NodeId> wanted;
   std::vector<OutgoingExchange> sent;
   std::vector<CodecJob> jobs;
