@@ -95,6 +95,7 @@ struct Trainer::Impl {
   std::vector<OnDone> pausers STARLING_GUARDED_BY(mutex);
   TrainingState published STARLING_GUARDED_BY(mutex);
   BatchSource* evaluated STARLING_GUARDED_BY(mutex) = nullptr;  // by the evaluation that is running
+  bool late STARLING_GUARDED_BY(mutex) = false;                 // a pause found it running
 
   // Of the train thread alone.
   struct Running {
@@ -179,15 +180,16 @@ void Trainer::Impl::work_once() {
 }
 
 void Trainer::Impl::settle_pause() {
-  // Unsliced it would take all cores from those for whom training has paused, and its replica is
-  // no longer the one that counts.
-  if (phase_now() == Phase::pausing) drop_evaluation();
+  // Unsliced, an evaluation that came before the pause would take all cores from whom it is for.
   std::vector<OnDone> done;
+  bool drops = false;
   {
     const MutexLock lock(mutex);
+    drops = late;
     if (phase == Phase::pausing) phase = Phase::paused;
     if (phase == Phase::paused || phase == Phase::failed) done = std::exchange(pausers, {});
   }
+  if (drops) drop_evaluation();
   for (const OnDone& on_paused : done)
     if (on_paused) on_paused({});
 }
@@ -336,6 +338,7 @@ Trainer::Impl::Running Trainer::Impl::take_running() {
   {
     const MutexLock lock(mutex);
     evaluated = nullptr;
+    late = false;
   }
   return *std::exchange(running, std::nullopt);
 }
@@ -414,18 +417,14 @@ Result<void> Trainer::start() {
 void Trainer::stop() {
   {
     const MutexLock lock(impl_->mutex);
-    const bool never_started = impl_->phase == Phase::idle;
-    if (impl_->phase != Phase::stopped) impl_->phase = Phase::stopping;
+    const bool never_started = impl_->phase == Phase::idle || impl_->phase == Phase::stopped;
+    impl_->phase = never_started ? Phase::stopped : Phase::stopping;
     impl_->drop = true;
-    if (never_started) impl_->phase = Phase::stopped;
   }
   impl_->wake();
   impl_->source->stop();
-  if (impl_->thread.joinable()) {
-    impl_->thread.join();
-  } else {
-    impl_->finish();
-  }
+  if (impl_->thread.joinable()) return impl_->thread.join();
+  impl_->finish();
 }
 
 void Trainer::pause(const OnDone& on_paused) {
@@ -437,6 +436,7 @@ void Trainer::pause(const OnDone& on_paused) {
       if (impl_->phase == Phase::running) {
         impl_->phase = Phase::pausing;
         impl_->drop = true;
+        impl_->late = impl_->evaluated != nullptr;
       }
       impl_->pausers.push_back(on_paused);
     }

@@ -123,22 +123,20 @@ TEST_SUITE("training/trainer_wait") {
   TEST_CASE("an evaluation that a pause found running keeps no other one waiting") {
     const Model model = tiny_model();
     NullLog log;
+    Stall stall;
     const auto trainer = trainer_of(model, quarters(), log);
     REQUIRE(trainer->start());
-    Promise<Result<EvaluationReport>> endless;
+    Promise<Result<EvaluationReport>> stalled;
     Promise<Result<EvaluationReport>> last;
-    Promise<int> asked;
-    trainer->request_evaluation([&] { return asked.set(1), quarters(); },
-                                [&](auto report) { endless.set(std::move(report)); });
-    asked.wait();
+    trainer->request_evaluation([&] { return std::make_unique<StalledSource>(stall, 2); },
+                                [&](auto report) { stalled.set(std::move(report)); });
+    stall.await();
 
     trainer->pause({});
-    trainer->request_evaluation_of(
-        std::make_shared<const Replica>(trainer->snapshot()),
-        [] { return quarters({.seed = 9, .size = 32, .batches = 2}); },
-        [&](auto report) { last.set(std::move(report)); });
+    trainer->request_evaluation([] { return quarters({.seed = 9, .size = 32, .batches = 2}); },
+                                [&](auto report) { last.set(std::move(report)); });
 
-    CHECK(endless.wait().error().code == Errc::cancelled);
+    CHECK(stalled.wait().error().code == Errc::cancelled);
     CHECK(last.wait()->images == 64);
     trainer->stop();
   }
