@@ -387,7 +387,7 @@ transport::Task<> Node::close_doors() {
   gossip_driver_.stop();
   auto bootstrap_ends = bootstrap_driver_.stop();
   co_await std::move(bootstrap_ends);
-  auto transport_ends = transport_.stop();
+  auto transport_ends = transport_.stop(patience());
   co_await std::move(transport_ends);
 }
 

@@ -258,6 +258,8 @@ class Node final : private transport::SessionEvents,
   void begin_leave(Duration timeout) ON_IO_THREAD;
   void save_last_checkpoint() ON_IO_THREAD;
   transport::Task<> limit_leave(Duration limit);
+  // How long the end may wait for attachments that are under way.
+  [[nodiscard]] Duration patience() const;
   void end_if_left() ON_IO_THREAD;
   void finish_leave(const std::string& how) ON_IO_THREAD;
 
@@ -308,6 +310,7 @@ class Node final : private transport::SessionEvents,
   std::unique_ptr<HttpServer> http_;
   asio::steady_timer second_;
   asio::steady_timer leave_limit_;
+  std::optional<TimePoint> leave_by_;  // what a leave promises
   asio::steady_timer build_over_;  // never expires; cancelled when a build, or a drop, has ended
 
   NodeFigures figures_;

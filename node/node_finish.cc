@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <ostream>
 #include <utility>
@@ -17,6 +18,9 @@ namespace consensus = gossip::consensus;
 namespace {
 
 constexpr const char* kLeftAfterEnd = "left after the final consensus";
+// What a leave keeps of its time, which is a promise to schedulers: for a step of training that
+// has to end, and a second of goodbyes.
+constexpr Duration kEndTime = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -267,14 +271,14 @@ void Node::leave_finished(std::string how) {
 
 void Node::begin_leave(Duration timeout) {
   if (exit_ || figures_.phase == Phase::leaving) return;
+  leave_by_ = clock_.now() + timeout;
   if (final_written_) {
     if (finished_) say_final();
     return leave_finished(kLeftAfterEnd);
   }
   set_phase(Phase::leaving);
   const TimePoint now = clock_.now();
-  // The last second is for goodbyes: the deadline is a promise to schedulers.
-  const Duration work = std::max(timeout - Duration(std::chrono::seconds(2)), timeout / 2);
+  const Duration work = std::max(timeout - kEndTime, timeout / 2);
   tasks_.spawn("leave limit", [this, work] { return limit_leave(work); });
   leave_saved_ = !bridge_;
   if (bridge_) {
@@ -317,6 +321,13 @@ transport::Task<> Node::limit_leave(Duration limit) {
   if (!leave_saved_)
     not_saved_ = {Errc::timed_out, Doing::saving_checkpoint, "not done before the deadline"};
   finish_leave("left at the deadline");
+}
+
+// Decision 0073.
+Duration Node::patience() const {
+  const Duration most = transport::limits::kLastAttachments;
+  if (!leave_by_) return most;
+  return std::clamp(*leave_by_ - kEndTime - clock_.now(), Duration::zero(), most);
 }
 
 void Node::end_if_left() {

@@ -42,9 +42,17 @@ std::optional<std::uint64_t> Admission::expendable() const {
   const auto crowded =
       std::ranges::max_element(counts_, {}, [](const auto& entry) { return entry.second; });
   const bool one_crowds = crowded != counts_.end() && crowded->second > 1;
-  for (const auto& [number, ticket] : tickets_)
-    if (one_crowds ? ticket.group == crowded->first : !ticket.answered) return number;
-  return std::nullopt;
+  const auto in_crowd = [&](const Ticket& ticket) {
+    return one_crowds && ticket.group == crowded->first;
+  };
+  std::optional<std::uint64_t> silent;
+  std::optional<std::uint64_t> of_crowd;
+  for (const auto& [number, ticket] : tickets_) {
+    if (in_crowd(ticket) && !ticket.answered) return number;
+    if (!ticket.answered && !silent) silent = number;
+    if (in_crowd(ticket) && !of_crowd) of_crowd = number;
+  }
+  return silent ? silent : of_crowd;
 }
 
 AdmissionVerdict Admission::admit(TimePoint now, const asio::ip::address& address, bool was_peer) {

@@ -38,12 +38,12 @@ struct AdmissionVerdict {
 // The unauthenticated connections: bounded in all and per address, and the rate of new ones and of
 // those that are answered.
 //
-// When all places are taken, the oldest connection of the most crowded address makes room, if that
-// address has more than one, or else the oldest that has not sent a valid first message: who
-// belongs here sends it along with the connection, and under a secret nobody else can. Places
-// beyond kMaxUnauthenticated - kUnauthenticatedReserve are for addresses that were peers before.
-// Those share no rate with the others either: a flood from many addresses must not keep members
-// out. Loopback is exempt from the rates, not from the bounds.
+// When all places are taken, the oldest that has not sent a valid first message makes room: who
+// belongs here sends it along with the connection, and under a secret nobody else can. Of the most
+// crowded address first, if that has more than one connection; where all have sent theirs, the
+// oldest of that address goes. Places beyond kMaxUnauthenticated - kUnauthenticatedReserve are for
+// addresses that were peers before. Those share no rate with the others either: a flood from many
+// addresses must not keep members out. Loopback is exempt from the rates, not from the bounds.
 //
 // Owned by Transport; thread: io. Memory: 128 tickets and about 5,000 rates.
 class Admission {

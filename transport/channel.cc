@@ -97,6 +97,7 @@ void Channel::say_bye(const Error& why, Leave leave) {
   if (bye_taken_ || (bye_ && leave >= leave_)) return;
   if (!bye_) bye_ = encode_bye(why);
   leave_ = leave;
+  if (leave == Leave::after_attachments) return;
   drop_transfers();
   if (leave == Leave::after_messages) return;
   replies_.clear();
@@ -205,7 +206,8 @@ void Channel::queue(Message message) {
 }
 
 bool Channel::bye_ready() const {
-  return bye_ && !bye_taken_ && replies_.empty() && messages_.empty() && held_.empty();
+  return bye_ && !bye_taken_ && replies_.empty() && messages_.empty() && held_.empty() &&
+         !sends_bulk();
 }
 
 bool Channel::has_record() const {

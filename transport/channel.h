@@ -71,10 +71,11 @@ struct Farewell {  // the peer's last record
 };
 using ChannelEvent = std::variant<Welcomed, Delivered, Refused, Ponged, Farewell>;
 
-// When our goodbye goes out. Attachments under way are dropped in either case.
+// When our goodbye goes out.
 enum class Leave : std::uint8_t {
-  at_once,         // queues are dropped: the session broke a rule
-  after_messages,  // queued messages go first
+  at_once,            // queues are dropped: the session broke a rule
+  after_messages,     // queued messages go first, without attachments
+  after_attachments,  // all that is queued goes first (decision 0073)
 };
 
 enum class End : std::uint8_t { initiator, responder };
@@ -92,8 +93,8 @@ enum class End : std::uint8_t { initiator, responder };
 //
 //   sending        | records go out in this order: the rest of a body that began, answers of the
 //                  | session, messages, one bulk record of the transfers that have credit, in turns
-//                  | of limits::kBulkChunk; bye when nothing else is left. A message in_order joins
-//                  | the others when the attachments before it are out, or refused.
+//                  | of limits::kBulkChunk; bye when nothing else is left (see Leave). A message
+//                  | in_order joins the others when the attachments before it are out, or refused.
 //
 // A member of its Session; thread: io. Memory: limits::kMaxPerPeer, and what the budget granted.
 class Channel {
@@ -126,6 +127,9 @@ class Channel {
   [[nodiscard]] bool has_record() const;
   // True once the bye went out through next_record().
   [[nodiscard]] bool bye_taken() const { return bye_taken_; }
+  // A goodbye after attachments waits for one that is not out yet.
+  [[nodiscard]] bool finishing() const { return bye_ && sends_bulk(); }
+  [[nodiscard]] bool sends_bulk() const { return queued_bulk_bytes() > 0; }
 
   // Takes one record in and appends what it meant.
   //

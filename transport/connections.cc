@@ -48,6 +48,10 @@ Task<Result<void>> run_handshake(tcp::socket& socket, Handshake& handshake, cons
     if (const auto invite = handshake.redeeming()) {
       auto counting = invites->redeem(*invite);
       const bool counted = co_await std::move(counting);
+      // A cancellation that came meanwhile is used up: nothing below would hear of it.
+      const auto state = co_await asio::this_coro::cancellation_state;
+      if (state.cancelled() != asio::cancellation_type::none)
+        co_return fail(Errc::cancelled, Doing::handshaking, "over while the invite was counted");
       auto redeemed = handshake.on_redeemed(counted);
       if (!redeemed) co_return fail(std::move(redeemed).error());
     }
@@ -200,6 +204,7 @@ Task<Error> Transport::Impl::run(Session& session) {
   const auto why = co_await std::move(running);
   assert_io_thread();
   live_.erase(&session);
+  totals_.sessions_closed += installed_.erase(&session);
   add(totals_, session.figures());
   if (session.how_it_ended() == SessionEnd::truncated) ++totals_.truncations;
   if (session.how_it_ended() == SessionEnd::violation) ++totals_.bad_records;
@@ -214,7 +219,6 @@ void Transport::Impl::on_end(Session& session, const Error& why) {
   if (const auto found = successors_.find(&session); found != successors_.end()) {
     auto& successor = *found->second;
     successors_.erase(found);
-    ++totals_.sessions_closed;
     if (session.how_it_ended() != SessionEnd::orderly) {
       // Its last messages may be lost, which only one side may have noticed. What follows them is
       // not to be heard, and both sides have to know: so its successor ends, by name.
@@ -226,7 +230,6 @@ void Transport::Impl::on_end(Session& session, const Error& why) {
     return;
   }
   if (!table_.erase(peer, &session)) return;
-  ++totals_.sessions_closed;
   log_.info("session.down", {{"peer", short_form(peer)}, {"reason", to_string(why)}});
   Error reported = why;
   if (stopping_) reported = {Errc::cancelled, Doing::stopping, "stopping"};

@@ -131,10 +131,15 @@ inline constexpr Duration kSimultaneousDial = std::chrono::seconds(5);
 inline constexpr Duration kDuplicateProbe = std::chrono::seconds(1);
 // A connection on which sent bytes were not acknowledged for so long is given up and dialled anew:
 // the kernel's own patience is a quarter of an hour, and after a partition its next try may be two
-// minutes away. A stopped process does not count: its kernel acknowledges.
+// minutes away. A process that is stopped for longer loses its connections as well: its kernel
+// acknowledges, but a window that stays closed counts.
 inline constexpr Duration kUnacknowledged = std::chrono::seconds(30);
 // How long the goodbye of a session may take.
 inline constexpr Duration kCloseDeadline = std::chrono::seconds(1);
+// How long the goodbyes of a node that ends wait for attachments under way, at most: a leave has 8
+// s (`leave.timeout`), with a second for the goodbyes themselves. Raising it saves the last
+// exchange of slow lines, and lets a peer that reads nothing hold up the exit.
+inline constexpr Duration kLastAttachments = std::chrono::seconds(5);
 // How long a session that a fresh handshake replaced may take to deliver what was queued, while its
 // successor waits: kMaxQueuedControl at 100 KB/s.
 inline constexpr Duration kHandoverDeadline = std::chrono::seconds(30);

@@ -109,12 +109,25 @@ void Session::close(Error why, Leave leave) {
   for (const auto& message : dropped) services_.host.on_refused(*this, message.type, message.body);
   if (!reason_) reason_ = std::move(why);
   const bool hands_over = retired_ && leave == Leave::after_messages;
-  const auto by =
-      services_.clock.now() + (hands_over ? limits::kHandoverDeadline : limits::kCloseDeadline);
-  if (!close_by_ || by < *close_by_) {
-    close_by_ = by;
-    tick_.cancel();  // its next deadline is the one of closing
+  close_within(hands_over ? limits::kHandoverDeadline : limits::kCloseDeadline);
+  wake_writer();
+}
+
+void Session::close_within(Duration time) {
+  const auto by = services_.clock.now() + time;
+  if (close_by_ && *close_by_ <= by) return;
+  close_by_ = by;
+  tick_.cancel();  // its next deadline is the one of closing
+}
+
+void Session::leave(const Error& why, Duration patience) {
+  if (over_ || closing() || patience <= Duration::zero() || !channel_.sends_bulk()) {
+    close(why, Leave::after_messages);
+    return;
   }
+  channel_.say_bye(why, Leave::after_attachments);
+  reason_ = why;
+  close_within(patience);
   wake_writer();
 }
 
@@ -304,6 +317,7 @@ Task<> Session::write_loop() {
       std::error_code ignored;
       socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
       bye_written_ = true;
+      if (!retired_) close_within(limits::kCloseDeadline);  // what is left of leave()'s patience
       if (peer_ended_) on_stream_end(asio::error::eof);
       co_return;
     }
@@ -363,6 +377,11 @@ Task<> Session::tick_loop() {
   while (!over_) {
     const auto now = services_.clock.now();
     auto wait = kTick;
+    if (close_by_ && now >= *close_by_ && channel_.finishing()) {
+      // The patience of leave() is over.
+      channel_.say_bye(*reason_, Leave::after_messages);
+      close_by_ = now + limits::kCloseDeadline;
+    }
     if (close_by_) {
       const auto left = *close_by_ - now;
       if (left <= Duration{0}) {

@@ -65,8 +65,9 @@ enum class SessionEnd : std::uint8_t {
 // | bye came             | over, its why         | bye -> ending         | over      |
 // | close()              | bye -> ending         | bye -> ending         | may hurry |
 // | end of stream        | over, truncated       | over, truncated       | over      |
-// `ending` lasts at most limits::kCloseDeadline; for a session that was replaced, whose queue still
-// counts, limits::kHandoverDeadline. An accepted session starts `up`.
+// `ending` lasts at most limits::kCloseDeadline, after leave() its patience before that; for a
+// session that was replaced, whose queue still counts, limits::kHandoverDeadline. An accepted
+// session starts `up`.
 //
 // Owned by the coroutine that awaits run(); destroyed after it returned. Thread: io. Cost: three
 // coroutines, 128 KiB to read into, about as much to write from.
@@ -86,6 +87,8 @@ class Session {
   [[nodiscard]] Result<void> send(Message message) ON_IO_THREAD;
   // Ends the session with a goodbye; what arrives from now on is dropped.
   void close(Error why, Leave leave) ON_IO_THREAD;
+  // The same where the peer is to have all that was sent: attachments under way have `patience`.
+  void leave(const Error& why, Duration patience) ON_IO_THREAD;
 
   // Another session with the same process takes over. The side that dialled it says goodbye after
   // what is queued, the other side waits for that; both go on delivering until the end. Attachments
@@ -136,6 +139,7 @@ class Session {
   // What arrives still counts: not after close(), but until the end of a retired session.
   [[nodiscard]] bool listening() const { return !closing() || retired_; }
   [[nodiscard]] bool worn(TimePoint now) const;
+  void close_within(Duration time);
   // How a session ends that is closing and waits no longer for the peer.
   [[nodiscard]] SessionEnd end_of_closing() const;
   void on_violation(Error why) ON_IO_THREAD;

@@ -60,16 +60,16 @@ void Transport::Impl::close(const NodeId& peer, Error why) {
   if (auto* session = find(peer)) session->close(std::move(why), Leave::after_messages);
 }
 
-Task<> Transport::Impl::stop() {
+Task<> Transport::Impl::stop(Duration patience) {
   assert_io_thread();
   if (!std::exchange(stopping_, true)) {
     co_await listener_.stop();
     assert_io_thread();
     for (auto* session : live_) {
       Error leaving{Errc::cancelled, Doing::stopping, "the node stops"};
-      session->close(std::move(leaving), Leave::after_messages);
+      session->leave(leaving, patience);
     }
-    drained_.expires_after(limits::kCloseDeadline);
+    drained_.expires_after(patience + limits::kCloseDeadline);
     if (!live_.empty()) {
       const auto [error] = co_await drained_.async_wait(as_result);
       (void)error;  // the last session's end cancels the wait
@@ -86,6 +86,7 @@ void Transport::Impl::install(Session& session) {
   entry.direction = info.direction;
   entry.since = clock_.now();
   const auto old = table_.insert(info.peer, entry);
+  installed_.insert(&session);
   ++totals_.sessions_opened;
   if (old.session != nullptr) {
     if (old.instance == info.instance && session.renews()) {
@@ -260,6 +261,6 @@ std::vector<SessionFigures> Transport::figures() const {
 
 TransportTotals Transport::totals() const { return impl_->totals(); }
 
-Task<> Transport::stop() { return impl_->stop(); }
+Task<> Transport::stop(Duration patience) { return impl_->stop(patience); }
 
 }  // namespace starling::transport

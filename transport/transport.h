@@ -156,9 +156,9 @@ class Transport {
   [[nodiscard]] std::vector<SessionFigures> figures() const ON_IO_THREAD;
   [[nodiscard]] TransportTotals totals() const ON_IO_THREAD;
 
-  // Says goodbye on every session and joins every task; within about limits::kCloseDeadline.
-  // Idempotent.
-  Task<> stop();
+  // Says goodbye on every session and joins every task; within about limits::kCloseDeadline, and
+  // `patience` before it for attachments under way. Idempotent.
+  Task<> stop(Duration patience = Duration::zero());
 
  private:
   class Impl;

@@ -26,7 +26,7 @@ class Transport::Impl final : public SessionHost {
   void dial(DialTarget target, DialMet met) ON_IO_THREAD;
   Result<void> send(const NodeId& peer, Message message) ON_IO_THREAD;
   void close(const NodeId& peer, Error why) ON_IO_THREAD;
-  Task<> stop();
+  Task<> stop(Duration patience);
 
   void set_key(SwarmKey key) ON_IO_THREAD;
   void set_peer_rules(PeerRules rules) ON_IO_THREAD;
@@ -99,6 +99,7 @@ class Transport::Impl final : public SessionHost {
   std::map<std::uint64_t, asio::ip::tcp::socket*> unauthenticated_;  // by ticket
   std::map<AddressGroup, TimePoint> peer_addresses_;  // of sessions, at most kMaxSessions
   std::set<Session*> live_;  // also those that a newer one replaced or that are being refused
+  std::set<const Session*> installed_;             // of the live ones: those that were up
   std::map<const Session*, Session*> successors_;  // of sessions that retired
   std::set<NodeId> renewing_;
   std::size_t pending_dials_ = 0;

@@ -184,6 +184,26 @@ TEST_SUITE("gossip/gossip_ending") {
     }
   }
 
+  TEST_CASE(
+      "who leaves takes no half of an exchange along, as long as its sessions bring what it sent") {
+    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+      CAPTURE(seed);
+      VirtualSwarm swarm({.seed = seed, .budget_samples = 1'000'000, .delay_max = 100ms});
+      swarm.connect_all();
+      swarm.run_for(2s + seed * 7ms);
+
+      swarm.leave(3);
+
+      REQUIRE(swarm.run_until(8s, [&] { return swarm.node(3).left; }));
+      swarm.run_for(500ms);
+      for (const std::size_t other : {0U, 1U, 2U}) {
+        CAPTURE(other);
+        CHECK(swarm.node(other).halves[swarm.node(3).id()] ==
+              swarm.node(3).halves[swarm.node(other).id()]);
+      }
+    }
+  }
+
   TEST_CASE("any member can order the end") {
     VirtualSwarm swarm({.seed = 41, .budget_samples = 1'000'000'000});
     swarm.connect_all();

@@ -75,7 +75,7 @@ void Sessions::stop() {
   stopping_ = true;
   for (auto& [id, session] : sessions_)
     begin_close(*session, {Errc::cancelled, Doing::stopping, "the node stops"},
-                Leave::after_messages);
+                session->channel.sends_bulk() ? Leave::after_attachments : Leave::after_messages);
 }
 
 void Sessions::tick() {
@@ -147,10 +147,11 @@ void Sessions::begin_close(Session& session, const Error& why, Leave leave) {
   session.channel.say_bye(why, leave);
   if (!session.reason) session.reason = why;
   if (!session.closing_since) {
-    session.closing_since = now();
-    schedule_.after(limits::kCloseDeadline,
-                    [this, process = self_.process, host = self_.host, id = session.id,
-                     &hosts = hosts_] { hosts.run(host, process, [this, id] { tick_one(id); }); });
+    const bool sends = leave == Leave::after_attachments;
+    const Duration patience = sends ? limits::kLastAttachments : Duration::zero();
+    session.closing_since = now() + patience;
+    if (sends) tick_after(patience, session.id);
+    tick_after(patience + limits::kCloseDeadline, session.id);
   }
   pump(session);
 }
@@ -222,9 +223,20 @@ void Sessions::on_event(Session& session, ChannelEvent event) {
   }
 }
 
+void Sessions::tick_after(Duration wait, ConnectionId id) {
+  schedule_.after(wait, [this, process = self_.process, host = self_.host, id, &hosts = hosts_] {
+    hosts.run(host, process, [this, id] { tick_one(id); });
+  });
+}
+
+// The patience for attachments, or the time for the goodbye, is over.
 void Sessions::tick_one(ConnectionId id) {
-  const Session* session = find(id);
-  if (session != nullptr && session->closing_since) finish(id, *session->reason);
+  Session* session = find(id);
+  if (session == nullptr || !session->closing_since) return;
+  if (now() - *session->closing_since >= limits::kCloseDeadline)
+    return finish(id, *session->reason);
+  session->channel.say_bye(*session->reason, Leave::after_messages);
+  pump(*session);
 }
 
 void Sessions::finish(ConnectionId id, const Error& why) {

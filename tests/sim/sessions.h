@@ -138,6 +138,7 @@ class Sessions {
   void begin_close(Session& session, const Error& why, transport::Leave leave);
   void finish(ConnectionId id, const Error& why);
   void on_end(const Session& session, const Error& why);
+  void tick_after(Duration wait, ConnectionId id);
   void tick_one(ConnectionId id);
   void pump(Session& session);
   [[nodiscard]] Session* find(ConnectionId id);

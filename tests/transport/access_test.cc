@@ -1,9 +1,13 @@
 // Who gets a session: secrets in rotation, lists of nodes, invites.
 #include "tests/transport/certificates.h"
 #include "tests/transport/harness.h"
+#include "transport/handshake.h"
 
+#include <asio/ip/tcp.hpp>
+#include <asio/write.hpp>
 #include <doctest/doctest.h>
 
+#include <array>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -22,6 +26,27 @@ struct OneInvite final : InviteDesk {
 
   noise::Key key = make_invite_key();
   int redeemed = 0;
+};
+
+// One whose disk is slow: it answers when the test says so, and no cancellation hurries it.
+struct SlowInvite final : InviteDesk {
+  std::optional<noise::Key> find(const KeyId&) override { return key; }
+  Task<bool> redeem(KeyId) override {
+    asked = true;
+    const auto executor = co_await asio::this_coro::executor;
+    asio::steady_timer timer(executor);
+    while (!written) {
+      timer.expires_after(std::chrono::milliseconds(2));
+      const auto [error] = co_await timer.async_wait(as_result);
+      cancelled = cancelled || error;
+    }
+    co_return true;
+  }
+
+  noise::Key key = make_invite_key();
+  bool asked = false;
+  bool written = false;
+  bool cancelled = false;
 };
 
 TEST_SUITE("transport/access") {
@@ -132,6 +157,41 @@ TEST_SUITE("transport/access") {
     CHECK(world.run_until([&] { return !member.events.up.empty(); }));
     CHECK_FALSE(member.events.up.at(0).invited);
     CHECK(newcomer.transport->has_session(issuer.id()));
+  }
+
+  TEST_CASE("a handshake whose time is over while an invite is counted ends with the count") {
+    assert_io_thread();
+    TestWorld world;
+    SlowInvite desk;
+    auto& issuer = world.add(desk);
+    const auto port = issuer.transport->listen(kAnyPort).value();
+    const auto newcomer = Identity::generate();
+    const auto newcomers_key = noise::KeyPair::generate();
+    const auto invited = SwarmKey::invited(world.secret().swarm(), desk.key);
+    ReplayMemory replays;
+    HandshakeContext context{newcomer, newcomers_key, invited, replays, {}, {}};
+    auto handshake = Handshake::initiate(std::move(context), {});
+    asio::ip::tcp::socket socket(world.io());
+    socket.connect({asio::ip::address_v4::loopback(), port.port});
+    asio::write(socket, asio::buffer(handshake.take_output()));
+    REQUIRE(world.run_until([&] { return desk.asked; }));
+
+    bool stopped = false;
+    auto* transport = issuer.transport.get();
+    asio::co_spawn(
+        world.io(), [transport] { return transport->stop(); },
+        [&stopped](const std::exception_ptr&) { stopped = true; });
+    REQUIRE(world.run_until([&] { return desk.cancelled; }));
+    CHECK_FALSE(stopped);
+    desk.written = true;
+
+    std::array<char, 16> reply;
+    std::optional<std::size_t> got;
+    socket.async_read_some(asio::buffer(reply),
+                           [&](const std::error_code&, std::size_t size) { got = size; });
+    REQUIRE(world.run_until([&] { return got.has_value(); }));
+    CHECK(*got == 0);  // message 2 would wait for message 3
+    CHECK(world.run_until([&] { return stopped; }));
   }
 
   TEST_CASE(

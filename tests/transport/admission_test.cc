@@ -99,6 +99,23 @@ TEST_SUITE("transport/admission") {
     CHECK(admission.size() == 96);
   }
 
+  TEST_CASE("two that proved to belong here, behind one address, do not make room for strangers") {
+    Admission admission(1e6);
+    for (int i = 0; i < 2; ++i)
+      CHECK(admission.may_answer(kAdmissionNow,
+                                 admission.admit(kAdmissionNow, v4(500), false).ticket));
+    const auto crowd_first = admission.admit(kAdmissionNow, v4(501), false).ticket;
+    for (int i = 0; i < 2; ++i)
+      CHECK(admission.admit(kAdmissionNow, v4(501), false).refusal == AdmissionRefusal::none);
+    const auto silent = admission.admit(kAdmissionNow, v4(0), false).ticket;
+    for (std::uint32_t i = 1; i < 91; ++i)
+      CHECK(admission.admit(kAdmissionNow, v4(i), false).refusal == AdmissionRefusal::none);
+    REQUIRE(admission.size() == limits::kMaxUnauthenticated - limits::kUnauthenticatedReserve);
+    for (std::uint32_t i = 0; i < 3; ++i)
+      CHECK(admission.admit(kAdmissionNow, v4(600 + i), false).evict == crowd_first + i);
+    CHECK(admission.admit(kAdmissionNow, v4(603), false).evict == silent);
+  }
+
   TEST_CASE("all addresses together connect 2,000 times a second, and 200 are answered") {
     Admission admission(1e6);
     std::size_t admitted = 0;

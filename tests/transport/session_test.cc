@@ -76,6 +76,55 @@ TEST_SUITE("transport/session") {
     CHECK(stuck.session->how_it_ended() == SessionEnd::orderly);
   }
 
+  TEST_CASE("who leaves has its patience for attachments under way, and a second for the goodbye") {
+    assert_io_thread();
+    const Error leaves{Errc::cancelled, Doing::stopping, "leaves"};
+    StuckSession stuck;
+    REQUIRE(stuck.session->send(bulk_message(0x0202, 50'000'000)));
+    stuck.session->leave(leaves, 4s);
+    CHECK_FALSE(stuck.session->send(control_message(0x0201, "too late")));
+    stuck.clock.advance(3s);
+    CHECK_FALSE(stuck.ends_within(1'500ms));
+    CHECK(stuck.session->figures().queued_bulk_bytes > 0);
+    stuck.clock.advance(1s);
+    CHECK_FALSE(stuck.ends_within(1'500ms));
+    CHECK(stuck.session->figures().queued_bulk_bytes == 0);  // and the goodbye is next
+    stuck.clock.advance(limits::kCloseDeadline);
+    REQUIRE(stuck.ends_within(20s));
+    CHECK(stuck.ended->detail == "leaves");
+    CHECK(stuck.session->how_it_ended() == SessionEnd::orderly);
+  }
+
+  TEST_CASE("who leaves with nothing under way waits for the goodbye alone") {
+    assert_io_thread();
+    StuckSession stuck;
+    stuck.session->leave({Errc::cancelled, Doing::stopping, "leaves"}, 1h);
+    stuck.clock.advance(limits::kCloseDeadline);
+    CHECK(stuck.ends_within(20s));
+  }
+
+  TEST_CASE("a peer that reads the last attachment and no goodbye has a second from then on") {
+    assert_io_thread();
+    StuckSession stuck;
+    REQUIRE(stuck.session->send(bulk_message(0x0202, 1'000)));  // which the kernel takes
+    stuck.session->leave({Errc::cancelled, Doing::stopping, "leaves"}, 1h);
+    CHECK_FALSE(stuck.ends_within(500ms));
+    CHECK(stuck.session->figures().queued_bulk_bytes == 0);
+    stuck.clock.advance(limits::kCloseDeadline);
+    CHECK(stuck.ends_within(20s));
+  }
+
+  TEST_CASE("who leaves and finds a broken rule waits for nothing") {
+    assert_io_thread();
+    StuckSession stuck;
+    REQUIRE(stuck.session->send(bulk_message(0x0202, 50'000'000)));
+    stuck.session->leave({Errc::cancelled, Doing::stopping, "leaves"}, 1h);
+    stuck.session->close({Errc::refused, Doing::stopping, "revoked"}, Leave::at_once);
+    CHECK(stuck.session->figures().queued_bulk_bytes == 0);
+    stuck.clock.advance(limits::kCloseDeadline);
+    CHECK(stuck.ends_within(20s));
+  }
+
   TEST_CASE("one that was replaced waits longer for the peer's goodbye, and without it lost some") {
     assert_io_thread();
     for (const auto successor : {Direction::dialled, Direction::accepted}) {

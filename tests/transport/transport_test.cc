@@ -274,6 +274,35 @@ TEST_SUITE("transport/transport") {
     CHECK(world.run_until([&] { return relay.idle(); }));
   }
 
+  TEST_CASE("a session that another one took over is counted as closed") {
+    assert_io_thread();
+    TestWorld world;
+    auto& left = world.add();
+    auto& right = world.add();
+    Relay relay(world.io(), right.transport->listen(kAnyPort).value());
+    left.transport->dial({relay.endpoint(), {}});
+    REQUIRE(world.run_until([&] { return !left.events.up.empty() && !right.events.up.empty(); }));
+    // Neither hears the other's goodbye: the one of the left is answered by a new connection.
+    for (const auto way : {Relay::Way::there, Relay::Way::back}) relay.hold(0, way);
+    left.transport->close(right.id(), {Errc::timed_out, Doing::stopping, "no answer"});
+    left.transport->dial({relay.endpoint(), {}});
+    REQUIRE(
+        world.run_until([&] { return left.events.up.size() == 2 && right.events.up.size() == 2; }));
+    CHECK(world.run_until([&] {
+      assert_io_thread();
+      return left.transport->totals().sessions_closed == 1 &&
+             right.transport->totals().sessions_closed == 1;
+    }));
+    relay.stop();
+    CHECK(world.run_until([&] {
+      assert_io_thread();
+      return relay.idle() && left.transport->totals().sessions_closed == 2 &&
+             right.transport->totals().sessions_closed == 2;
+    }));
+    CHECK(left.transport->totals().sessions_opened == 2);
+    CHECK(right.transport->totals().sessions_opened == 2);
+  }
+
   TEST_CASE("close ends a session with its reason, after the messages that were queued") {
     assert_io_thread();
     Pair pair;
@@ -286,6 +315,40 @@ TEST_SUITE("transport/transport") {
     CHECK(pair.right.events.down[0].second.detail == "no");
     CHECK(pair.right.transport->totals().truncations == 0);
     CHECK_FALSE(pair.left.transport->send(pair.right.id(), control_message(0x0101, "more")));
+  }
+
+  TEST_CASE("who stops with patience sends first what is under way, and no longer than that") {
+    assert_io_thread();
+    for (const bool reads : {true, false}) {
+      CAPTURE(reads);
+      TestWorld world;
+      auto& left = world.add();
+      auto& right = world.add();
+      Relay relay(world.io(), right.transport->listen(kAnyPort).value());
+      left.transport->dial({relay.endpoint(), {}});
+      REQUIRE(world.run_until([&] { return !left.events.up.empty() && !right.events.up.empty(); }));
+      if (!reads) relay.hold(0, Relay::Way::there);
+      REQUIRE(left.transport->send(right.id(), bulk_message(0x0203, 20'000'000)));
+      auto close = control_message(0x0204, "closed");
+      close.in_order = true;
+      REQUIRE(left.transport->send(right.id(), close));
+      bool stopped = false;
+      auto* transport = left.transport.get();
+      const Duration patience = reads ? Duration(60s) : Duration(500ms);
+      asio::co_spawn(
+          world.io(), [transport, patience] { return transport->stop(patience); },
+          [&stopped](const std::exception_ptr&) { stopped = true; });
+      CHECK(world.run_until([&] { return stopped; }));
+      if (reads) {
+        CHECK(world.run_until([&] { return !right.events.down.empty(); }));
+        REQUIRE(right.events.messages.size() == 2);
+        CHECK(right.events.messages[0].second.type == 0x0203);
+        CHECK(right.events.down[0].second.detail == "the node stops");
+        CHECK(right.transport->totals().truncations == 0);
+      }
+      relay.stop();
+      CHECK(world.run_until([&] { return relay.idle(); }));
+    }
   }
 
   TEST_CASE("a port that is taken and a host without address are reported") {
