@@ -204,6 +204,7 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   if (contributes == Contributes::no) out.emplace_back(PauseTraining{});
   consensus_ = std::make_unique<FinalConsensus>(consensus_options(contributes), signer_, verifier_);
   merge_ = std::make_unique<Merge>(consensus_options(Contributes::yes), signer_, verifier_);
+  if (beginning.origin == Origin::restored) consensus_->expect(now, known_company());
   for (const auto& member : membership_.members())
     take(now, consensus_->on_member(now, member.record.id, presence_of(member)), out);
   if (phase_ == Phase::joining) phase_ = Phase::averaging;
@@ -221,6 +222,14 @@ GossipEffects Gossip::begin_averaging(TimePoint now, const ModelFacts& model, Be
   update_neighbours(now, out);
   update_progress(now, out);
   return out;
+}
+
+// Who else counts in P, by what a checkpoint holds: nobody where this node has always been alone.
+std::set<NodeId> Gossip::known_company() const {
+  std::set<NodeId> known;
+  for (const auto& counter : membership_.progress().saved())
+    if (counter.id != self_) known.insert(counter.id);
+  return known;
 }
 
 // Whether others have spent the budget and nothing of it is in the replica with which this node

@@ -119,13 +119,14 @@ struct ConsensusFailed {
 };
 // The final consensus asks nothing of this process any more.
 struct MayExit {};
+using consensus::Awaiting;
 using consensus::NotTaken;
 
 using GossipEffect =
     std::variant<Outgoing, CodecJob, consensus::ConsensusJob, WantedSession, CloseSession,
                  PersistIncarnation, PauseTraining, TakeContribution, FarBehind, Left,
-                 consensus::Finished, consensus::Merged, ConsensusFailed, NotTaken, MayExit,
-                 MemberChange, ExchangeEvent, Notice, CountedShort>;
+                 consensus::Finished, consensus::Merged, ConsensusFailed, NotTaken, Awaiting,
+                 MayExit, MemberChange, ExchangeEvent, Notice, CountedShort>;
 
 using GossipEffects = std::vector<GossipEffect>;
 
@@ -253,6 +254,7 @@ class Gossip {
   void start_leaving(TimePoint now, GossipEffects& out);
   [[nodiscard]] consensus::ConsensusOptions consensus_options(Contributes contributes) const;
   [[nodiscard]] bool may_be_here(const NodeId& id) const;
+  [[nodiscard]] std::set<NodeId> known_company() const;
   [[nodiscard]] bool comes_untrained(TimePoint now, const Beginning& beginning);
   void connect(TimePoint now, const NodeId& peer, GossipEffects& out);
   template <class Decoded, class Handle>

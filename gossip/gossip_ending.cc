@@ -159,6 +159,7 @@ void Gossip::take(TimePoint now, ConsensusEffects effects, GossipEffects& out) {
     advance(now, out);
   }
   if (effects.not_taken) out.emplace_back(std::move(*effects.not_taken));
+  if (effects.awaiting) out.emplace_back(*effects.awaiting);
   if (effects.finished && phase_ == Phase::averaging) {
     phase_ = Phase::frozen;  // the end that others made: what is trained from now on is for nobody
     take(now, mixer_->begin_drain(now, now + options_.drain), out);

@@ -14,6 +14,16 @@ bool is_bootstrap(std::uint16_t type) {
   return static_cast<transport::Room>(type >> 8) == transport::Room::bootstrap;
 }
 
+void tell_awaiting(const gossip::Awaiting& awaiting, LogBackend& log, EventLog& events) {
+  const double limit = seconds(awaiting.longest);
+  log.warn("final.awaits_company",
+           {{"members", awaiting.members},
+            {"limit_s", limit},
+            {"why", "this node was restarted, and has met none of those who were in this run"},
+            {"did", "trains on until it meets one of them or the time is up, then ends the run"}});
+  events.append("final_awaits_company", {{"members", awaiting.members}, {"limit_s", limit}});
+}
+
 void tell_counted_short(const gossip::CountedShort& told, const std::string& name, LogBackend& log,
                         EventLog& events) {
   log.warn("member.counted_short",
@@ -133,6 +143,8 @@ void Node::on_effect(gossip::GossipEffect effect) {
     note(*event);
   } else if (const auto* shown = std::get_if<gossip::NotTaken>(&effect)) {
     note(*shown);
+  } else if (const auto* awaiting = std::get_if<gossip::Awaiting>(&effect)) {
+    tell_awaiting(*awaiting, log_, parts_.events);
   } else if (const auto* notice = std::get_if<gossip::Notice>(&effect)) {
     note(*notice);
   } else if (const auto* told = std::get_if<gossip::CountedShort>(&effect)) {

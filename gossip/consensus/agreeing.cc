@@ -153,7 +153,34 @@ bool FinalConsensus::may_join(const Finish& message) const {
   return counts(message.reason);
 }
 
+// As long as whoever holds a certificate shows it to those that it cannot hear.
+void FinalConsensus::expect(TimePoint now, std::set<NodeId> members) {
+  expected_ = std::move(members);
+  expected_until_ =
+      now + std::clamp(options_.linger, options_.first_deadline, options_.stall_limit);
+}
+
+// Whether this process has met nobody yet who had a part in the run, though its earlier life had
+// company. It is no lone node: alone it would certify its own replica in a moment, and the others,
+// who have begun to agree, would take that.
+bool FinalConsensus::is_expecting() const {
+  if (!options_.contributes || now_ >= expected_until_) return false;
+  if (std::ranges::includes(gone_, expected_)) return false;
+  return std::ranges::none_of(sessions_, [&](const NodeId& peer) {
+    const auto member = members_.find(peer);
+    return expected_.contains(peer) || (member != members_.end() && member->second);
+  });
+}
+
+// The run is to end at this node's own accord.
+void FinalConsensus::begin(FinishReason reason) {
+  if (!is_expecting()) return join(Epoch{1}, reason, standing_);
+  if (!wanted_) out_.awaiting = Awaiting{expected_.size(), expected_until_ - now_};
+  if (wanted_ != FinishReason::command) wanted_ = reason;
+}
+
 void FinalConsensus::join(Epoch epoch, FinishReason reason, Role role) {
+  wanted_.reset();
   reason_ = reason;
   role_ = role;
   enter_epoch(epoch, {});
@@ -317,6 +344,16 @@ bool FinalConsensus::is_closed(Missing counted) const {
   return true;
 }
 
+// Whether a session went down a moment ago, and nothing was heard of its peer since: nobody names
+// it any more, and membership takes seconds to hold it for dead. Not in later epochs, which begin
+// because somebody is gone.
+bool FinalConsensus::misses_anybody() const {
+  return epoch_ == Epoch{1} && std::ranges::any_of(parted_, [&](const NodeId& peer) {
+           return members_.contains(peer) && !says_nothing(peer) &&
+                  !ledger_.finishes().contains(peer);
+         });
+}
+
 std::vector<const Finish*> FinalConsensus::candidates() const {
   std::vector<const Finish*> statements;
   for (const auto& [id, finish] : ledger_.finishes())
@@ -331,7 +368,7 @@ void FinalConsensus::advance_collecting() {
   if (!late && (considered_ || now_ < last_heard_ + options_.settle)) return;
   considered_ = true;
   if (!ledger_.may_take_part(self_)) return leave_out("this node came too late to take part");
-  if (!late && !is_closed(Missing::anybody)) return;
+  if (!late && (!is_closed(Missing::anybody) || misses_anybody())) return;
   const auto statements = candidates();
   auto agreed = make_agreed({options_.run, epoch_}, statements);
   const auto part = largest_part(agreed);

@@ -31,6 +31,7 @@ void ConsensusEffects::append(ConsensusEffects other) {
   append_all(misbehaved, std::move(other.misbehaved));
   if (other.freeze) freeze = other.freeze;
   if (other.not_taken) not_taken = std::move(other.not_taken);
+  if (other.awaiting) awaiting = other.awaiting;
   if (other.finished) finished = std::move(other.finished);
   if (other.merged) merged = std::move(other.merged);
   if (other.failed) failed = std::move(other.failed);
@@ -73,7 +74,7 @@ ConsensusEffects FinalConsensus::on_finish_command(TimePoint now, std::optional<
     if (options_.contributes && !is_ordered(order)) return;
     keep_order(order);
     ordered_ = true;
-    if (phase_ == Phase::idle) join(Epoch{1}, FinishReason::command, standing_);
+    if (phase_ == Phase::idle) begin(FinishReason::command);
   });
 }
 
@@ -85,8 +86,7 @@ ConsensusEffects FinalConsensus::on_progress(TimePoint now, std::uint64_t done,
     if (options_.run.kind == RunKind::merge || budget == 0) return;
     // Somebody said so when less was spent here: it is not said again.
     const bool was_said = options_.admin && is_spent() && ledger_.latest() > epoch_;
-    if (phase_ == Phase::idle && (done_ >= budget || was_said))
-      join(Epoch{1}, FinishReason::budget, standing_);
+    if (phase_ == Phase::idle && (done_ >= budget || was_said)) begin(FinishReason::budget);
     reconsider_role();
   });
 }
@@ -101,6 +101,7 @@ ConsensusEffects FinalConsensus::on_standing(TimePoint now, Role role) {
 ConsensusEffects FinalConsensus::on_session_up(TimePoint now, const NodeId& peer) {
   return on_event(now, [&] {
     sessions_.insert(peer);
+    parted_.erase(peer);
     left_out_ = false;  // one more way to the others
     away_.erase(peer);
     gone_.erase(peer);
@@ -122,6 +123,7 @@ ConsensusEffects FinalConsensus::on_session_up(TimePoint now, const NodeId& peer
 ConsensusEffects FinalConsensus::on_session_down(TimePoint now, const NodeId& peer) {
   return on_event(now, [&] {
     sessions_.erase(peer);
+    if (members_.contains(peer)) parted_.insert(peer);
     refused_.erase(peer);
     forget_returned(peer);
     foreign_.erase(peer);
@@ -140,10 +142,12 @@ ConsensusEffects FinalConsensus::on_member(TimePoint now, const NodeId& member, 
     const auto known = members_.find(member);
     const bool woke = presence == Presence::trains && (known == members_.end() || !known->second);
     if (woke && !certificate_ && !over()) tell_everything(member);
-    if (presence == Presence::forgotten)
+    if (presence == Presence::forgotten) {
       members_.erase(member);
-    else
+      parted_.erase(member);
+    } else {
       members_.insert_or_assign(member, presence == Presence::trains);
+    }
     if (presence == Presence::trains || presence == Presence::present) {
       gone_.erase(member);
       lost_.erase(member);
@@ -366,6 +370,8 @@ void FinalConsensus::advance() {
         advance_lingering();
         break;
       case Phase::idle:
+        if (wanted_) begin(*wanted_);
+        break;
       case Phase::checking:
       case Phase::done:
       case Phase::failed:
@@ -390,6 +396,9 @@ TimePoint FinalConsensus::next_deadline() const {
   for (const auto& [peer, since] : refused_) at(since + options_.show_again);
   if (!returned_.empty()) at(returned_.front().since + options_.send_again);
   switch (phase_) {
+    case Phase::idle:
+      if (wanted_) at(expected_until_);
+      break;
     case Phase::collecting:
       if (!considered_) at(last_heard_ + options_.settle);
       at(collecting_deadline());

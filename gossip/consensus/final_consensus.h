@@ -3,6 +3,8 @@
 //   phase       event                                  next        effect
 //   ---------   ------------------------------------   ---------   ---------------------------
 //   idle        command, or P >= budget                collecting  Finish(1) to all sessions
+//   idle        the same, restarted, and it has met    idle        counts when it meets one, or
+//               nobody whom it knew in this run                    has waited for linger
 //   idle        Finish(1) heard, may join              collecting  own Finish(1)
 //   idle        Finish(E) heard, late or unfit         following   Finish(E) as a follower
 //   idle        with an admin: a Finish by command     idle        none
@@ -20,8 +22,7 @@
 //   reducing    every chunk of the result is here      checking    CheckJob
 //   checking    close to the own replica               certifying  HashSignature(E, h)
 //   checking    too far from it                        collecting  Refusal; E+1, the median
-//   any         half of its participants refused the   failed      nobody's model is certified
-//               median
+//   any         half of those in it refused the median failed      nobody's model is certified
 //   certifying  all signed the same h                  fetching    certificate
 //   confirming  a neighbour's session is gone for the  collecting  E+1; the frozen contribution
 //   .. to ..    grace, a member is gone or excluded,               stays as it is
@@ -185,6 +186,11 @@ struct NotTaken {
   Certificate certificate;
   std::size_t others = 0;  // members, this one included, that train on; 0: it has its own
 };
+// The run is to end, and this node has met none of those who had a part in it.
+struct Awaiting {
+  std::size_t members = 0;  // that it knew, any of whom will do
+  Duration longest{0};
+};
 // The result buffer holds x*: master += x* - y (rulings 39).
 struct Merged {
   std::vector<NodeId> participants;
@@ -202,6 +208,7 @@ struct ConsensusEffects {
   std::vector<Misbehaviour> misbehaved;
   // The same one is told once, however often it is shown.
   std::optional<NotTaken> not_taken;
+  std::optional<Awaiting> awaiting;
   std::optional<Finished> finished;
   std::optional<Merged> merged;
   // The run is over without a result. A merge: aborted, training goes on untouched.
@@ -239,6 +246,9 @@ class FinalConsensus {
   // `signer` and `verifier` must outlive this object.
   FinalConsensus(ConsensusOptions options, const Signer& signer, const Verifier& verifier);
 
+  // Others who had a part in this run, by what this node saved before it was restarted: they may be
+  // ending it. Before it ends the run by itself it waits a while for one of them.
+  void expect(TimePoint now, std::set<NodeId> members);
   // A person wants the run to end now, with the admin's order where there has to be one; without it
   // nothing happens. Who has no replica only follows, and needs none.
   ConsensusEffects on_finish_command(TimePoint now, std::optional<Signature> order = std::nullopt);
@@ -330,6 +340,8 @@ class FinalConsensus {
   void keep_order(const std::optional<Signature>& order);
   [[nodiscard]] bool counts(FinishReason reason) const;
   [[nodiscard]] bool may_join(const Finish& message) const;
+  [[nodiscard]] bool is_expecting() const;
+  void begin(FinishReason reason);
   void join(Epoch epoch, FinishReason reason, Role role);
   [[nodiscard]] bool nobody_takes_part() const;
   void reconsider_role();
@@ -345,6 +357,7 @@ class FinalConsensus {
   [[nodiscard]] bool has_ended(const NodeId& id) const;
   [[nodiscard]] bool says_nothing(const NodeId& id) const;
   [[nodiscard]] bool is_closed(Missing counted) const;
+  [[nodiscard]] bool misses_anybody() const;
   [[nodiscard]] std::vector<const Finish*> candidates() const;
   [[nodiscard]] Duration agree_deadline() const;
   [[nodiscard]] TimePoint collecting_deadline() const;
@@ -434,6 +447,9 @@ class FinalConsensus {
   std::optional<Signature> order_;  // the admin's, once seen: it is good for the whole run
   bool dialled_ = false;            // in this epoch
   bool considered_ = false;         // nothing changed since the set was last looked at
+  std::set<NodeId> expected_;
+  TimePoint expected_until_{};
+  std::optional<FinishReason> wanted_;  // why it ends as soon as it expects nobody any more
 
   std::set<NodeId> sessions_;
   std::map<NodeId, TimePoint> away_;  // sessions that went down in this epoch
@@ -441,6 +457,7 @@ class FinalConsensus {
   // Dead or left, says membership; whom it forgot meanwhile as long as this run is under way.
   std::set<NodeId> gone_;
   std::set<NodeId> lost_;         // of them those of whom it said so in this epoch
+  std::set<NodeId> parted_;       // members whose sessions went down since they were last up
   std::set<NodeId> foreign_;      // sessions whose peer ends a run of other settings
   std::set<NodeId> took_median_;  // participants of this run's epochs under the median
   Ledger ledger_;

@@ -311,4 +311,51 @@ TEST_SUITE("gossip/gossip_ending") {
       CHECK((trained || swarm.node(2).steps <= beginning.steps + 1));
     }
   }
+
+  TEST_CASE("who is restarted from a checkpoint while the others end makes no end of its own") {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      CAPTURE(seed);
+      VirtualSwarm swarm({.seed = seed});
+      swarm.connect_all();
+      const auto ends = [&] { return !swarm.node(0).gossip->final_consensus()->idle(); };
+      REQUIRE(swarm.run_until(200s, ends));
+      const auto saved = swarm.node(3).gossip->membership().progress().saved();
+      const std::uint64_t steps = swarm.node(3).steps;
+
+      // It knows nobody until somebody dials it, and the others stand still for a second.
+      swarm.restart(3);
+      for (const std::size_t other : {0UL, 1UL, 2UL}) swarm.freeze(other);
+      swarm.node(3).gossip->membership().progress().merge(swarm.now(), saved);
+      swarm.begin(3, {.origin = Origin::restored,
+                      .age = static_cast<double>(steps),
+                      .steps = steps,
+                      .samples = steps * 8});
+      swarm.run_for(1s);
+      for (const std::size_t other : {0UL, 1UL, 2UL}) swarm.resume(other);
+      REQUIRE(swarm.run_until(200s, [&] { return all_finished(swarm, {0, 1, 2, 3}); }));
+
+      CHECK(results(swarm, {0, 1, 2, 3}).size() == 1);
+      CHECK(swarm.node(0).finished->certificate.participants.size() >= 3);
+    }
+  }
+
+  TEST_CASE("whose others are gone for good when it is restarted ends by itself, a little later") {
+    for (const bool lone : {false, true}) {
+      CAPTURE(lone);
+      VirtualSwarm swarm({.seed = 5, .nodes = lone ? 1UL : 3UL});
+      swarm.connect_all();
+      REQUIRE(swarm.run_until(200s, [&] { return all_finished(swarm, {0}); }));
+      const auto saved = swarm.node(0).gossip->membership().progress().saved();
+      for (std::size_t k = 1; k < swarm.size(); ++k) swarm.kill(k);
+      swarm.restart(0);
+      swarm.node(0).gossip->membership().progress().merge(swarm.now(), saved);
+      const auto begun = swarm.now();
+      swarm.begin(0, {.origin = Origin::restored, .age = 500, .steps = 500, .samples = 4'000});
+      REQUIRE(swarm.run_until(200s, [&] { return swarm.node(0).may_exit; }));
+
+      const double took = seconds(swarm.now() - begun);
+      CHECK((lone ? took < 2 : took > 29));
+      CHECK(took < 32);
+    }
+  }
 }

@@ -155,12 +155,24 @@ void Swarm::kill(std::size_t node) {
 }
 
 void Swarm::restart(std::size_t node) {
+  start_again(node);
+  introduce(node);
+}
+
+void Swarm::restart_from_checkpoint(std::size_t node) {
+  start_again(node);
+  std::set<NodeId> others;
+  for (std::size_t k = 0; k < size(); ++k)
+    if (k != node) others.insert(nodes_[k]->id);
+  nodes_[node]->consensus->expect(now_, std::move(others));
+}
+
+void Swarm::start_again(std::size_t node) {
   kill(node);
   const auto life = nodes_[node]->life;
   nodes_[node] = std::make_unique<SimNode>();
   nodes_[node]->life = life;
   start_node(node);
-  introduce(node);
 }
 
 void Swarm::restart_and_connect(std::size_t node) {
@@ -225,6 +237,7 @@ void Swarm::carry_out(std::size_t k, ConsensusEffects effects) {
   if (effects.merged) n.merged = effects.merged;
   if (effects.failed) n.failed = effects.failed;
   if (effects.not_taken) n.not_taken.push_back(*effects.not_taken);
+  if (effects.awaiting) n.awaiting.push_back(*effects.awaiting);
   if (effects.may_exit) n.may_exit = true;
   work(k);
   set_timer(k);

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,7 @@ struct SimNode {
   std::optional<Merged> merged;
   std::optional<Error> failed;
   std::vector<NotTaken> not_taken;
+  std::vector<Awaiting> awaiting;
   bool may_exit = false;
   std::vector<Misbehaviour> misbehaved;
   std::vector<NodeId> dialled;
@@ -77,7 +79,9 @@ class Swarm {
   void kill(std::size_t node);
   // A new process with the same identity and nothing remembered.
   void restart(std::size_t node);
-  // The same, and half a second later it has a session with everybody.
+  // The same from a checkpoint: it knows who had a part in the run, and not who is there.
+  void restart_from_checkpoint(std::size_t node);
+  // As restart(), and half a second later it has a session with everybody.
   void restart_and_connect(std::size_t node);
   void at(Duration when, std::function<void()> action);
 
@@ -124,6 +128,7 @@ class Swarm {
   };
   void start_node(std::size_t k);
   void introduce(std::size_t k);
+  void start_again(std::size_t node);
   void schedule(TimePoint at, std::function<void()> action);
   void carry_out(std::size_t k, ConsensusEffects effects);
   void deliver(std::size_t from, std::size_t to, const ConsensusMessage& message);
