@@ -24,26 +24,31 @@ bool DialPlan::take(TimePoint now, const NodeId& id, Manners manners, Rng& rng) 
   if (fresh && manners == Manners::after_you)
     entry.not_before = now + with_jitter(options_.courtesy, rng);
   // Nothing was heard of the last dial: another node may have answered at the address.
-  if (entry.out_until != TimePoint{} && entry.out_until <= now) on_failed(now, id, rng);
+  if (entry.out_until != TimePoint{} && entry.out_until <= now) (void)on_failed(now, id, rng);
   if (now < entry.not_before || entry.out_until > now) return false;
   if (outstanding(now) >= options_.max_outstanding) return false;
   entry.out_until = now + options_.outcome;
   entry.not_before = entry.out_until;
+  entry.purpose = Purpose::session;
   return true;
 }
 
-bool DialPlan::take_at_once(TimePoint now, const NodeId& id) {
+bool DialPlan::take_at_once(TimePoint now, const NodeId& id, Purpose purpose) {
   Entry& entry = entries_[id];
   if (now < entry.next_check || entry.out_until > now) return false;
   if (outstanding(now) >= options_.max_outstanding) return false;
   entry.next_check = now + options_.apart;
+  entry.purpose = purpose;
   entry.out_until = now + options_.outcome;
   entry.not_before = entry.out_until;
   return true;
 }
 
 bool DialPlan::take_for_another(TimePoint now, const NodeId& id, Rng& rng) {
-  return outstanding(now) < options_.max_outstanding / 4 && take(now, id, Manners::at_once, rng);
+  if (outstanding(now) >= options_.max_outstanding / 4) return false;
+  if (!take(now, id, Manners::at_once, rng)) return false;
+  entries_.at(id).purpose = Purpose::answer;
+  return true;
 }
 
 bool DialPlan::take_revival(TimePoint now, Rng& rng) {
@@ -52,12 +57,13 @@ bool DialPlan::take_revival(TimePoint now, Rng& rng) {
   return true;
 }
 
-void DialPlan::on_failed(TimePoint now, const NodeId& id, Rng& rng) {
+DialPlan::Purpose DialPlan::on_failed(TimePoint now, const NodeId& id, Rng& rng) {
   Entry& entry = entries_[id];
   entry.out_until = TimePoint{};
   entry.last_failure = now;
   entry.failures = std::min(entry.failures + 1, 1000U);
   entry.not_before = now + backoff(entry.failures, rng);
+  return entry.purpose;
 }
 
 void DialPlan::on_up(const NodeId& id) {
@@ -72,6 +78,10 @@ void DialPlan::forget(const NodeId& id) {
   if (at == entries_.end()) return;
   const auto [floor, next_check] = std::pair(at->second.floor, at->second.next_check);
   at->second = {.not_before = floor, .floor = floor, .next_check = next_check};
+}
+
+void DialPlan::pass_over_nobody() {
+  for (auto& [id, entry] : entries_) entry.failures = 0;
 }
 
 void DialPlan::on_down(TimePoint now, const NodeId& id, Duration lived, Answered answered,
@@ -104,8 +114,14 @@ void DialPlan::keep_only(const std::set<NodeId>& wanted, TimePoint now) {
     const auto& [id, entry] = item;
     return !wanted.contains(id) && entry.out_until <= now &&
            std::max(entry.floor, entry.next_check) <= now &&
-           entry.last_failure + options_.walk_past <= now;
+           entry.last_failure + 2 * remembered(entry) <= now;
   });
+}
+
+Duration DialPlan::remembered(const Entry& entry) const {
+  if (entry.failures <= options_.failures_to_walk_past) return options_.walk_past;
+  const auto doublings = std::min(entry.failures - options_.failures_to_walk_past, 16U);
+  return std::min(options_.last_walk_past, options_.walk_past * (1 << doublings));
 }
 
 bool DialPlan::is_out(TimePoint now, const NodeId& id) const {
@@ -116,7 +132,7 @@ bool DialPlan::is_out(TimePoint now, const NodeId& id) const {
 bool DialPlan::passed_over(TimePoint now, const NodeId& id) const {
   const auto at = entries_.find(id);
   return at != entries_.end() && at->second.failures >= options_.failures_to_walk_past &&
-         now < at->second.last_failure + options_.walk_past;
+         now < at->second.last_failure + remembered(at->second);
 }
 
 TimePoint DialPlan::due(const NodeId& id) const {

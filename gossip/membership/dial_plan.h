@@ -41,9 +41,11 @@ struct DialPlanOptions {
   // dial waits as after a failure, each time longer.
   Duration settled = std::chrono::seconds(10);
   std::uint32_t forgiven = 2;
-  // After this many failures the topology walks past the member, for walk_past long.
+  // After this many failures the topology walks past the member for walk_past long, and after each
+  // further one for twice as long, up to last_walk_past: an address behind a router stays wrong.
   std::uint32_t failures_to_walk_past = 3;
   Duration walk_past = std::chrono::minutes(1);
+  Duration last_walk_past = std::chrono::minutes(10);
   std::size_t max_outstanding = 16;
 };
 
@@ -58,8 +60,10 @@ class DialPlan {
   enum class Manners { at_once, after_you };
   // Whether to dial `id` now; if so, the dial counts as made.
   [[nodiscard]] bool take(TimePoint now, const NodeId& id, Manners manners, Rng& rng);
+  // What a dial is made for: a session that this node wants, or the answer to a question.
+  enum class Purpose { session, answer };
   // For a check of a suspicion: now, unless a dial is out or the last check was within `apart`.
-  [[nodiscard]] bool take_at_once(TimePoint now, const NodeId& id);
+  [[nodiscard]] bool take_at_once(TimePoint now, const NodeId& id, Purpose purpose);
   // For a member that asks whether `id` can be reached: as take(), in a quarter of the places, so
   // that whoever asks much keeps no neighbour from being dialled.
   [[nodiscard]] bool take_for_another(TimePoint now, const NodeId& id, Rng& rng);
@@ -70,9 +74,12 @@ class DialPlan {
   enum class Answered { no, yes };
   // A session ended that was up for so long, and on which the peer answered us or did not.
   void on_down(TimePoint now, const NodeId& id, Duration lived, Answered answered, Rng& rng);
-  void on_failed(TimePoint now, const NodeId& id, Rng& rng);
-  // A new address or a new incarnation: what failed before says nothing.
+  // What the dial had been made for.
+  Purpose on_failed(TimePoint now, const NodeId& id, Rng& rng);
+  // A new address, a new process, or one that was away: what failed before says nothing.
   void forget(const NodeId& id);
+  // What failed while this node reached nobody says nothing of the others.
+  void pass_over_nobody();
   // Keeps only what `wanted` holds and what is out, failed lately or has just been dialled.
   void keep_only(const std::set<NodeId>& wanted, TimePoint now);
 
@@ -90,8 +97,11 @@ class DialPlan {
     TimePoint next_check{};   // `apart` after the last check
     std::uint32_t brief = 0;  // sessions in a row that helped nobody
     TimePoint last_failure{};
+    Purpose purpose = Purpose::session;  // of the last dial
   };
   [[nodiscard]] std::size_t outstanding(TimePoint now) const;
+  // How long the last failure counts.
+  [[nodiscard]] Duration remembered(const Entry& entry) const;
   [[nodiscard]] Duration backoff(std::uint32_t failures, Rng& rng) const;
 
   DialPlanOptions options_;

@@ -295,9 +295,11 @@ void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoi
       why.cause = Cause::refuted;
       count_false_alarms(now, *held);
     }
+    // Whoever refutes lives, which says nothing of its address unless it was away until now.
+    const bool back = held->state == MemberState::dead || doubtful(now, *held);
     const bool moved = held->record.addresses != record.addresses;
     if (held->record.instance != record.instance) why.cause = Cause::new_process;
-    if (moved || why.cause != Cause::own_word) dials_.forget(record.id);
+    if (moved || back || why.cause == Cause::new_process) dials_.forget(record.id);
   }
   const bool restarted = why.cause == Cause::new_process;
   close_case(record.id);

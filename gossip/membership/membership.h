@@ -192,6 +192,7 @@ struct MemberView {
 // |                           | signed; else -> `suspect`                                        |
 // | heartbeat unanswered      | three others probe; no success -> `suspect`, later `dead` signed |
 // | the same, also accused    | `suspect` at once: another one has asked already                 |
+// | a dial for a session fails | three others probe; made to answer a question, it only answers   |
 // | a probe for another       | heartbeat over our session, or a dial that makes one             |
 // | dead, here or in the view | a silent session is closed, and the member dialled like any other |
 // | no use of a session       | said with heartbeats; closed once both sides say it              |

@@ -67,7 +67,7 @@ void Membership::refresh_wanted(TimePoint now, MembershipEffects& effects) {
       lost.push_back(&member);
   if (lost.empty()) return;
   const auto& record = lost[rng_.below(lost.size())]->record;
-  if (dials_.take_at_once(now, record.id))
+  if (dials_.take_at_once(now, record.id, DialPlan::Purpose::session))
     effects.wanted_sessions.push_back({record.id, record.addresses});
 }
 

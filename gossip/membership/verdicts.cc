@@ -48,7 +48,8 @@ void Membership::open_case(TimePoint now, const NodeId& subject, Evidence eviden
     window = std::max(window, kDialWindow);
     const bool untried = evidence == Evidence::session_lost || evidence == Evidence::no_answer ||
                          evidence == Evidence::indirect_silence;
-    if (untried && member->record.dialable() && dials_.take_at_once(now, subject))
+    if (untried && member->record.dialable() &&
+        dials_.take_at_once(now, subject, DialPlan::Purpose::answer))
       effects.wanted_sessions.push_back({subject, member->record.addresses});
   }
   opened.deadline = now + health_.stretch(window);
@@ -81,6 +82,7 @@ void Membership::hear_again(TimePoint now, MembershipEffects& effects) {
       sessions_, [](const auto& item) { return item.second.state == SessionState::answering; });
   const TimePoint since = std::exchange(heard_anybody_, now);
   if (!deaf) return;
+  dials_.pass_over_nobody();
   std::vector<NodeId> doubted;
   for (const auto& [id, member] : table_.all())
     if (member.state == MemberState::suspect) doubted.push_back(id);
@@ -223,9 +225,12 @@ void Membership::consider_witnessing(TimePoint now, const NodeId& subject,
 
 // ---- dials
 
+// The failure of a dial that was made to answer a question opens no case: the asker has one, or
+// this node had one, and it was closed. Otherwise an address that nobody can dial has everybody
+// ask everybody.
 MembershipEffects Membership::on_dial_refused(TimePoint now, const NodeId& peer) {
   MembershipEffects effects;
-  dials_.on_failed(now, peer, rng_);
+  const auto purpose = dials_.on_failed(now, peer, rng_);
   if (!sessions_.contains(peer)) {
     const auto at = cases_.find(peer);
     if (at != cases_.end() && at->second.stage != Case::Stage::condemned) {
@@ -234,7 +239,7 @@ MembershipEffects Membership::on_dial_refused(TimePoint now, const NodeId& peer)
       at->second.opened = now;
       at->second.evidence = Evidence::connection_refused;
       accuse(now, peer, AccusationKind::dead, Evidence::connection_refused, effects);
-    } else if (at == cases_.end()) {
+    } else if (at == cases_.end() && purpose == DialPlan::Purpose::session) {
       // Without a suspicion it may as well advertise a wrong address: others are asked first.
       open_case(now, peer, Evidence::connection_refused, effects);
     }
@@ -245,11 +250,11 @@ MembershipEffects Membership::on_dial_refused(TimePoint now, const NodeId& peer)
 
 MembershipEffects Membership::on_dial_failed(TimePoint now, const NodeId& peer) {
   MembershipEffects effects;
-  dials_.on_failed(now, peer, rng_);
+  const auto purpose = dials_.on_failed(now, peer, rng_);
   if (!sessions_.contains(peer)) {
     if (const auto at = cases_.find(peer); at != cases_.end())
       at->second.evidence = Evidence::dial_timed_out;
-    else
+    else if (purpose == DialPlan::Purpose::session)
       open_case(now, peer, Evidence::dial_timed_out, effects);
   }
   finish_event(now, effects);

@@ -17,6 +17,7 @@ namespace {
 
 constexpr auto kAtOnce = DialPlan::Manners::at_once;
 using Answered = DialPlan::Answered;
+using Purpose = DialPlan::Purpose;
 
 // A node whose one neighbour is played by the test: sessions break, dials succeed at once.
 struct Breaking {
@@ -126,14 +127,14 @@ TEST_SUITE("gossip/dial_plan") {
   TEST_CASE("a suspicion is checked at once, and not twice within a second, wanted or not") {
     DialPlan plan({});
     Rng rng(1);
-    CHECK(plan.take_at_once(kStart, test_id(1)));
+    CHECK(plan.take_at_once(kStart, test_id(1), Purpose::answer));
     plan.on_up(test_id(1));
     plan.on_down(kStart + 5ms, test_id(1), 5ms, Answered::yes, rng);
     plan.forget(test_id(1));
     plan.keep_only({}, kStart + 10ms);
-    CHECK_FALSE(plan.take_at_once(kStart + 900ms, test_id(1)));
+    CHECK_FALSE(plan.take_at_once(kStart + 900ms, test_id(1), Purpose::answer));
     CHECK_FALSE(plan.take(kStart + 900ms, test_id(1), kAtOnce, rng));
-    CHECK(plan.take_at_once(kStart + 1s, test_id(1)));
+    CHECK(plan.take_at_once(kStart + 1s, test_id(1), Purpose::answer));
   }
 
   TEST_CASE("a neighbour whose sessions break is dialled within two seconds, however often") {
@@ -178,6 +179,38 @@ TEST_SUITE("gossip/dial_plan") {
     CHECK(passed);
     CHECK(dials >= 3);
     CHECK(dials <= 6);
+  }
+
+  TEST_CASE("who stays unreachable is walked past for ever longer, until this node was deaf") {
+    DialPlan plan({});
+    Rng rng(1);
+    TimePoint now = kStart;
+    for (std::uint32_t failure = 1; failure <= 8; ++failure) {
+      CAPTURE(failure);
+      plan.keep_only({}, now);
+      now = std::max(now, failure == 1 ? now : plan.due(test_id(1)));
+      REQUIRE(plan.take(now, test_id(1), kAtOnce, rng));
+      CHECK(plan.on_failed(now, test_id(1), rng) == Purpose::session);
+      CHECK(plan.passed_over(now, test_id(1)) == (failure >= 3));
+      if (failure < 3) continue;
+      const Duration past = std::min<Duration>(10min, 1min * (1 << (failure - 3)));
+      CHECK(plan.passed_over(now + past - 1s, test_id(1)));
+      CHECK_FALSE(plan.passed_over(now + past, test_id(1)));
+      now += past;
+    }
+    plan.pass_over_nobody();
+    CHECK_FALSE(plan.passed_over(now - 1s, test_id(1)));
+  }
+
+  TEST_CASE("what a dial was made for is known when it fails") {
+    DialPlan plan({});
+    Rng rng(1);
+    REQUIRE(plan.take_for_another(kStart, test_id(1), rng));
+    CHECK(plan.on_failed(kStart, test_id(1), rng) == Purpose::answer);
+    REQUIRE(plan.take(kStart + 2s, test_id(1), kAtOnce, rng));
+    CHECK(plan.on_failed(kStart + 2s, test_id(1), rng) == Purpose::session);
+    REQUIRE(plan.take_at_once(kStart + 2s, test_id(1), Purpose::answer));
+    CHECK(plan.on_failed(kStart + 2s, test_id(1), rng) == Purpose::answer);
   }
 
   TEST_CASE("the topology walks past a neighbour at whose address another member answers") {

@@ -17,7 +17,8 @@ std::size_t TestSwarm::start(Reach reach) {
   fresh.signer = std::make_unique<TestSigner>(fresh.id);
   fresh.self.name = "node-" + std::to_string(node);
   fresh.self.instance = {rng_()};
-  if (reach == Reach::dialable)
+  fresh.reach = reach;
+  if (reach != Reach::dials_only)
     fresh.self.addresses = {"10.0.0." + std::to_string(node) + ":7700"};
   else
     fresh.self.capabilities = 0;
@@ -58,6 +59,8 @@ void TestSwarm::dial(std::size_t from, std::size_t to) {
   if (separated(from, to) || nodes_[to].life == Life::silent ||
       (nodes_[to].self.capabilities & capability::kDialable) == 0)
     return outcome(now_ + options_.dial_timeout, &Membership::on_dial_failed);
+  if (nodes_[to].reach == Reach::claims)
+    return outcome(now_ + 3 * options_.delay, &Membership::on_dial_failed);
   if (nodes_[to].life == Life::killed)
     return outcome(now_ + 2 * options_.delay, &Membership::on_dial_refused);
   if (nodes_[to].life == Life::frozen)  // the kernel accepts, nobody shakes hands
@@ -158,6 +161,11 @@ void TestSwarm::deliver(std::size_t from, std::size_t to, std::uint64_t number,
 }
 
 void TestSwarm::carry_out(std::size_t index, MembershipEffects effects) {
+  for (const auto& outgoing : effects.send)
+    if (const auto* facts = std::get_if<Facts>(&outgoing.message))
+      for (const auto& made : facts->accusations)
+        if (made.accuser == nodes_[index].id)
+          accusations_.emplace(made.accuser, made.subject, made.incarnation, made.kind);
   for (const auto& outgoing : effects.send) inject(index, index_of(outgoing.to), outgoing.message);
   for (const auto& wanted : effects.wanted_sessions) dial(index, index_of(wanted.id));
   for (const auto& peer : effects.given_up) give_up(index, index_of(peer));

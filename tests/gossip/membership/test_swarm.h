@@ -15,6 +15,7 @@
 #include <queue>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -83,7 +84,8 @@ class TestSwarm {
  public:
   explicit TestSwarm(SwarmOptions options) : options_(options), rng_(options.seed) {}
 
-  enum class Reach { dialable, dials_only };
+  // Claims: has an address, at which another process answers, as at one behind a router.
+  enum class Reach { dialable, dials_only, claims };
   // A node that starts now; index of it.
   std::size_t start(Reach reach = Reach::dialable);
   // The same identity in a new process.
@@ -122,6 +124,8 @@ class TestSwarm {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] std::uint64_t messages() const { return messages_; }
   [[nodiscard]] std::size_t session_count() const { return sessions_.size(); }
+  // Different ones, told by whoever made them.
+  [[nodiscard]] std::size_t accusations() const { return accusations_.size(); }
   [[nodiscard]] std::uint64_t sessions_made() const { return sessions_made_; }
   [[nodiscard]] bool running(std::size_t node) const { return nodes_[node].life == Life::running; }
   [[nodiscard]] SwarmId swarm() const { return {}; }
@@ -140,6 +144,7 @@ class TestSwarm {
     std::unique_ptr<Membership> membership;
     SelfDescription self;
     Life life = Life::running;
+    Reach reach = Reach::dialable;
     Duration starved{0};
     TimePoint tick = kNever;
     std::vector<std::function<void()>> held;  // while frozen
@@ -192,6 +197,7 @@ class TestSwarm {
   std::priority_queue<Event> events_;
   std::uint64_t order_ = 0;
   std::uint64_t sessions_made_ = 0;
+  std::set<std::tuple<NodeId, NodeId, Incarnation, AccusationKind>> accusations_;
   std::uint64_t bytes_ = 0;
   std::uint64_t messages_ = 0;
 };
