@@ -15,6 +15,7 @@ Join::Join(TimePoint now, JoinParts parts, Rng rng)
       options_(parts.options),
       dialler_(options_.dialler, rng),
       sponsor_(options_.transfer),
+      rng_(rng()),
       began_(now),
       grace_until_(now + options_.grace),
       next_hello_(now + options_.hello_refresh) {
@@ -61,8 +62,10 @@ void Join::add(JoinEffects& out, SponsorEffects effects) {
 
 void Join::dial(TimePoint now, JoinEffects& out) {
   if (!dials()) return;
+  // The view of a node without any session is stale, and its records may say what nobody can dial:
+  // what a person named is tried.
   const auto is_member = [&](const NodeId& id) {
-    return peers_.contains(id) || std::ranges::binary_search(facts_.alive, id);
+    return peers_.contains(id) || (!peers_.empty() && std::ranges::binary_search(facts_.alive, id));
   };
   add(out, dialler_.on_tick(now, is_member, [&](const NodeId& id) { return is_refused(id); }));
 }
@@ -133,6 +136,7 @@ JoinEffects Join::on_isolated(TimePoint now) {
 JoinEffects Join::rejoin(TimePoint now) {
   JoinEffects out;
   if (phase_ != JoinPhase::member) return out;
+  search_ = {};
   phase_ = JoinPhase::choosing;
   choose_at_ = now + options_.sponsor_choice;
   return out;

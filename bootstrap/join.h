@@ -16,6 +16,7 @@
 #include "node/base/ids.h"
 #include "node/base/random.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -41,14 +42,15 @@ struct JoinOptions {
   Duration join_timeout = std::chrono::minutes(5);
   // Silent closes of every address that make "refused" of "not enough".
   std::uint32_t silent_closes = 3;
-  // A session that says no Hello for this long is not waited for.
+  // A session that says no Hello for this long is not waited for, and none is once the grace has
+  // been over for so long: or two that come in turn would hold the start for ever.
   Duration hello_patience = std::chrono::seconds(5);
   // After the first suitable sponsor others may still say hello: the least loaded one is taken.
   Duration sponsor_choice = std::chrono::milliseconds(300);
   // After the first member that says that it has finished, those that still train may say hello.
   Duration finished_choice = std::chrono::seconds(1);
-  // A node without a model waits so long for the end of a swarm that is finishing: longer than a
-  // final consensus can take (gossip/consensus, kMaxEpoch).
+  // A node without a model waits so long for the end of a swarm that is finishing, from the first
+  // peer that says so: longer than a final consensus can take (gossip/consensus, kMaxEpoch).
   Duration finish_patience = std::chrono::minutes(10);
   Duration hello_refresh = std::chrono::seconds(30);
   DiallerOptions dialler;
@@ -208,11 +210,12 @@ struct JoinParts {
 // | installing | noted              | noted           | waits              | installed: member  |
 //
 // A node that would begin at genesis waits while a compatible peer is finishing, and fetches what
-// comes of it. A node with a checkpoint begins with it instead of genesis, and loads nothing. A
-// member that rejoin() tells to be too far behind goes to `choosing`. With require_peers the grace
-// never ends the search: the join timeout does. A node that update() calls finished is a member in
-// any phase: it needs nothing and begins nothing, but shows its certificate to whoever comes. From
-// one try of other settings to the next lies a pause, which grows up to a minute.
+// comes of it. What is waited for runs from the search, so that nobody renews it by coming again
+// (node/decisions/0077). A node with a checkpoint begins with it instead of genesis, and loads
+// nothing. A member that rejoin() tells to be too far behind goes to `choosing`. With require_peers
+// the grace never ends the search: the join timeout does. A node that update() calls finished is a
+// member in any phase: it needs nothing and begins nothing, but shows its certificate to whoever
+// comes. From one try of other settings to the next lies a pause, which grows up to a minute.
 class Join {
  public:
   Join(TimePoint now, JoinParts parts, Rng rng);
@@ -276,6 +279,15 @@ class Join {
     bool refused = false;        // and told
     TimePoint no_sponsor{};      // it refused or failed us: not asked before then
   };
+  // What came of one search for a model, from begin() or rejoin() to the model. Outlives sessions.
+  struct Search {
+    std::uint32_t tries = 0;                   // sponsors that were asked
+    std::map<NodeId, std::uint32_t> failures;  // of them
+    std::optional<TimePoint> finishing;        // the first peer said so
+    std::set<Hash> unfetched;                  // certificates that led to nothing, the first few
+    TimePoint fetch_from{};                    // they are not fetched before then,
+    Duration fetch_pause{};                    // which was so long
+  };
 
   // join.cc: events
   void add(JoinEffects& out, DiallerEffects effects);
@@ -308,12 +320,20 @@ class Join {
   void proceed(TimePoint now, JoinEffects& out);
   void start_training(TimePoint now, std::string why, std::optional<NodeId> via, JoinEffects& out);
   void choose_sponsor(TimePoint now, JoinEffects& out);
+  [[nodiscard]] std::optional<NodeId> next_sponsor(TimePoint now);
+  void sponsor_failed(TimePoint now, const NodeId& id, Duration pause);
   void take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& out);
   void look_for_donors(TimePoint now, JoinEffects& out);
   [[nodiscard]] bool hopeless() const;
   void enforce_requirement(TimePoint now, JoinEffects& out);
   void rest_if_finished();
   bool fetch_if_finished(TimePoint now, JoinEffects& out);
+  [[nodiscard]] bool may_fetch(TimePoint now, const Hash& certificate) const;
+  [[nodiscard]] bool ends_soon(TimePoint now, const Peer& peer);
+  // No Hello is waited for after this.
+  [[nodiscard]] TimePoint hello_due(const Peer& peer) const {
+    return std::min(peer.up, grace_until_) + options_.hello_patience;
+  }
   [[nodiscard]] bool dials() const {
     return begun_ && phase_ != JoinPhase::over && facts_.phase != RunPhase::leaving;
   }
@@ -329,6 +349,8 @@ class Join {
 
   Dialler dialler_;
   StateSponsor sponsor_;
+  Rng rng_;
+  Search search_;
   std::optional<StateReceiver> receiver_;
   SharedSnapshot installing_;  // that InstallState told, until its outcome
   DialBack dial_back_;

@@ -2,6 +2,7 @@
 #include "bootstrap/join.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace starling::bootstrap {
@@ -9,6 +10,13 @@ namespace {
 
 // A peer that could not sponsor us is not asked again before this has passed.
 constexpr Duration kSponsorPause = std::chrono::seconds(5);
+// Of more that failed only those with a session are remembered.
+constexpr std::size_t kMaxFailed = 256;
+// Certificates that led to nothing are left alone for the first pause, then twice as long each
+// time, up to the last. Of so many, all others are, too: new ones are made up as fast.
+constexpr std::size_t kMaxUnfetched = 3;
+constexpr Duration kFirstFetchPause = std::chrono::minutes(1);
+constexpr Duration kLastFetchPause = std::chrono::hours(1);
 // A hello is repeated at once when a number in it has changed by more than this factor.
 constexpr double kMuch = 2;
 constexpr Duration kPatientTick = std::chrono::seconds(1);
@@ -75,6 +83,12 @@ void Join::greet_all(TimePoint now, JoinEffects& out) {
 
 // ---- the end of the swarm
 
+bool Join::may_fetch(TimePoint now, const Hash& certificate) const {
+  if (fetched_.contains(certificate)) return false;
+  const bool fresh = search_.unfetched.size() < kMaxUnfetched;
+  return now >= search_.fetch_from || (fresh && !search_.unfetched.contains(certificate));
+}
+
 // Whoever comes to a finished swarm takes its model; where others still train, it joins them: one
 // that was cut off and ended alone is no end of the swarm. A node that runs is shown the
 // certificate itself: a word ends nothing.
@@ -83,11 +97,11 @@ bool Join::fetch_if_finished(TimePoint now, JoinEffects& out) {
     return false;
   std::optional<FetchFinal> finished;
   for (const auto& [id, peer] : peers_) {
-    if (!peer.hello && now < peer.up + options_.hello_patience) return false;
+    if (!peer.hello && now < hello_due(peer)) return false;
     if (!peer.hello || !peer.same) continue;
     if (peer.hello->phase == RunPhase::training && now >= peer.no_sponsor) return false;
     if (peer.hello->phase == RunPhase::finished && !peer.hello->certificate.is_zero() &&
-        now >= peer.up + options_.finished_choice && !fetched_.contains(peer.hello->certificate))
+        now >= peer.up + options_.finished_choice && may_fetch(now, peer.hello->certificate))
       finished = FetchFinal{id, peer.hello->certificate};
   }
   if (!finished) return false;
@@ -102,6 +116,7 @@ void Join::rest_if_finished() {
   if (phase_ == JoinPhase::over) return;
   receiver_.reset();
   installing_.reset();
+  search_ = {};
   running_ = told_joined_ = true;
   phase_ = JoinPhase::member;
 }
@@ -109,10 +124,12 @@ void Join::rest_if_finished() {
 JoinEffects Join::on_final_unavailable(TimePoint now) {
   JoinEffects out;
   if (phase_ != JoinPhase::fetching && phase_ != JoinPhase::adopting) return out;
-  fetched_.clear();
-  if (phase_ == JoinPhase::adopting) return out;
-  phase_ = JoinPhase::greeting;
+  for (const auto& certificate : std::exchange(fetched_, {}))
+    if (search_.unfetched.size() < kMaxUnfetched) search_.unfetched.insert(certificate);
+  search_.fetch_pause = std::clamp(2 * search_.fetch_pause, kFirstFetchPause, kLastFetchPause);
+  search_.fetch_from = now + search_.fetch_pause;
   grace_until_ = now + options_.grace;
+  if (phase_ != JoinPhase::adopting) phase_ = JoinPhase::greeting;
   return out;
 }
 
@@ -122,6 +139,13 @@ bool Join::can_sponsor(TimePoint now, const Peer& peer) const {
   return peer.same && peer.hello && peer.hello->phase == RunPhase::training &&
          peer.hello->age >= options_.genesis_age && peer.hello->age > facts_.age &&
          now >= peer.no_sponsor;
+}
+
+// A replica at genesis has no place in the mean that is being made: this node takes the result.
+bool Join::ends_soon(TimePoint now, const Peer& peer) {
+  if (peer.hello->phase != RunPhase::finishing || start_ != Start::genesis) return false;
+  if (!search_.finishing) search_.finishing = now;
+  return now < *search_.finishing + options_.finish_patience;
 }
 
 void Join::proceed(TimePoint now, JoinEffects& out) {
@@ -135,13 +159,10 @@ void Join::proceed(TimePoint now, JoinEffects& out) {
   bool old = false;      // somebody is far from genesis, or about to be
   const NodeId* young = nullptr;
   for (const auto& [id, peer] : peers_) {
-    if (!peer.hello && now < peer.up + options_.hello_patience) awaited = true;
+    if (!peer.hello && now < hello_due(peer)) awaited = true;
     if (!peer.hello || !peer.same) continue;
     const auto phase = peer.hello->phase;
-    // A replica at genesis has no place in the mean that is being made: this node takes the result.
-    if (phase == RunPhase::finishing && start_ == Start::genesis &&
-        now < peer.up + options_.finish_patience)
-      awaited = true;
+    if (ends_soon(now, peer)) awaited = true;
     if (phase != RunPhase::starting && phase != RunPhase::training) continue;
     if (peer.hello->age >= options_.genesis_age)
       old = true;
@@ -165,24 +186,40 @@ void Join::proceed(TimePoint now, JoinEffects& out) {
 
 void Join::start_training(TimePoint now, std::string why, std::optional<NodeId> via,
                           JoinEffects& out) {
+  search_ = {};
   running_ = true;
   phase_ = JoinPhase::member;
   out.emplace_back(BeginTraining{start_, std::move(why)});
   if (!std::exchange(told_joined_, true)) out.emplace_back(Joined{via, now - began_});
 }
 
+// Load and age are claims, and whoever says nothing at all costs a long wait: those who failed come
+// last. A new name has not failed yet, so every second try asks anybody: names with the best claims
+// have their share of the tries and not all.
+std::optional<NodeId> Join::next_sponsor(TimePoint now) {
+  std::vector<std::map<NodeId, Peer>::const_iterator> able;
+  for (auto at = peers_.cbegin(); at != peers_.cend(); ++at)
+    if (can_sponsor(now, at->second)) able.push_back(at);
+  if (able.empty()) return std::nullopt;
+  if (search_.tries % 2 == 1) return able[rng_.below(able.size())]->first;
+  const auto rank = [&](const auto& at) {
+    const auto failed = search_.failures.find(at->first);
+    const Hello& said = *at->second.hello;
+    return std::tuple(failed == search_.failures.end() ? 0U : failed->second, said.load, -said.age);
+  };
+  return (*std::ranges::min_element(able, {}, rank))->first;
+}
+
+void Join::sponsor_failed(TimePoint now, const NodeId& id, Duration pause) {
+  if (search_.failures.size() >= kMaxFailed)
+    std::erase_if(search_.failures, [&](const auto& item) { return !peers_.contains(item.first); });
+  ++search_.failures[id];
+  if (const auto at = peers_.find(id); at != peers_.end()) at->second.no_sponsor = now + pause;
+}
+
 void Join::choose_sponsor(TimePoint now, JoinEffects& out) {
-  const NodeId* best = nullptr;
-  const Peer* chosen = nullptr;
-  for (const auto& [id, peer] : peers_) {
-    if (!can_sponsor(now, peer)) continue;
-    if (chosen != nullptr && std::pair(chosen->hello->load, -chosen->hello->age) <=
-                                 std::pair(peer.hello->load, -peer.hello->age))
-      continue;
-    best = &id;
-    chosen = &peer;
-  }
-  if (best == nullptr) {
+  const auto best = next_sponsor(now);
+  if (!best) {
     // Those that refused may be asked again soon; a member goes on as it is.
     const bool later = std::ranges::any_of(
         peers_, [&](const auto& item) { return item.second.same && now < item.second.no_sponsor; });
@@ -194,6 +231,7 @@ void Join::choose_sponsor(TimePoint now, JoinEffects& out) {
   }
   choose_at_ = now + kPatientTick;
   if (facts_.max_state_bytes == 0) return;  // the size of the model is not known yet
+  ++search_.tries;
   receiver_.emplace(own_.fingerprint(), facts_.max_state_bytes, options_.transfer,
                     running_ ? std::optional(facts_.age) : std::nullopt);
   phase_ = JoinPhase::loading;
@@ -229,8 +267,8 @@ void Join::take_transfer(TimePoint now, ReceiverEffects effects, JoinEffects& ou
   }
   if (effects.failed) {
     out.emplace_back(TransferFailed{receiver_->sponsor(), std::move(effects.why)});
-    if (const auto at = peers_.find(receiver_->sponsor()); at != peers_.end())
-      at->second.no_sponsor = now + (effects.not_ahead ? 10 * kSponsorPause : kSponsorPause);
+    sponsor_failed(now, receiver_->sponsor(),
+                   effects.not_ahead ? 10 * kSponsorPause : kSponsorPause);
     receiver_.reset();
     phase_ = JoinPhase::choosing;
     choose_at_ = now;
@@ -254,6 +292,7 @@ JoinEffects Join::on_state_installed(TimePoint now) {
   // While other settings are looked at, what was begun goes on.
   const bool looking = phase_ == JoinPhase::adopting && installing_ != nullptr;
   if (phase_ != JoinPhase::installing && !looking) return out;
+  search_ = {};
   running_ = true;
   if (!looking) phase_ = JoinPhase::member;
   const auto snapshot = std::exchange(installing_, nullptr);
@@ -268,8 +307,7 @@ JoinEffects Join::on_state_unusable(TimePoint now, const Error& why) {
   if (phase_ != JoinPhase::installing && !looking) return out;
   installing_.reset();
   out.emplace_back(TransferFailed{installed_from_, "cannot be used here: " + why.detail});
-  if (const auto at = peers_.find(installed_from_); at != peers_.end())
-    at->second.no_sponsor = now + 10 * kSponsorPause;
+  sponsor_failed(now, installed_from_, 10 * kSponsorPause);
   if (looking) return out;
   phase_ = JoinPhase::choosing;
   choose_at_ = now;
@@ -355,8 +393,7 @@ TimePoint Join::next_deadline() const {
     // Once these have passed only an event changes anything: they are not asked for again.
     if (grace_until_ > checked_) next = std::min(next, grace_until_);
     for (const auto& [id, peer] : peers_) {
-      const TimePoint due =
-          peer.up + (peer.hello ? options_.finished_choice : options_.hello_patience);
+      const TimePoint due = peer.hello ? peer.up + options_.finished_choice : hello_due(peer);
       if (due > checked_) next = std::min(next, due);
     }
   }

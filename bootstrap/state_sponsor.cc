@@ -64,7 +64,8 @@ bool StateSponsor::gives_to_newcomers(TimePoint now) const {
 
 void StateSponsor::offer(TimePoint now, const NodeId& to, const Stock& stock,
                          SponsorEffects& effects) {
-  joiners_[to].asked = now;
+  // A place is kept by loading: to ask for the manifest again costs nothing.
+  joiners_.try_emplace(to, Joiner{.asked = now});
   last_used_ = now;
   StateManifest manifest;
   manifest.manifest = held_->manifest;

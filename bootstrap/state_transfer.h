@@ -202,7 +202,7 @@ class StateSponsor {
 
  private:
   struct Joiner {
-    TimePoint asked{};   // last
+    TimePoint asked{};   // the last chunk; before the first: when it was taken in
     bool loads = false;  // asked for a chunk; whoever only asked for a manifest may not want it
   };
 

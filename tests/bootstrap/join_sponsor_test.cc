@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
 
 using namespace starling;
 using namespace starling::bootstrap;
@@ -71,6 +72,41 @@ struct Newcomer {
   }
 };
 
+// A newcomer that asks whoever it has met for a model, and never gets an answer.
+struct Searcher {
+  Join join;
+  TimePoint now = kStart;
+  std::set<NodeId> sponsors;
+
+  explicit Searcher(std::uint64_t seed)
+      : join(kStart, {*Settings::from({{"lr", "0.5"}}), {}, Start::genesis, {}}, Rng(seed)) {
+    LocalFacts facts;
+    facts.max_state_bytes = 100;
+    take(join.update(now, facts));
+    Seed nobody;
+    nobody.endpoint = {"10.0.0.2", 7700};
+    take(*join.add_seeds(now, {nobody}));
+    take(join.begin(now));
+  }
+  void take(const JoinEffects& effects) {
+    for (const auto& effect : effects)
+      if (const auto* sent = std::get_if<BootstrapOutgoing>(&effect))
+        if (std::holds_alternative<StateRequest>(sent->message)) sponsors.insert(sent->to);
+  }
+  void meet(std::uint64_t peer, double age) {
+    Hello hello;
+    hello.settings = join.settings();
+    hello.phase = RunPhase::training;
+    hello.age = age;
+    take(join.on_session_up(now, id_of(peer), {}));
+    take(join.on_message(now, id_of(peer), hello));
+  }
+  void pass(Duration time) {
+    for (const TimePoint end = now + time; now < end; now += 500ms) take(join.on_tick(now));
+  }
+  [[nodiscard]] bool asked(std::uint64_t peer) const { return sponsors.contains(id_of(peer)); }
+};
+
 }  // namespace
 
 TEST_SUITE("bootstrap/join") {
@@ -122,6 +158,8 @@ TEST_SUITE("bootstrap/join") {
     }
     CHECK(node.join.phase() == JoinPhase::greeting);
     node.wait(1s);
+    CHECK(node.count<FetchFinal>() == 1);
+    node.wait(1min);
     CHECK(node.count<FetchFinal>() == 2);  // it is asked for again
   }
 
@@ -191,6 +229,48 @@ TEST_SUITE("bootstrap/join") {
     CHECK(swarm.trains(newcomer));
     REQUIRE(swarm.told<InstallState>(newcomer).size() == 1);
     CHECK(swarm.told<InstallState>(newcomer)[0].sponsor == swarm.id(0));
+  }
+
+  TEST_CASE("sponsors that say nothing keep no joiner, though two of them look like the best") {
+    JoinSwarm swarm(18);
+    NodePlan silent;
+    silent.lie = [](BootstrapMessage& message) {
+      if (auto* hello = std::get_if<Hello>(&message)) {
+        hello->age = 1e12;
+        hello->load = 0;
+      }
+      // Nobody asked for this: it is nothing.
+      if (std::holds_alternative<StateManifest>(message)) message = DialBackReply{};
+    };
+    swarm.start({}, {});
+    for (int i = 0; i < 2; ++i) swarm.start(silent, {0});
+    swarm.run(1s);
+    for (std::size_t node = 0; node < 3; ++node) swarm.set_age(node, 3000);
+    swarm.run(1s);
+    const auto newcomer = swarm.start({}, {0, 1, 2});
+    swarm.run(2min);
+
+    CHECK(swarm.trains(newcomer));
+    REQUIRE(swarm.told<InstallState>(newcomer).size() == 1);
+    CHECK(swarm.told<InstallState>(newcomer)[0].sponsor == swarm.id(0));
+  }
+
+  // Whoever has not failed yet comes first: a liar needs a new name for each time only.
+  TEST_CASE("new names with the best claims, each time, do not keep a joiner either") {
+    std::size_t asked = 0;
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      Searcher node(seed);
+      node.meet(1, 500);
+      for (std::uint64_t liar = 2; liar < 60 && !node.asked(1); liar += 2) {
+        node.meet(liar, 1e12);
+        node.meet(liar + 1, 1e12);
+        for (const std::uint64_t last : {1U, 2U})
+          if (liar > 2) node.take(node.join.on_session_down(node.now, id_of(liar - last)));
+        node.pass(25s);
+      }
+      asked += node.asked(1) ? 1 : 0;
+    }
+    CHECK(asked == 10);
   }
 
   TEST_CASE("why no model came is told, with the sponsor's own reason") {

@@ -53,6 +53,32 @@ TEST_SUITE("bootstrap/join") {
     CHECK(swarm.told<Dial>(node).size() > before + 5);
   }
 
+  TEST_CASE("who comes, says nothing and comes again holds nobody's start") {
+    for (const auto how : {Start::genesis, Start::checkpoint}) {
+      TimePoint now = kStart;
+      Join join(now, {*Settings::from({{"lr", "0.5"}}), {}, how, {}}, Rng(1));
+      Seed seed;
+      seed.endpoint = {"10.0.0.2", 7700};
+      REQUIRE(join.add_seeds(now, {seed}).has_value());
+      (void)join.begin(now);
+      bool began = false;
+      const auto take = [&](const JoinEffects& effects) {
+        for (const auto& effect : effects)
+          began = began || std::holds_alternative<BeginTraining>(effect);
+      };
+      for (std::uint64_t turn = 0; now < kStart + 16s; ++turn, now += 500ms) {
+        // Two of them, in turn: one is always there.
+        if (turn % 6 == 0) {
+          take(join.on_session_up(now, id_of(turn / 6 % 2), std::nullopt));
+          take(join.on_session_down(now, id_of((turn / 6 + 1) % 2)));
+        }
+        take(join.on_tick(now));
+        CHECK((!began || now >= kStart + 15s));
+      }
+      CHECK(began);
+    }
+  }
+
   TEST_CASE("a seed that dialled this node first is left alone once it has answered") {
     JoinSwarm swarm(31);
     swarm.start({}, {1});
@@ -63,6 +89,36 @@ TEST_SUITE("bootstrap/join") {
     swarm.kill(1);
     swarm.run(1s);
     CHECK(swarm.told<Dial>(0).size() >= 3);
+  }
+
+  TEST_CASE("a node without any session tries its seeds, though its view calls them alive") {
+    TimePoint now = kStart;
+    Join join(now, {*Settings::from({{"lr", "0.5"}}), {}, Start::genesis, {}}, Rng(1));
+    std::vector<Seed> seeds(2);
+    seeds[0].endpoint = {"10.0.0.2", 7700};
+    seeds[1].endpoint = {"10.0.0.3", 7700};
+    REQUIRE(join.add_seeds(now, seeds).has_value());
+    (void)join.begin(now);
+    LocalFacts facts;
+    facts.alive = {id_of(2), id_of(3)};
+    std::ranges::sort(facts.alive);
+    Hello hello;
+    hello.settings = join.settings();
+    for (const std::uint64_t peer : {2U, 3U}) {
+      (void)join.on_session_up(now, id_of(peer), seeds[peer - 2].endpoint);
+      (void)join.on_message(now, id_of(peer), hello);
+    }
+    (void)join.update(now, facts);
+    now += 1min;
+    const auto dials = [](const JoinEffects& effects) {
+      return std::ranges::count_if(
+          effects, [](const auto& effect) { return std::holds_alternative<Dial>(effect); });
+    };
+    // Closed as unneeded: a member with which nothing need be dialled.
+    CHECK(dials(join.on_session_down(now, id_of(2))) == 0);
+    auto effects = join.on_session_down(now, id_of(3));
+    std::ranges::move(join.on_isolated(now), std::back_inserter(effects));
+    CHECK(dials(effects) == 2);
   }
 
   TEST_CASE("two to five nodes that start at once become one swarm, in any order, from genesis") {

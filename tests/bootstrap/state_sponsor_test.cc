@@ -4,12 +4,14 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <memory>
 #include <variant>
 
 using namespace starling;
 using namespace starling::bootstrap;
 using namespace starling::bootstrap::testing;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -55,6 +57,24 @@ TEST_SUITE("bootstrap/state_transfer") {
 
     donor.sponsor.on_done(kStart, id_of(1), {donor.held});
     CHECK(donor.gives(places + 1));
+  }
+
+  TEST_CASE("to ask again and again keeps no place for whoever loads nothing") {
+    Donor donor;
+    const auto asks = [&](TimePoint now, std::uint64_t asker) {
+      donor.sponsor.on_tick(now);
+      return donor.sponsor.on_request(now, id_of(asker), {donor.stock.fingerprint, donor.held},
+                                      donor.stock);
+    };
+    const std::uint64_t places = 2 * TransferOptions{}.max_joiners;
+    for (std::uint64_t joiner = 1; joiner <= places; ++joiner) (void)asks(kStart, joiner);
+    (void)donor.sponsor.on_chunk_request(kStart + 20s, id_of(1), {donor.held, 0});
+    for (std::uint64_t joiner = 2; joiner <= places; ++joiner) (void)asks(kStart + 20s, joiner);
+    CHECK(donor.sponsor.load() == places);
+
+    const auto answer = asks(kStart + 31s, 99);
+    CHECK(std::holds_alternative<StateManifest>(answer.send.at(0).message));
+    CHECK(donor.sponsor.load() == 2);  // with the one that loads
   }
 
   TEST_CASE("a joiner without a place at a second donor loads on from the first") {
