@@ -6,11 +6,14 @@
 #include "training/data/idx.h"
 #include "training/data/image_folder.h"
 #include "training/data/packed.h"
+#include "training/data/parts.h"
 #include "training/data/synthetic.h"
 #include "training/data/tar_shards.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <unordered_map>
@@ -80,62 +83,139 @@ Result<DataSets> open_shards(const std::vector<fs::path>& paths, const std::stri
   return open_tar_shards(std::move(shards), name, log, clock);
 }
 
+// Who is told how far the opening is.
+struct Opening {
+  Log& log;
+  const Clock& clock;
+};
+
 struct FolderContent {
-  bool train = false;
-  std::string validation;      // name of the folder, "" if there is none
-  bool other_folders = false;  // any other folder that does not begin with a dot
+  TopFolders top;
+  std::set<std::string, std::less<>> empty_parts;  // called like parts, without an image
+  bool any_folder = false;                         // that does not begin with a dot
   std::vector<fs::path> tars;
 };
 
-Result<FolderContent> look_into(const fs::path& folder) {
-  FolderContent content;
+// Folders by name, and archives, at the top of `folder`.
+Result<std::vector<std::string>> list_folder(const fs::path& folder, FolderContent& content) {
+  std::vector<std::string> folders;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code ignored;
-    const std::string name = entry->path().filename().string();
+    std::string name = entry->path().filename().string();
     if (name.starts_with('.')) continue;
-    if (!entry->is_directory(ignored)) {
-      if (name.ends_with(".tar") && content.tars.size() < kMaxShards) {
-        content.tars.push_back(entry->path());
-      }
-    } else if (name == "train") {
-      content.train = true;
-    } else if (is_validation_name(name)) {
-      // `val` before `test` where a set has both: the test set is for later.
-      content.validation = std::max(content.validation, name);
-    } else {
-      content.other_folders = true;
+    if (entry->is_directory(ignored)) {
+      folders.push_back(std::move(name));
+    } else if (name.ends_with(".tar") && content.tars.size() < kMaxShards) {
+      content.tars.push_back(entry->path());
     }
   }
   if (error) {
     return fail(Errc::data_failed, Doing::loading_data, folder.string() + ": " + error.message());
   }
+  content.any_folder = !folders.empty();
   std::sort(content.tars.begin(), content.tars.end());
+  return folders;
+}
+
+// Whether a folder in `folder` holds an image.
+Result<bool> has_class_folders(const fs::path& folder) {
+  FolderContent content;
+  TRY(const std::vector<std::string> names, list_folder(folder, content));
+  for (const std::string& name : names) {
+    TRY(const bool holds, holds_image(folder / name));
+    if (holds) return true;
+  }
+  return false;
+}
+
+Result<FolderContent> look_into(const fs::path& folder) {
+  FolderContent content;
+  TRY(const std::vector<std::string> names, list_folder(folder, content));
+  // What is in them matters only where one is called like a part, and is not looked for otherwise.
+  if (std::ranges::none_of(names, is_part_name)) {
+    content.top.others.insert(names.begin(), names.end());
+    return content;
+  }
+  for (const std::string& name : names) {
+    bool has_folders = false;
+    if (is_part_name(name)) {
+      TRY(has_folders, has_class_folders(folder / name));
+    }
+    bool holds = has_folders;
+    if (!holds) {
+      TRY(holds, holds_image(folder / name));
+    }
+    if (holds) {
+      content.top.add(name, has_folders);
+    } else if (is_part_name(name)) {
+      content.empty_parts.insert(name);
+    }
+  }
   return content;
 }
 
-Result<DataSets> open_folder(const DataSpec& spec, Log& log, const Clock& clock) {
-  const fs::path& folder = spec.paths.front();
-  TRY(const FolderContent content, look_into(folder));
-  const bool any_folder = content.train || !content.validation.empty() || content.other_folders;
-  if (!any_folder && !content.tars.empty()) return open_shards(content.tars, spec.text, log, clock);
+// A part without an image, beside others or alone, is one that should have some: it is opened, and
+// refused by name. A tar does not tell of it.
+void expect_empty_parts(const FolderContent& content, Parts& parts) {
+  if (!content.top.others.empty()) return;
+  for (const std::string& name : content.empty_parts) {
+    if (name == "train") {
+      parts.train = name;
+      parts.classes_on_top = false;
+    } else if (!content.top.labelled.contains(parts.validation)) {
+      parts.validation = std::max(parts.validation, name);
+    }
+  }
+}
+
+// The tree of images at `folder`, which holds `content`.
+Result<DataSets> open_tree(const fs::path& folder, const FolderContent& content,
+                           const std::string& name, const Opening& opening) {
+  TRY(Parts parts, tell_parts(content.top, folder.string()));
+  expect_empty_parts(content, parts);
   DataSets sets;
-  if (!content.train) {
-    TRY(std::unique_ptr<Dataset> all, open_image_folder(folder, spec.text, log, clock));
-    sets.train = std::move(all);
+  const auto open_part = [&](const std::string& part) {
+    return open_image_folder(folder / part, name + " " + part, nullptr, opening.log, opening.clock);
+  };
+  if (!parts.train.empty()) {
+    TRY(sets.train, open_part(parts.train));
+  } else if (parts.classes_on_top) {
+    const auto left_out = [&](std::string_view other) {
+      return content.top.labelled.contains(other) || content.empty_parts.contains(other);
+    };
+    TRY(sets.train, open_image_folder(folder, name, left_out, opening.log, opening.clock));
+  }
+  if (!parts.validation.empty()) {
+    TRY(sets.val, open_part(parts.validation));
+  }
+  if (parts.classes_on_top) {
+    for (const std::string& empty : content.empty_parts)
+      opening.log.warn("data.empty_class", {{"folder", (folder / empty).string()}});
     return sets;
   }
-  TRY(std::unique_ptr<Dataset> train,
-      open_image_folder(folder / "train", spec.text + " train", log, clock));
-  sets.train = std::move(train);
-  if (!content.validation.empty()) {
-    TRY(std::unique_ptr<Dataset> val,
-        open_image_folder(folder / content.validation, spec.text + " " + content.validation, log,
-                          clock));
-    sets.val = std::move(val);
+  for (const std::string& bare : content.top.bare) {
+    opening.log.warn("data.no_classes", {{"folder", (folder / bare).string()},
+                                         {"did", "leaves it out: it has no class folders"}});
   }
   return sets;
+}
+
+Result<DataSets> open_folder(const DataSpec& spec, const Opening& opening) {
+  const fs::path& folder = spec.paths.front();
+  TRY(const FolderContent content, look_into(folder));
+  if (!content.any_folder && !content.tars.empty())
+    return open_shards(content.tars, spec.text, opening.log, opening.clock);
+  // In a tar the folders around all are not told from the place where it was packed: there as here
+  // a data set may itself be called like a part.
+  if (content.top.labelled.size() == 1 && content.top.others.empty() && content.top.bare.empty() &&
+      content.empty_parts.empty()) {
+    const fs::path inner = folder / *content.top.labelled.begin();
+    TRY(const FolderContent below, look_into(inner));
+    if (!below.top.labelled.empty()) return open_tree(inner, below, spec.text, opening);
+  }
+  return open_tree(folder, content, spec.text, opening);
 }
 
 // What one SPEC holds; either part may be null, not both.
@@ -146,7 +226,7 @@ Result<DataSets> open_parts(const DataSpec& spec, Log& log, const Clock& clock) 
     case DataKind::cifar10:
       return open_cifar10(spec);
     case DataKind::folder:
-      return open_folder(spec, log, clock);
+      return open_folder(spec, {log, clock});
     case DataKind::tar:
       return open_shards(spec.paths, spec.text, log, clock);
     case DataKind::synthetic:

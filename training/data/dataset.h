@@ -102,12 +102,14 @@ class OpeningProgress {
 // Opens what the two SPECs name.
 //
 // Rule:    without `val`: IDX and CIFAR-10 bring their official test sets; a folder or tar splits
-//          where it has `train` and `val` (or `valid`, `validation`, `test`) above its classes;
-//          otherwise everything is for training. With `val`, that set is validated on, all of it
-//          (or its own `val` part where it has one). Classes are those of the training set; a
-//          class that only the validation set has is an error.
+//          where it has `train` and `val` (or `valid`, `validation`, `test`) above its classes, or
+//          `val` beside them (parts.h); otherwise everything is for training. With `val`, that set
+//          is validated on, all of it (or its own `val` part where it has one). Classes are those
+//          of the training set; a class that only the validation set has is an error. A tree of
+//          images is the same set as a folder and as a tar, or refused.
 // Errors:  data_failed naming the file or folder and what it should hold.
-// Cost:    folders: one directory walk; tar: one small read per member; IDX: unpacked into memory.
+// Cost:    folders: one directory walk, and a look for a first image in each where one is called
+//          like a part; tar: one small read per member; IDX: unpacked into memory.
 [[nodiscard]] Result<DataSets> open_data(const DataSpec& spec, const DataSpec* val, Log& log,
                                          const Clock& clock = SteadyClock());
 

@@ -82,7 +82,8 @@ class ImageFolder final : public Dataset {
 };
 
 // Names of the class folders, sorted bytewise.
-Result<std::vector<std::string>> find_classes(const fs::path& folder) {
+Result<std::vector<std::string>> find_classes(const fs::path& folder,
+                                              const FolderFilter& left_out) {
   std::vector<std::string> classes;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
@@ -90,6 +91,7 @@ Result<std::vector<std::string>> find_classes(const fs::path& folder) {
     std::error_code ignored;
     std::string name = entry->path().filename().string();
     if (name.starts_with('.') || !entry->is_directory(ignored)) continue;
+    if (left_out && left_out(name)) continue;
     classes.push_back(std::move(name));
     if (classes.size() > kMaxClasses) {
       return bad_folder(folder, "more than " + std::to_string(kMaxClasses) + " class folders");
@@ -145,14 +147,27 @@ bool has_image_extension(std::string_view name) {
   return std::find(kKnown.begin(), kKnown.end(), extension) != kKnown.end();
 }
 
-bool is_validation_name(std::string_view name) {
-  return name == "val" || name == "valid" || name == "validation" || name == "test";
+Result<bool> holds_image(const fs::path& folder) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with('.') || entry.depth() >= kMaxDepth) {
+      entry.disable_recursion_pending();
+    } else if (has_image_extension(name) && entry->is_regular_file(ignored)) {
+      return true;
+    }
+  }
+  if (error) return bad_folder(folder, error.message());
+  return false;
 }
 
 Result<std::unique_ptr<Dataset>> open_image_folder(const fs::path& folder, std::string name,
-                                                   Log& log, const Clock& clock) {
+                                                   const FolderFilter& left_out, Log& log,
+                                                   const Clock& clock) {
   OpeningProgress progress(log, clock, name);
-  TRY(std::vector<std::string> classes, find_classes(folder));
+  TRY(std::vector<std::string> classes, find_classes(folder, left_out));
   auto dataset = std::make_unique<ImageFolder>(folder, std::move(name), classes);
   for (std::uint32_t label = 0; label < classes.size(); ++label) {
     const std::size_t room = std::numeric_limits<std::uint32_t>::max() - dataset->size();

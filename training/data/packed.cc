@@ -5,6 +5,8 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <functional>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -14,6 +16,8 @@ namespace {
 
 // A class's name, or the set's, is at most so long.
 constexpr std::size_t kMaxName = 4'096;
+// Of the index, read at once.
+constexpr std::size_t kIndexPiece = kPackedEntryBytes << 15;
 
 std::unexpected<Error> bad_pack(const std::string& file, const std::string& what) {
   return fail(Errc::data_failed, Doing::loading_data,
@@ -30,6 +34,11 @@ Bytes encode_fields(const PackedHeader& header) {
   writer.write(header.index_at);
   writer.write(header.index_bytes);
   return out;
+}
+
+// The hash of header and index, without the index.
+void begin_hash(Hasher& hasher, const PackedHeader& header) {
+  hasher.add("starling packed").add(encode_fields(header));
 }
 
 void write_name(ByteWriter& writer, const std::string& name) {
@@ -68,6 +77,10 @@ Result<PackedHeader> read_header(const ByteSource& file) {
   return header;
 }
 
+std::uint64_t entry_bytes(const PackedHeader& header) {
+  return (std::uint64_t{header.train} + header.val) * std::uint64_t{kPackedEntryBytes};
+}
+
 // What can be said of a header before its index is read.
 Result<void> check(const PackedHeader& header, const ByteSource& file) {
   if (header.channels != 1 && header.channels != 3)
@@ -78,10 +91,45 @@ Result<void> check(const PackedHeader& header, const ByteSource& file) {
   if (header.index_at < kPackedHeaderBytes || header.index_at > file.size() ||
       header.index_bytes != file.size() - header.index_at)
     return bad_pack(file.name(), "its index is not at its end: cut short, or not finished");
-  const std::uint64_t entries =
-      (std::uint64_t{header.train} + header.val) * std::uint64_t{kPackedEntryBytes};
+  const std::uint64_t entries = entry_bytes(header);
   if (entries > header.index_bytes)
     return bad_pack(file.name(), "an index too short for its samples");
+  // The file's own size vouches for nothing: a sparse one takes no room. Names are short, and each
+  // sample has a byte before the index.
+  const std::uint64_t names = (std::uint64_t{header.classes} + 1) * (2 + kMaxName);
+  if (header.index_bytes - entries > names ||
+      entries / kPackedEntryBytes > header.index_at - kPackedHeaderBytes)
+    return bad_pack(file.name(), "an index too long for its " + std::to_string(header.classes) +
+                                     " classes and the bytes of its samples");
+  return {};
+}
+
+// Hands `[at, at + bytes)` of the file to `use`, piece by piece: whole entries, if it begins with
+// one.
+Result<void> for_pieces(const ByteSource& file, std::uint64_t at, std::uint64_t bytes,
+                        const std::function<Result<void>(ByteView)>& use) {
+  Bytes piece;
+  while (bytes > 0) {
+    piece.resize(static_cast<std::size_t>(std::min<std::uint64_t>(bytes, kIndexPiece)));
+    TRY_VOID(file.read_at(at, piece));
+    TRY_VOID(use(piece));
+    at += piece.size();
+    bytes -= piece.size();
+  }
+  return {};
+}
+
+// Before memory is taken for what the index tells.
+Result<void> check_hash(const PackedHeader& header, const ByteSource& file) {
+  Hasher hasher;
+  begin_hash(hasher, header);
+  TRY_VOID(for_pieces(file, header.index_at, header.index_bytes,
+                      [&hasher](ByteView piece) -> Result<void> {
+                        hasher.add(piece);
+                        return {};
+                      }));
+  if (hasher.finish() != header.hash)
+    return bad_pack(file.name(), "header and index do not have their hash");
   return {};
 }
 
@@ -105,6 +153,43 @@ bool is_sound(const PackedEntry& entry, const PackedHeader& header) {
   if ((entry.height == 0) != (entry.width == 0)) return false;
   if (entry.height == 0) return entry.bytes > 0 && header.channels == 3;
   return entry.bytes == std::uint64_t{entry.height} * entry.width * header.channels;
+}
+
+// What stands before the entries.
+Result<void> read_names(const ByteSource& file, PackedIndex& index) {
+  const PackedHeader& header = index.header;
+  Bytes bytes(static_cast<std::size_t>(header.index_bytes - entry_bytes(header)));
+  TRY_VOID(file.read_at(header.index_at, bytes));
+  ByteReader reader(bytes);
+  const auto malformed = [&file] { return bad_pack(file.name(), "a malformed index"); };
+  auto origin = read_name(reader);
+  if (!origin) return malformed();
+  index.origin = std::move(*origin);
+  for (std::uint32_t c = 0; c < header.classes; ++c) {
+    auto name = read_name(reader);
+    if (!name) return malformed();
+    index.classes.push_back(std::move(*name));
+  }
+  if (reader.left() != 0) return malformed();
+  return {};
+}
+
+Result<void> read_entries(const ByteSource& file, PackedIndex& index) {
+  const PackedHeader& header = index.header;
+  const std::uint64_t bytes = entry_bytes(header);
+  index.entries.reserve(static_cast<std::size_t>(bytes / kPackedEntryBytes));
+  const auto use = [&](ByteView piece) -> Result<void> {
+    ByteReader reader(piece);
+    while (reader.left() > 0) {
+      const auto entry = read_entry(reader);
+      if (!entry || !is_sound(*entry, header))
+        return bad_pack(file.name(),
+                        "sample " + std::to_string(index.entries.size()) + " lies outside of it");
+      index.entries.push_back(*entry);
+    }
+    return {};
+  };
+  return for_pieces(file, header.index_at + header.index_bytes - bytes, bytes, use);
 }
 
 // One part of a packed file.
@@ -181,8 +266,8 @@ std::uint32_t crc32_of(ByteView bytes) {
 
 Hash hash_of(const PackedHeader& header, ByteView index) {
   Hasher hasher;
-  hasher.add("starling packed").add(encode_fields(header)).add(index);
-  return hasher.finish();
+  begin_hash(hasher, header);
+  return hasher.add(index).finish();
 }
 
 Bytes encode_header(const PackedHeader& header) {
@@ -211,30 +296,16 @@ Bytes encode_index(const PackedIndex& index) {
 Result<PackedIndex> read_packed_index(const ByteSource& file) {
   PackedIndex index;
   TRY(index.header, read_header(file));
-  const PackedHeader& header = index.header;
-  TRY_VOID(check(header, file));
-  Bytes bytes(static_cast<std::size_t>(header.index_bytes));
-  TRY_VOID(file.read_at(header.index_at, bytes));
-  if (hash_of(header, bytes) != header.hash)
-    return bad_pack(file.name(), "header and index do not have their hash");
-  ByteReader reader(bytes);
-  const auto malformed = [&file] { return bad_pack(file.name(), "a malformed index"); };
-  auto origin = read_name(reader);
-  if (!origin) return malformed();
-  index.origin = std::move(*origin);
-  for (std::uint32_t c = 0; c < header.classes; ++c) {
-    auto name = read_name(reader);
-    if (!name) return malformed();
-    index.classes.push_back(std::move(*name));
-  }
-  const std::uint64_t samples = std::uint64_t{header.train} + header.val;
-  if (reader.left() != samples * kPackedEntryBytes) return malformed();
-  index.entries.reserve(static_cast<std::size_t>(samples));
-  for (std::uint64_t i = 0; i < samples; ++i) {
-    const auto entry = read_entry(reader);
-    if (!entry || !is_sound(*entry, header))
-      return bad_pack(file.name(), "sample " + std::to_string(i) + " lies outside of it");
-    index.entries.push_back(*entry);
+  TRY_VOID(check(index.header, file));
+  TRY_VOID(check_hash(index.header, file));
+  try {
+    TRY_VOID(read_names(file, index));
+    TRY_VOID(read_entries(file, index));
+  } catch (const std::bad_alloc&) {
+    return fail(Errc::no_memory, Doing::loading_data,
+                file.name() + ": no memory left for its index of " +
+                    std::to_string(index.header.index_bytes) +
+                    " bytes; allow this process more, or pack fewer samples");
   }
   return index;
 }

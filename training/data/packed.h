@@ -68,8 +68,10 @@ struct PackedIndex {
 
 // Header and index of a packed file, checked: counts, places inside the file, labels, sizes.
 //
-// Errors:  data_failed naming the file and what is wrong with it.
-// Cost:    reads the index, 24 bytes a sample, and nothing else; memory is bounded by the file.
+// Errors:  data_failed naming the file and what is wrong with it; no_memory for an index that has
+//          its hash.
+// Cost:    reads the index twice, 24 bytes a sample, and nothing else; memory is taken for an index
+//          that has its hash, and by what the samples take at most 24 times that.
 [[nodiscard]] Result<PackedIndex> read_packed_index(const ByteSource& file);
 
 // The sets of a packed file; `spec.paths` is that file.

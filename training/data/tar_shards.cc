@@ -3,6 +3,7 @@
 #include "node/base/hash.h"
 #include "training/data/decode.h"
 #include "training/data/image_folder.h"
+#include "training/data/parts.h"
 #include "training/data/tar.h"
 
 #include <algorithm>
@@ -140,8 +141,6 @@ struct FolderPlace {
   Part part = Part::train;
 };
 
-bool is_part_name(std::string_view name) { return name == "train" || is_validation_name(name); }
-
 // How many components all paths begin with.
 std::size_t shared_depth(const std::vector<Path>& paths) {
   if (paths.empty()) return 0;
@@ -167,11 +166,13 @@ std::size_t class_depth(const std::vector<Path>& paths, std::size_t of_one) {
   return of_one;
 }
 
-// Which component names the part: it has the class below. The folder around all may be called
-// `test` and hold `train`, so it counts only where no folder inside tells the part.
-std::optional<std::size_t> find_part(const Path& path, std::size_t shared) {
-  for (std::size_t at = shared; at + 1 < path.size(); ++at) {
-    if (is_part_name(path[at])) return at;
+// Which component names the part: the first below what all share, where that holds parts. Otherwise
+// everything may lie in one, whose class is below.
+std::optional<std::size_t> find_part(const Path& path, std::size_t shared, const Parts& parts) {
+  if (!parts.train.empty() || !parts.validation.empty()) {
+    const bool inside = path.size() > shared + 1 &&
+                        (path[shared] == parts.train || path[shared] == parts.validation);
+    return inside ? std::optional(shared) : std::nullopt;
   }
   for (std::size_t at = std::min(shared, path.size() - 1); at-- > 0;) {
     if (is_part_name(path[at])) return at;
@@ -179,41 +180,81 @@ std::optional<std::size_t> find_part(const Path& path, std::size_t shared) {
   return std::nullopt;
 }
 
+// The folders below what all share, or the last of it where that is all there is.
+TopFolders top_of(const std::vector<Path>& folders, std::size_t shared) {
+  TopFolders top;
+  for (const Path& folder : folders) {
+    if (folder.size() > shared) top.add(folder[shared], folder.size() > shared + 1);
+  }
+  if (folders.size() == 1 && !find_part(folders.front(), shared, {}))
+    top.add(folders.front().back(), false);
+  return top;
+}
+
 // What each folder is, known only once all are: class folders may have folders of their own, and
-// lie in others. As a folder on disk (image_folder.h), as far as a list of files tells.
-std::vector<FolderPlace> places_of(const std::vector<Path>& folders) {
+// lie in others. As a folder on disk (parts.h), as far as a list of files tells.
+Result<std::vector<FolderPlace>> places_of(const std::vector<Path>& folders,
+                                           const std::string& data) {
   const std::size_t shared = shared_depth(folders);
+  const TopFolders top = top_of(folders, shared);
+  TRY(const Parts parts, tell_parts(top, data));
   std::vector<std::optional<std::size_t>> part_at;
   std::vector<Path> in_parts;  // from below the part
   std::vector<Path> outside;
-  std::string_view validation;  // as in a folder on disk: `val` before `test`, which is for later
+  // Beside parts only classes count: no test set for later, and no image that lies in between.
+  const auto passed_over = [&](const Path& folder) {
+    if (top.labelled.empty()) return false;
+    return !parts.classes_on_top || folder.size() <= shared || is_part_name(folder[shared]);
+  };
   for (const Path& folder : folders) {
-    part_at.push_back(find_part(folder, shared));
-    if (!part_at.back()) {
-      outside.push_back(folder);
-    } else {
+    part_at.push_back(find_part(folder, shared, parts));
+    if (part_at.back()) {
       const auto below = static_cast<std::ptrdiff_t>(*part_at.back() + 1);
       in_parts.emplace_back(folder.begin() + below, folder.end());
-      const std::string_view part = folder[*part_at.back()];
-      if (is_validation_name(part)) validation = std::max(validation, part);
+    } else if (!passed_over(folder)) {
+      outside.push_back(folder);
     }
   }
   const std::size_t depth_in_part = class_depth(in_parts, 0);
-  const std::size_t top = shared_depth(outside);
-  const std::size_t depth_outside = class_depth(outside, top > 0 ? top - 1 : 0);
+  const std::size_t top_outside = shared_depth(outside);
+  const std::size_t depth_outside = class_depth(outside, top_outside > 0 ? top_outside - 1 : 0);
   std::vector<FolderPlace> places(folders.size());
   for (std::size_t i = 0; i < folders.size(); ++i) {
     const Path& folder = folders[i];
+    if (!part_at[i] && passed_over(folder)) continue;
     const std::size_t at = part_at[i] ? *part_at[i] + 1 + depth_in_part : depth_outside;
     if (at >= folder.size()) continue;
-    // A test set without labels, beside a training part, is no class of it.
-    if (!part_at[i] && !in_parts.empty() && is_part_name(folder[at])) continue;
-    const bool validates = part_at[i] && is_validation_name(folder[*part_at[i]]);
-    if (validates && folder[*part_at[i]] != validation) continue;
+    // Images beside the class folders of the one part.
+    if (!part_at[i] && top.labelled.empty() && !in_parts.empty()) continue;
     places[i].class_name = folder[at];
-    if (validates) places[i].part = Part::val;
+    if (part_at[i] && is_validation_name(folder[*part_at[i]])) places[i].part = Part::val;
   }
   return places;
+}
+
+// A map is sorted: the label of a class is its place in it.
+using LabelOf = std::map<std::string_view, std::uint32_t>;
+
+// The classes of the training part, or of the validation part where it is alone.
+Result<LabelOf> number_classes(const std::vector<FolderPlace>& places, const std::string& name) {
+  LabelOf train;
+  LabelOf val;
+  for (const FolderPlace& place : places) {
+    if (place.class_name.empty()) continue;
+    (place.part == Part::train ? train : val).emplace(place.class_name, 0);
+  }
+  LabelOf& classes = train.empty() ? val : train;
+  if (classes.size() > kMaxClasses)
+    return bad_shard(name, "more than " + std::to_string(kMaxClasses) + " class folders");
+  std::uint32_t next = 0;
+  for (auto& [class_name, label] : classes) label = next++;
+  for (const auto& entry : val) {
+    if (classes.contains(entry.first)) continue;
+    return bad_shard(name + " val", "class '" + std::string(entry.first) + "' is not among the " +
+                                        std::to_string(classes.size()) + " classes of " + name +
+                                        " train");
+  }
+  return std::move(classes);
 }
 
 // Collects samples while the shards are walked.
@@ -357,20 +398,10 @@ class Indexer {
   Result<DataSets> finish_folders(const Shards& shards, const std::string& name, Log& log) {
     std::vector<Path> folders(folders_.size());
     for (const auto& [folder, number] : folders_) folders[number] = path_of(folder);
-    const std::vector<FolderPlace> places = places_of(folders);
-    // A map is sorted: the label of a class is its place in it.
-    std::map<std::string_view, std::uint32_t> label_of;
-    for (const FolderPlace& place : places) {
-      if (!place.class_name.empty()) label_of.emplace(place.class_name, 0);
-    }
-    if (label_of.size() > kMaxClasses) {
-      return bad_shard(name, "more than " + std::to_string(kMaxClasses) + " class folders");
-    }
+    TRY(const std::vector<FolderPlace> places, places_of(folders, name));
+    TRY(const LabelOf label_of, number_classes(places, name));
     std::vector<std::string> names;
-    for (auto& [class_name, label] : label_of) {
-      label = static_cast<std::uint32_t>(names.size());
-      names.emplace_back(class_name);
-    }
+    for (const auto& entry : label_of) names.emplace_back(entry.first);
     std::vector<Entry> train;
     std::vector<Entry> val;
     for (Entry& image : plain_) {

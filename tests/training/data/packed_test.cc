@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,29 @@ double mean_of(const Image& image) {
   for (const std::uint8_t value : image.pixels) sum += value;
   return sum / static_cast<double>(image.pixels.size());
 }
+
+// A header, and zeros up to any size, as in a sparse file.
+class HollowFile final : public ByteSource {
+ public:
+  explicit HollowFile(const PackedHeader& header)
+      : size_(header.index_at + header.index_bytes), header_(encode_header(header)) {}
+  std::uint64_t size() const override { return size_; }
+  const std::string& name() const override { return name_; }
+  Result<void> read_at(std::uint64_t at, std::span<std::byte> out) const override {
+    most_ = std::max(most_, out.size());
+    std::ranges::fill(out, std::byte{0});
+    if (at == 0) std::ranges::copy(header_, out.begin());
+    return {};
+  }
+  // Bytes that were asked for at once.
+  std::size_t most() const { return most_; }
+
+ private:
+  std::string name_ = "hollow";
+  std::uint64_t size_;
+  Bytes header_;
+  mutable std::size_t most_ = 0;
+};
 
 // A packed file in memory, to be damaged.
 Result<DataSets> reopened(Bytes bytes) {
@@ -296,6 +320,41 @@ TEST_SUITE("training/data/packed") {
     CHECK(report.error().detail.starts_with(link.string() + ": a symbolic link"));
     CHECK(std::filesystem::file_size(kept) == 9);
     CHECK(std::filesystem::is_symlink(link));
+  }
+
+  TEST_CASE("no memory is taken for an index whose length nothing vouches for") {
+    PackedHeader header;
+    header.classes = 2;
+    header.train = 1;
+    header.index_at = kPackedHeaderBytes + 1;
+    header.index_bytes = std::uint64_t{1} << 40;
+    const HollowFile index(header);
+    header.train = header.val = 0xffffffffU;
+    header.index_bytes = std::uint64_t{2} * header.train * kPackedEntryBytes + 6;
+    const HollowFile samples(header);
+    for (const HollowFile* file : {&index, &samples}) {
+      const auto read = read_packed_index(*file);
+
+      REQUIRE(!read);
+      CHECK(read.error().code == Errc::data_failed);
+      CHECK(mentions(read.error().detail, "hollow: an index too long for its"));
+      CHECK(file->most() == kPackedHeaderBytes);
+    }
+  }
+
+  TEST_CASE("a long index is read in pieces, and has its hash before memory is taken for it") {
+    PackedHeader header;
+    header.classes = 2;
+    header.train = 4'000'000;
+    header.index_at = kPackedHeaderBytes + 4'000'000;
+    header.index_bytes = std::uint64_t{4'000'000} * kPackedEntryBytes + 6;
+    const HollowFile file(header);
+
+    const auto read = read_packed_index(file);
+
+    REQUIRE(!read);
+    CHECK(mentions(read.error().detail, "do not have their hash"));
+    CHECK(file.most() <= std::size_t{1} << 20);
   }
 
   TEST_CASE("an index that lies about places, labels or sizes is refused, hash or not") {
