@@ -76,11 +76,9 @@ GossipEffects Gossip::on_message(TimePoint now, const NodeId& from,
           out);
       break;
     case transport::Room::exchange:
-      if (!mixer_ || !same_settings_.contains(from)) break;  // the peer tries again later
       deliver(
           from, decode_exchange(message),
-          [&](ExchangeMessage m) { take(now, mixer_->on_message(now, from, std::move(m)), out); },
-          out);
+          [&](ExchangeMessage m) { on_exchange(now, from, std::move(m), out); }, out);
       break;
     case transport::Room::consensus:
       if (!consensus_) break;
@@ -98,6 +96,20 @@ GossipEffects Gossip::on_message(TimePoint now, const NodeId& from,
   }
   advance(now, out);
   return out;
+}
+
+void Gossip::on_exchange(TimePoint now, const NodeId& from, ExchangeMessage message,
+                         GossipEffects& out) {
+  if (mixer_ && same_settings_.contains(from))
+    return take(now, mixer_->on_message(now, from, std::move(message)), out);
+  // Nothing is averaged with that peer now. It would wait for minutes, with a reference and a place
+  // taken. Not `unknown_edge`, after which the next opening follows at once.
+  const auto decline = [&](Generation generation) {
+    const EdgeClose close{generation, CloseReason::not_wanted};
+    out.emplace_back(Outgoing{from, encode_exchange(close)});
+  };
+  if (const auto* open = std::get_if<EdgeOpen>(&message)) decline(open->generation);
+  if (const auto* resume = std::get_if<Resume>(&message)) decline(resume->generation);
 }
 
 GossipEffects Gossip::on_heard(TimePoint now, const NodeId& from, Traffic traffic) {

@@ -241,6 +241,7 @@ class Gossip {
   void take_merge(ConsensusEffects effects, GossipEffects& out);
   // What both kinds of run have in common.
   void take_common(ConsensusEffects& effects, GossipEffects& out);
+  void on_exchange(TimePoint now, const NodeId& from, ExchangeMessage message, GossipEffects& out);
   void on_bulk_refused(TimePoint now, const NodeId& peer, const transport::Message& message,
                        GossipEffects& out);
   [[nodiscard]] consensus::Presence presence_of(const std::optional<MemberView>& member) const;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 namespace starling::node {
@@ -123,7 +124,9 @@ void fill_neighbours(TimePoint now, const StatusSources& sources, StatusSnapshot
   const gossip::PeriodDecision period = sources.gossip.mixer()->period();
   status.period = {.steps = period.tau, .reason = std::string(gossip::name_of(period.reason))};
   std::vector<double> disagreements;
-  for (const auto& view : sources.gossip.mixer()->neighbours()) {
+  std::vector<gossip::NeighbourView> views = sources.gossip.mixer()->neighbours();
+  std::ranges::move(sources.gossip.mixer()->absent(), std::back_inserter(views));
+  for (const auto& view : views) {
     const bool known = view.exchanges > 0 || view.refused > 0;
     if (view.state != gossip::EdgeState::open && !known) continue;
     status.neighbours.push_back(

@@ -31,10 +31,7 @@ Weight weight_for(double age_steps) {
 }
 
 Edge::Edge(NodeId self, NodeId peer, const EdgeOptions& options)
-    : self_(self),
-      peer_(peer),
-      options_(options),
-      openings_(1 / seconds(options.opening_rest), options.openings_max) {
+    : self_(self), peer_(peer), options_(options), conduct_(options) {
   STARLING_CHECK(self_ != peer_);
   STARLING_CHECK(options_.blocks > 0);
 }

@@ -63,6 +63,8 @@
 #include <deque>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace starling::gossip {
 
@@ -117,6 +119,22 @@ struct EdgeOptions {
   double park_factor = 4;
 };
 
+// What a peer did that still counts against it. It outlives the edge and every session: what ended
+// with one of them would be an amnesty.
+struct Conduct {
+  explicit Conduct(const EdgeOptions& options);
+
+  [[nodiscard]] bool counts(TimePoint now, const EdgeOptions& options) const;
+  // Offences that still count.
+  [[nodiscard]] std::uint32_t recent_offences(TimePoint now, const EdgeOptions& options) const;
+
+  TimePoint closed_until{};  // no opening before, either way
+  TokenBucket openings;      // of the peer, that may still be accepted
+  std::vector<TimePoint> resets;
+  std::vector<TimePoint> offences;
+  std::uint32_t drops = 0;
+};
+
 // This node's own training, as edges state it to others. Owned by the mixer.
 struct NodeFigures {
   ReplicaFigures replica;
@@ -138,6 +156,8 @@ struct Turn {
 struct Admission {
   std::optional<CloseReason> refuse_open;  // set: an opening is refused with it
   enum class Answering : std::uint8_t { yes, busy } answering = Answering::yes;
+  // Where set, an opening that is accepted takes one: the ration of all strangers together.
+  TokenBucket* openings = nullptr;
 };
 
 // How an own offer is made.
@@ -186,16 +206,16 @@ class Edge {
   [[nodiscard]] bool may_open(TimePoint now) const;
   [[nodiscard]] bool may_offer() const;
   [[nodiscard]] bool has_session() const { return session_; }
-  [[nodiscard]] bool cooling(TimePoint now) const { return now < closed_until_; }
-  // Whether something that the peer did still counts. It is not forgotten before, or a new session
-  // would be an amnesty.
-  [[nodiscard]] bool counts_something(TimePoint now) const;
-  // No edge with this peer before, because of what it did.
-  [[nodiscard]] TimePoint closed_until() const { return closed_until_; }
+  [[nodiscard]] bool cooling(TimePoint now) const { return now < conduct_.closed_until; }
+  [[nodiscard]] const Conduct& conduct() const { return conduct_; }
+  // What the peer did on an edge before this one.
+  void recall(Conduct conduct) { conduct_ = std::move(conduct); }
   // Offences that still count.
-  [[nodiscard]] std::uint32_t offences(TimePoint now) const;
+  [[nodiscard]] std::uint32_t offences(TimePoint now) const {
+    return conduct_.recent_offences(now, options_);
+  }
   // How often the peer was dropped.
-  [[nodiscard]] std::uint32_t drops() const { return drops_; }
+  [[nodiscard]] std::uint32_t drops() const { return conduct_.drops; }
   [[nodiscard]] bool job_running() const { return running_.has_value(); }
   // An AnswerJob of this edge is under way.
   [[nodiscard]] bool answering() const;
@@ -278,7 +298,7 @@ class Edge {
   void start_over(Turn& turn);
   [[nodiscard]] bool count_reset(Turn& turn);
   // Notes that the peer opens the edge. False if that is once too often: the edge is closed then.
-  [[nodiscard]] bool count_opening(Turn& turn, Generation generation);
+  [[nodiscard]] bool count_opening(Turn& turn, Generation generation, TokenBucket* strangers);
   // Notes an offence and tells of it. False if it was one too many.
   [[nodiscard]] bool count_offence(Turn& turn, const Error& error);
   void send_resume(Turn& turn);
@@ -316,12 +336,8 @@ class Edge {
   bool session_ = false;
   std::optional<Instance> instance_;
   TimePoint deadline_ = kNever;          // of the present state
-  TimePoint closed_until_{};             // no opening before, either way
   TimePoint resend_answer_at_ = kNever;  // the peer had no room for it
-  TokenBucket openings_;                 // of the peer, that may still be accepted
-  std::deque<TimePoint> resets_;
-  std::deque<TimePoint> offences_;
-  std::uint32_t drops_ = 0;
+  Conduct conduct_;
 
   Generation generation_;  // the largest that was used or seen
   OpenMode mode_ = OpenMode::genesis;

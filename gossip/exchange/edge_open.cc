@@ -63,7 +63,7 @@ void Edge::handle(Turn& turn, EdgeOpen& message, const Admission& admission) {
     send(turn, EdgeClose{generation_, admission.refuse_open.value_or(CloseReason::cooling)});
     return;
   }
-  if (!count_opening(turn, message.generation)) return;
+  if (!count_opening(turn, message.generation, admission.openings)) return;
   accept(turn, message);
 }
 
@@ -72,8 +72,9 @@ void Edge::handle(Turn& turn, EdgeOpen& message, const Admission& admission) {
 // and a peer that could do it for ever would need no EdgeReset, whose number is limited. Elsewhere
 // an opening costs a reference too, and a snapshot where the peer names a genesis that is far away:
 // a peer that joins or restarts needs a few of them, and not one after the other for ever. The
-// opening that follows a reset was counted with it.
-bool Edge::count_opening(Turn& turn, Generation generation) {
+// opening that follows a reset was counted with it. What strangers have together is asked last: who
+// is past its own ration takes nothing from the others.
+bool Edge::count_opening(Turn& turn, Generation generation, TokenBucket* strangers) {
   if (state_ == EdgeState::resetting) return true;
   if (state_ == EdgeState::open) {
     turn.out.events.emplace_back(
@@ -83,12 +84,14 @@ bool Edge::count_opening(Turn& turn, Generation generation) {
     close_with(turn, CloseReason::too_many_resets);
     return false;
   }
-  if (openings_.try_take(turn.now)) return true;
+  const bool own = conduct_.openings.try_take(turn.now);
+  if (own && (strangers == nullptr || strangers->try_take(turn.now))) return true;
+  const auto reason = own ? CloseReason::full : CloseReason::too_many_openings;
   generation_ = generation;
   if (state_ == EdgeState::closed)
-    send(turn, EdgeClose{generation_, CloseReason::too_many_openings});
+    send(turn, EdgeClose{generation_, reason});
   else
-    close_with(turn, CloseReason::too_many_openings);
+    close_with(turn, reason);
   return false;
 }
 
@@ -155,11 +158,12 @@ void Edge::close(Turn& turn, CloseReason reason) {
 }
 
 void Edge::close_with(Turn& turn, CloseReason reason) {
-  if (reason == CloseReason::too_many_resets) closed_until_ = turn.now + options_.cooling;
+  if (reason == CloseReason::too_many_resets) conduct_.closed_until = turn.now + options_.cooling;
   if (reason == CloseReason::misbehaved) {
-    const auto doublings = std::min(drops_++, 16U);
-    closed_until_ = turn.now + std::min(options_.drop_max, options_.drop_min * (1 << doublings));
-    offences_.clear();
+    const auto doublings = std::min(conduct_.drops++, 16U);
+    conduct_.closed_until =
+        turn.now + std::min(options_.drop_max, options_.drop_min * (1 << doublings));
+    conduct_.offences.clear();
   }
   turn.out.events.emplace_back(EdgeWasClosed{peer_, generation_, reason, By::us});
   send(turn, EdgeClose{generation_, reason});
@@ -170,43 +174,55 @@ void Edge::close_with(Turn& turn, CloseReason reason) {
 void Edge::handle(Turn& turn, EdgeClose& message, const Admission&) {
   if (message.generation < generation_) return;  // of an edge before this one
   generation_ = message.generation;
+  // Never sooner than this end said: a word of whoever was dropped would let it in again.
+  const auto keep_closed = [&](Duration rest) {
+    conduct_.closed_until = std::max(conduct_.closed_until, turn.now + rest);
+  };
   if (message.reason == CloseReason::too_many_resets || message.reason == CloseReason::cooling)
-    closed_until_ = turn.now + options_.cooling;
-  if (message.reason == CloseReason::misbehaved) closed_until_ = turn.now + options_.drop_min;
+    keep_closed(options_.cooling);
+  if (message.reason == CloseReason::misbehaved) keep_closed(options_.drop_min);
   if (state_ == EdgeState::closed) return;
   turn.out.events.emplace_back(EdgeWasClosed{peer_, generation_, message.reason, By::them});
   void_edge(turn);
   enter(EdgeState::closed, kNever);
 }
 
-// --- resetting ----------------------------------------------------------------------------------
+// --- what counts against the peer ---------------------------------------------------------------
 
-bool Edge::counts_something(TimePoint now) const {
-  const auto within = [now](TimePoint at, Duration window) { return now - at < window; };
-  return cooling(now) || offences(now) > 0 || !openings_.full(now) ||
-         (!resets_.empty() && within(resets_.back(), options_.reset_window));
+Conduct::Conduct(const EdgeOptions& options)
+    : openings(1 / seconds(options.opening_rest), options.openings_max) {}
+
+std::uint32_t Conduct::recent_offences(TimePoint now, const EdgeOptions& options) const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      offences, [&](TimePoint at) { return now - at < options.offence_window; }));
+}
+
+// A drop counts for as long as an offence, or the second one would be as short as the first for
+// whoever stays away until it is over.
+bool Conduct::counts(TimePoint now, const EdgeOptions& options) const {
+  const bool was_dropped = drops > 0 && now < closed_until + options.offence_window;
+  const bool was_reset = !resets.empty() && now - resets.back() < options.reset_window;
+  return now < closed_until || was_dropped || was_reset || recent_offences(now, options) > 0 ||
+         !openings.full(now);
 }
 
 bool Edge::count_reset(Turn& turn) {
-  while (!resets_.empty() && turn.now - resets_.front() >= options_.reset_window)
-    resets_.pop_front();
-  resets_.push_back(turn.now);
-  return resets_.size() <= options_.resets_max;
-}
-
-std::uint32_t Edge::offences(TimePoint now) const {
-  return static_cast<std::uint32_t>(std::ranges::count_if(
-      offences_, [&](TimePoint at) { return now - at < options_.offence_window; }));
+  auto& resets = conduct_.resets;
+  std::erase_if(resets, [&](TimePoint at) { return turn.now - at >= options_.reset_window; });
+  resets.push_back(turn.now);
+  return resets.size() <= options_.resets_max;
 }
 
 bool Edge::count_offence(Turn& turn, const Error& error) {
-  while (!offences_.empty() && turn.now - offences_.front() >= options_.offence_window)
-    offences_.pop_front();
-  offences_.push_back(turn.now);
-  const auto count = static_cast<std::uint32_t>(offences_.size());
+  auto& offences = conduct_.offences;
+  std::erase_if(offences, [&](TimePoint at) { return turn.now - at >= options_.offence_window; });
+  offences.push_back(turn.now);
+  const auto count = static_cast<std::uint32_t>(offences.size());
   turn.out.events.emplace_back(PayloadRefused{peer_, error, count});
   return count < options_.offences_max;
 }
+
+// --- resetting ----------------------------------------------------------------------------------
 
 void Edge::reset(Turn& turn, ResetReason reason) {
   void_edge(turn);

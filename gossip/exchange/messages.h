@@ -37,7 +37,7 @@ enum class ResetReason : std::uint8_t {
 // Why an edge ends or an opening is refused.
 enum class CloseReason : std::uint8_t {
   not_wanted,         // fell out of the topology
-  full,               // degree + 2 edges are taken
+  full,               // degree + 2 edges are taken, or too many strangers open edges at the moment
   stale_generation,   // the opening's generation is not above the one known here, which is named
   too_many_resets,    // more than three in an hour: closed for ten minutes
   cooling,            // still within those ten minutes, or after a leave push

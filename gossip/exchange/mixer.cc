@@ -46,7 +46,13 @@ bool may_open_at_once(CloseReason reason) {
 }  // namespace
 
 Mixer::Mixer(NodeId self, const MixerOptions& options, std::uint32_t blocks, Rng rng)
-    : self_(self), options_(options), rng_(rng), message_bytes_(typical_bytes(blocks)) {
+    : self_(self),
+      options_(options),
+      rng_(rng),
+      absent_(options.edge),
+      stranger_openings_(1 / seconds(options.stranger_rest),
+                         std::max(options.strangers_max, options.degree + 2)),
+      message_bytes_(typical_bytes(blocks)) {
   options_.edge.blocks = blocks;
   period_.tau = options_.levels.fixed_tau.value_or(options_.levels.start_tau);
   STARLING_CHECK(period_.tau >= 1);
@@ -184,7 +190,6 @@ void Mixer::set_record(Bytes record) {
 // --- what follows from an event -----------------------------------------------------------------
 
 void Mixer::settle(Turn& turn) {
-  last_event_ = turn.now;
   std::size_t counted = 0;
   const auto count_new = [&] {
     // count() may add events of its own: copied, because the vector may grow.
@@ -201,14 +206,18 @@ void Mixer::settle(Turn& turn) {
   maybe_offer(turn);
   count_new();
   count_sends(turn.out);
-  forget_strangers(turn.now);
+  put_strangers_away(turn.now);
 }
 
-void Mixer::forget_strangers(TimePoint now) {
+void Mixer::put_strangers_away(TimePoint now) {
   std::erase_if(neighbours_, [&](const auto& entry) {
-    const Edge& edge = entry.second.edge;
-    return edge.state() == EdgeState::closed && !edge.has_session() && !edge.job_running() &&
-           !edge.counts_something(now) && !wanted_.contains(entry.first);
+    const auto& [peer, each] = entry;
+    const Edge& edge = each.edge;
+    if (edge.state() != EdgeState::closed || edge.has_session() || edge.job_running() ||
+        wanted_.contains(peer))
+      return false;
+    if (edge.conduct().counts(now, options_.edge)) absent_.put(now, view_of(each), edge.conduct());
+    return true;
   });
 }
 
@@ -314,6 +323,8 @@ Admission Mixer::admit(Turn& turn, const Neighbour& from, const ExchangeMessage&
   Admission admission;
   if (std::holds_alternative<EdgeOpen>(message)) {
     admission.refuse_open = refuse_open(turn, from);
+    if (!wanted_.contains(from.edge.peer()) && !guests_.contains(from.edge.peer()))
+      admission.openings = &stranger_openings_;
   } else if (std::holds_alternative<Offer>(message)) {
     const auto answering = static_cast<std::size_t>(
         std::count_if(neighbours_.begin(), neighbours_.end(),
@@ -357,7 +368,15 @@ std::size_t Mixer::edges_taken() const {
 }
 
 Mixer::Neighbour& Mixer::neighbour(NodeId peer) {
-  return neighbours_.try_emplace(peer, self_, peer, options_.edge, options_.levels).first->second;
+  const auto [at, is_new] =
+      neighbours_.try_emplace(peer, self_, peer, options_.edge, options_.levels);
+  if (is_new) {
+    if (auto known = absent_.take(last_event_, peer)) {
+      at->second.edge.recall(std::move(known->conduct));
+      at->second.counters = std::move(known->view);
+    }
+  }
+  return at->second;
 }
 
 Mixer::Neighbour* Mixer::find(NodeId peer) {
@@ -379,21 +398,25 @@ double Mixer::largest_norm() const {
 std::vector<NeighbourView> Mixer::neighbours() const {
   std::vector<NeighbourView> views;
   views.reserve(neighbours_.size());
-  for (const auto& [peer, each] : neighbours_) {
-    NeighbourView view = each.counters;
-    view.peer = peer;
-    view.state = each.edge.state();
-    view.level = each.edge.level();
-    view.level_reason = each.decision.reason;
-    view.wanted = wanted_.contains(peer);
-    view.parked = each.edge.parked();
-    view.last_exchange = each.edge.last_exchange();
-    view.offences = each.edge.offences(last_event_);
-    view.drops = each.edge.drops();
-    view.closed_until = each.edge.closed_until();
-    views.push_back(view);
-  }
+  for (const auto& [peer, each] : neighbours_) views.push_back(view_of(each));
   return views;
+}
+
+NeighbourView Mixer::view_of(const Neighbour& neighbour) const {
+  const Edge& edge = neighbour.edge;
+  NeighbourView view = neighbour.counters;
+  view.peer = edge.peer();
+  view.state = edge.state();
+  view.level = edge.level();
+  view.level_reason = neighbour.decision.reason;
+  view.wanted = wanted_.contains(edge.peer());
+  view.parked = edge.parked();
+  // Of an edge before this one where there was none yet.
+  view.last_exchange = std::max(neighbour.counters.last_exchange, edge.last_exchange());
+  view.offences = edge.offences(last_event_);
+  view.drops = edge.drops();
+  view.closed_until = edge.conduct().closed_until;
+  return view;
 }
 
 }  // namespace starling::gossip

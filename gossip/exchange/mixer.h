@@ -1,10 +1,12 @@
 // Which neighbour to average with, when, and at which level: all edges of one node.
 #pragma once
 
+#include "gossip/exchange/absent_peers.h"
 #include "gossip/exchange/edge.h"
 #include "gossip/exchange/effects.h"
 #include "gossip/exchange/level_control.h"
 #include "gossip/exchange/messages.h"
+#include "gossip/exchange/neighbour_view.h"
 #include "node/base/clock.h"
 #include "node/base/ids.h"
 #include "node/base/random.h"
@@ -38,6 +40,13 @@ struct MixerOptions {
   // Lag beyond which a replica does not heal by averaging (rulings 7): the larger of the two.
   double lag_share = 0.2;
   double lag_steps = 1000;
+  // Openings of strangers, which are neither neighbours of the topology nor guests, that are
+  // accepted at once, and how long until there is one more: all of them together, since identities
+  // cost nothing, and degree + 2 at least. Each costs a reference, and often a snapshot. Fewer
+  // would keep honest peers waiting whose view of the topology is some seconds ahead of this
+  // node's.
+  std::uint32_t strangers_max = 8;
+  Duration stranger_rest = std::chrono::seconds(10);
   // How long a node that is far behind holds back its exchanges for a state transfer to begin.
   Duration lag_patience = std::chrono::seconds(60);
   // Exchanges in which a node counts as a newcomer.
@@ -60,31 +69,6 @@ struct Lag {
   // Behind by no more than half of that, as far as anybody says: whoever is far behind after this
   // is so anew. In between nothing changes, or each exchange at the bound would be told.
   bool caught_up = false;
-};
-
-struct NeighbourView {
-  NodeId peer;
-  EdgeState state = EdgeState::closed;
-  Level level = Level::l2;
-  LevelReason level_reason = LevelReason::unmeasured;
-  bool wanted = false;
-  bool parked = false;
-  std::uint64_t exchanges = 0;
-  std::uint64_t clipped = 0;   // exchanges of which parameters or statistics counted in part
-  std::uint64_t refused = 0;   // payloads of the peer
-  std::string refused_why;     // the last of them
-  std::uint32_t offences = 0;  // refused payloads that still count against the peer
-  std::uint32_t drops = 0;     // times that it was dropped for them
-  TimePoint closed_until{};    // no edge with it before
-  float last_scale = 1;        // of the increment of the last exchange that was clipped
-  std::uint64_t busy = 0;      // own offers that were not answered
-  std::uint64_t resets = 0;
-  std::uint64_t bytes_sent = 0;  // of payloads and snapshots
-  std::uint64_t bytes_received = 0;
-  // |q_their - q_own| over |x - r| of the last exchange that measured both: a figure to watch, not
-  // a signal to steer by (algorithm 6.3).
-  double disagreement_ratio = 0;
-  std::optional<TimePoint> last_exchange;
 };
 
 // All edges of one node and the choice between them.
@@ -153,7 +137,10 @@ class Mixer {
   [[nodiscard]] double largest_norm() const;
   [[nodiscard]] std::uint32_t tau() const { return period_.tau; }
   [[nodiscard]] PeriodDecision period() const { return period_; }
+  // Peers with an edge or a session, and those of the topology.
   [[nodiscard]] std::vector<NeighbourView> neighbours() const;
+  // Others of which something still counts: at most AbsentPeers::kMost.
+  [[nodiscard]] std::vector<NeighbourView> absent() const { return absent_.views(last_event_); }
   [[nodiscard]] const Edge* find_edge(NodeId peer) const;
 
  private:
@@ -183,11 +170,12 @@ class Mixer {
 
   Neighbour& neighbour(NodeId peer);
   [[nodiscard]] Neighbour* find(NodeId peer);
+  [[nodiscard]] NeighbourView view_of(const Neighbour& neighbour) const;
   [[nodiscard]] Admission admit(Turn& turn, const Neighbour& from, const ExchangeMessage& message);
   [[nodiscard]] std::optional<CloseReason> refuse_open(Turn& turn, const Neighbour& from);
   [[nodiscard]] std::size_t edges_taken() const;
   void settle(Turn& turn);
-  void forget_strangers(TimePoint now);
+  void put_strangers_away(TimePoint now);
 
   // What events mean for counters, levels and retries.
   void learn(const CodecOutcome& outcome, Neighbour& neighbour);
@@ -233,6 +221,8 @@ class Mixer {
   TrainingState training_;
   Duration step_time_{};  // the usual one
   std::map<NodeId, Neighbour> neighbours_;
+  AbsentPeers absent_;
+  TokenBucket stranger_openings_;  // of strangers, that may still be accepted
   std::set<NodeId> wanted_;
   std::set<NodeId> guests_;
   Phase phase_ = Phase::mixing;
@@ -256,6 +246,7 @@ template <class Happen>
 ExchangeEffects Mixer::turn_at(TimePoint now, Happen&& happen) {
   ExchangeEffects out;
   Turn turn{now, node_, out};
+  last_event_ = now;
   happen(turn);
   settle(turn);
   return out;

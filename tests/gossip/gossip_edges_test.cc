@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 namespace starling::gossip::testing {
 namespace {
@@ -68,6 +69,47 @@ TEST_SUITE("gossip/gossip_edges") {
 
     CHECK(told == std::map<NodeId, CloseReason>{{swarm.node(1).id(), CloseReason::not_wanted},
                                                 {swarm.node(2).id(), CloseReason::not_wanted}});
+  }
+
+  TEST_CASE("who opens an edge with a node that averages no more hears so at once") {
+    VirtualSwarm swarm({.seed = 137, .nodes = 2, .budget_samples = 0});
+    swarm.connect_all();
+    swarm.run_for(5s);
+    Gossip& gossip = *swarm.node(0).gossip;
+    const NodeId peer = swarm.node(1).id();
+    const auto told = [&](const ExchangeMessage& message) -> std::optional<EdgeClose> {
+      for (const auto& effect : gossip.on_message(swarm.now(), peer, encode_exchange(message))) {
+        const auto* outgoing = std::get_if<Outgoing>(&effect);
+        if (outgoing == nullptr || outgoing->message.room() != transport::Room::exchange) continue;
+        const auto answer = decode_exchange(outgoing->message);
+        REQUIRE(answer.has_value());
+        REQUIRE(closing_in(*answer) != nullptr);
+        return *closing_in(*answer);
+      }
+      return std::nullopt;
+    };
+    EdgeOpen open;
+    open.generation = {7};
+    Resume resume;
+    resume.generation = {8};
+    EdgeOpenAck ack;
+    ack.generation = {9};
+    const auto check = [&] {
+      REQUIRE(told(open).has_value());
+      CHECK(told(open)->generation == open.generation);
+      CHECK(told(open)->reason == CloseReason::not_wanted);
+      REQUIRE(told(resume).has_value());
+      CHECK(told(resume)->generation == resume.generation);
+      CHECK_FALSE(told(ack).has_value());
+      CHECK_FALSE(told(EdgeClose{{10}, CloseReason::not_wanted}).has_value());
+    };
+
+    const ModelFacts facts = gossip.model();
+    (void)gossip.end_averaging(swarm.now());
+    check();
+    // Built again: of the peer's settings nothing is known yet.
+    (void)gossip.begin_averaging(swarm.now(), facts, {});
+    check();
   }
 }
 

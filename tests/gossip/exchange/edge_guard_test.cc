@@ -145,6 +145,24 @@ TEST_CASE("the third payload that does not decode drops its sender, each time fo
   CHECK(pair.high.edge.may_open(pair.high.now + 120s));
 }
 
+TEST_CASE("a word of whoever was dropped does not open the edge sooner") {
+  EdgeOptions options;
+  options.drop_min = 30min;
+  Pair pair(options);
+  pair.open();
+  for (int i = 0; i < 3; ++i) {
+    pair.high.receive(offer_from(pair.low));
+    pair.high.finish_job(failed_job(Errc::bad_message));
+    pair.run();
+  }
+  REQUIRE(pair.high.edge.drops() == 1);
+
+  pair.high.receive(EdgeClose{pair.high.edge.generation(), CloseReason::cooling});
+
+  CHECK_FALSE(pair.high.edge.may_open(pair.high.now + 29min));
+  CHECK(pair.high.edge.may_open(pair.high.now + 30min));
+}
+
 TEST_CASE("an offence is forgotten after an hour") {
   Pair pair;
   pair.open();

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <utility>
 #include <vector>
@@ -160,6 +161,155 @@ TEST_CASE("who opened edges too often has not been forgotten when it comes back"
   }
 
   CHECK(accepted == 8);
+}
+
+// Identities that the test makes up: the i-th of many.
+NodeId identity(std::uint32_t i) {
+  NodeId id = node_named(50);
+  for (std::size_t byte = 0; byte < 4; ++byte)
+    id.bytes[1 + byte] = static_cast<std::byte>(i >> (8 * byte));
+  return id;
+}
+
+EdgeOpen opening(OpenMode mode, std::uint64_t generation) {
+  EdgeOpen open;
+  open.generation = {generation};
+  open.mode = mode;
+  open.reference = hash_of(as_bytes("genesis"));
+  if (mode == OpenMode::snapshot) open.snapshot = some_bytes("x");
+  return open;
+}
+
+// A session in which a peer opens an edge with a snapshot that does not decode.
+void offend(Bench& bench, const NodeId& peer, std::uint64_t generation) {
+  bench.take(bench.mixer.on_session_up(bench.now, peer, {1}));
+  bench.take(bench.mixer.on_message(bench.now, peer, opening(OpenMode::snapshot, generation)));
+  for (const CodecJob& job : std::exchange(bench.jobs, {})) {
+    const auto* install = std::get_if<InstallJob>(&job);
+    if (install == nullptr) continue;
+    bench.take(
+        bench.mixer.on_job_done(bench.now, {install->edge, failed_job(Errc::bad_message), {}}));
+  }
+  bench.finish_jobs();
+  bench.take(bench.mixer.on_session_down(bench.now, peer));
+}
+
+const EdgeClose* closed_to(const Bench& bench, const NodeId& peer) {
+  const EdgeClose* found = nullptr;
+  for (const auto& each : bench.sent)
+    if (each.to == peer)
+      if (const auto* close = std::get_if<EdgeClose>(&each.message)) found = close;
+  return found;
+}
+
+TEST_CASE("a flood of new identities neither fills the memory nor is an amnesty") {
+  MixerOptions options;
+  options.strangers_max = 2'000;  // so that their ration does not bound it
+  Bench bench(options);
+  const NodeId offender = node_named(20);
+  for (std::uint64_t i = 1; i <= 3; ++i) offend(bench, offender, i);
+  REQUIRE(closed_to(bench, offender)->reason == CloseReason::misbehaved);
+  for (std::uint32_t i = 0; i < 1'000; ++i) {
+    bench.now += 30ms;
+    offend(bench, identity(i), 1);
+  }
+
+  CHECK(bench.mixer.neighbours().empty());
+  CHECK(bench.mixer.absent().size() == AbsentPeers::kMost);
+  bench.sent.clear();
+  offend(bench, offender, 4);
+  REQUIRE(closed_to(bench, offender) != nullptr);
+  CHECK(closed_to(bench, offender)->reason == CloseReason::cooling);
+}
+
+TEST_CASE("who was dropped and comes back after that is dropped for twice as long") {
+  Bench bench;
+  const NodeId offender = node_named(20);
+  for (const Duration closed : std::initializer_list<Duration>{1min, 2min, 4min}) {
+    CAPTURE(closed.count());
+    for (std::uint64_t i = 1; i <= 3; ++i) offend(bench, offender, i);
+    bench.sent.clear();
+    bench.now += closed - 1s;
+    offend(bench, offender, 4);
+    REQUIRE(closed_to(bench, offender) != nullptr);
+    CHECK(closed_to(bench, offender)->reason == CloseReason::cooling);
+    bench.now += 10min;
+  }
+}
+
+TEST_CASE("who was dropped is shown, with the reason, for as long as it counts") {
+  Bench bench;
+  const NodeId offender = node_named(20);
+  for (std::uint64_t i = 1; i <= 3; ++i) offend(bench, offender, i);
+
+  const auto views = bench.mixer.absent();
+  REQUIRE(views.size() == 1);
+  CHECK(views.front().peer == offender);
+  CHECK(views.front().state == EdgeState::closed);
+  CHECK(views.front().refused == 3);
+  CHECK(views.front().refused_why == "made up");
+  CHECK(views.front().drops == 1);
+  CHECK(views.front().closed_until == bench.now + 1min);
+
+  bench.take(bench.mixer.on_session_up(bench.now, offender, {2}));
+  CHECK(bench.mixer.absent().empty());
+  REQUIRE(bench.mixer.neighbours().size() == 1);
+  CHECK(bench.mixer.neighbours().front().refused == 3);
+  CHECK(bench.mixer.neighbours().front().drops == 1);
+
+  bench.take(bench.mixer.on_session_down(bench.now, offender));
+  bench.now += 61min;
+  bench.take(bench.mixer.on_tick(bench.now));
+  CHECK(bench.mixer.absent().empty());
+  CHECK(bench.mixer.neighbours().empty());
+}
+
+TEST_CASE("the snapshots that openings cost are bounded however many identities ask for them") {
+  Bench bench;
+  bench.steps(200);  // too old for the genesis
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    const NodeId peer = identity(i);
+    bench.now += 100ms;
+    bench.take(bench.mixer.on_session_up(bench.now, peer, {1}));
+    for (std::uint64_t generation = 2; generation < 2 + 8 * 2; generation += 2) {
+      bench.take(bench.mixer.on_message(bench.now, peer, opening(OpenMode::genesis, generation)));
+      bench.finish_jobs();
+    }
+    bench.take(bench.mixer.on_session_down(bench.now, peer));
+    bench.finish_jobs();
+  }
+
+  const auto snapshots = bench.count<EdgeOpen>();
+  CHECK(snapshots >= 8);
+  CHECK(snapshots <= 9);  // eight, and one more in the ten seconds that this took
+}
+
+TEST_CASE("who is expected opens an edge however many strangers have just opened theirs") {
+  Bench bench;
+  const NodeId wanted = node_named(20);
+  const NodeId guest = node_named(21);
+  bench.take(bench.mixer.on_neighbours(bench.now, {wanted}, {guest}));
+  const auto opens = [&](const NodeId& peer, std::uint64_t generation) {
+    bench.take(bench.mixer.on_session_up(bench.now, peer, {1}));
+    bench.take(bench.mixer.on_message(bench.now, peer, opening(OpenMode::genesis, generation)));
+    bench.finish_jobs();
+    const Edge* edge = bench.mixer.find_edge(peer);
+    const bool open = edge != nullptr && edge->state() == EdgeState::open;
+    bench.take(bench.mixer.on_message(bench.now, peer, EdgeClose{{100}, CloseReason::not_wanted}));
+    bench.finish_jobs();
+    bench.take(bench.mixer.on_session_down(bench.now, peer));
+    return open;
+  };
+  for (std::uint32_t i = 0; i < 8; ++i) CHECK(opens(identity(i), 1));
+
+  CHECK_FALSE(opens(identity(8), 1));
+  REQUIRE(closed_to(bench, identity(8)) != nullptr);
+  CHECK(closed_to(bench, identity(8))->reason == CloseReason::full);
+  CHECK(opens(wanted, 101));
+  CHECK(opens(guest, 101));
+  bench.now += 10s;
+  CHECK(opens(identity(8), 101));
+  CHECK_FALSE(opens(identity(9), 1));
 }
 
 TEST_CASE("an edge outside the topology whose peer has fallen silent is closed after a minute") {
