@@ -158,6 +158,10 @@ Result<TrainingSettings> settings_of(const Config& config, const training::Datas
   made.model.channels = train.channels();
   made.model.image_size =
       config.train.img.value_or(training::default_image_size(train.uniform_size()));
+  // Nobody chose the default, which takes no images of this size: a node that is given only its
+  // data and a peer takes the swarm's model anyway, and would end before it has met it.
+  if (!config.forced("train.model") && !config.train.img && !training::make_plan(made.model))
+    made.model.name = "small";
   const auto batch = batch_of(config, made.model);
   made.schedule.peak = config.train.lr.value_or(0.1 * std::min(1.0, batch / 64.0));
   made.schedule.warmup_share = config.train.warmup;

@@ -255,7 +255,8 @@ constexpr std::array kKeys{
 
     setting<Text<&C::train, &TrainConfig::model, a_model>>(
         "train.model", "--model", "NAME",
-        "small (a residual net for tests and demos), resnet18, resnet34, resnet50 or resnet101."),
+        "small (a residual net for tests and demos), resnet18, resnet34, resnet50 or resnet101. "
+        "Unless it is named: small where the data's images are too small for resnet50."),
     setting<CountOrAuto<&C::train, &TrainConfig::img, 8, 1'024>>(
         "train.img", "--img", "N",
         "Side of the images in pixels. auto: 224 for photographs, the data's own size for data of "

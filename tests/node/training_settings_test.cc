@@ -162,6 +162,21 @@ TEST_SUITE("node/training_settings") {
     CHECK(forced_settings(node.config).contains("resize"));
   }
 
+  TEST_CASE("images that the default model does not take are trained with the small one") {
+    Fixture node;
+    node.config.train.model = Config{}.train.model;
+    REQUIRE(node.config.train.model == "resnet50");
+    CHECK(node.text().at("model") == "small");
+
+    node.config.origins["train.model"] = {};
+    CHECK(node.text().at("model") == "resnet50");
+    node.config.origins.clear();
+    node.config.train.img = 16;
+    CHECK(node.text().at("model") == "resnet50");
+    node.config.train.img = 64;
+    CHECK(node.text().at("model") == "resnet50");
+  }
+
   TEST_CASE("data whose labels mean other classes fits no model") {
     const NamedClasses three({"ant", "bee", "cat"});
     const NamedClasses two({"ant", "cat"});

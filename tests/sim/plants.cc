@@ -17,7 +17,7 @@ constexpr auto kPlants = std::to_array<Plant>({
     {"membership.equal_incarnation_accepted", "a record replaces one of the same incarnation", 222},
     {"membership.no_refutation", "an accused node does not refute", 75},
     {"membership.old_incarnation_accepted", "an older record replaces a newer one", 7},
-    {"membership.session_outvoted", "accusers beat a live direct session", 354},
+    {"membership.session_outvoted", "accusers beat a live direct session", 202},
     {"membership.suspicion_told_once", "a suspicion that its subject never heard of stays", 925},
     {"progress.rates_without_limit", "a counter is extrapolated far beyond its rate", 2},
     {"edge.answer_not_replayed", "an answer that a cut swallowed is not sent again", 2},
