@@ -79,7 +79,7 @@ Duration Mixer::median_answer_time() const {
 // Busy would get every one of them otherwise. A neighbour that answers k times as slowly as the
 // median has to wait k times as long for its turn (rulings 5).
 Mixer::Neighbour* Mixer::choose(TimePoint now) {
-  const Duration usual = median_answer_time();
+  const Duration usual = node_.usual_answer;
   Neighbour* best = nullptr;
   double best_score = 0;
   for (auto& [peer, each] : neighbours_) {
