@@ -180,7 +180,6 @@ void Trainer::Impl::work_once() {
 }
 
 void Trainer::Impl::settle_pause() {
-  // Unsliced, an evaluation that came before the pause would take all cores from whom it is for.
   std::vector<OnDone> done;
   bool drops = false;
   {
@@ -189,6 +188,7 @@ void Trainer::Impl::settle_pause() {
     if (phase == Phase::pausing) phase = Phase::paused;
     if (phase == Phase::paused || phase == Phase::failed) done = std::exchange(pausers, {});
   }
+  // Unsliced, an evaluation that came before the pause would take all cores from whom it is for.
   if (drops) drop_evaluation();
   for (const OnDone& on_paused : done)
     if (on_paused) on_paused({});

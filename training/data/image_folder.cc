@@ -107,12 +107,10 @@ Result<std::vector<std::string>> find_classes(const fs::path& folder,
   return classes;
 }
 
-// Images below `folder` with their sizes, paths relative to it, sorted bytewise. Links to files are
-// followed, links to folders are not: a loop of them must not multiply the samples.
-Result<std::vector<std::pair<std::string, std::uint64_t>>> find_images(const fs::path& folder,
-                                                                       std::size_t limit,
-                                                                       OpeningProgress& progress) {
-  std::vector<std::pair<std::string, std::uint64_t>> files;
+// Visits the images below `folder` until `visit` says false. Links to files are followed, links to
+// folders are not: a loop of them must not multiply the samples.
+template <class Visit>
+Result<void> visit_images(const fs::path& folder, const Visit& visit) {
   std::error_code error;
   for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
@@ -123,13 +121,29 @@ Result<std::vector<std::pair<std::string, std::uint64_t>>> find_images(const fs:
       continue;
     }
     if (!has_image_extension(name) || !entry->is_regular_file(ignored)) continue;
-    if (files.size() == limit) return bad_folder(folder, "more than 2^32 - 1 images");
-    const auto bytes = entry->file_size(ignored);
-    files.emplace_back(entry->path().lexically_relative(folder).string(),
-                       ignored ? 0 : std::uint64_t{bytes});
-    progress.found();
+    if (!visit(*entry)) return {};
   }
   if (error) return bad_folder(folder, error.message());
+  return {};
+}
+
+// Images below `folder` with their sizes, paths relative to it, sorted bytewise.
+Result<std::vector<std::pair<std::string, std::uint64_t>>> find_images(const fs::path& folder,
+                                                                       std::size_t limit,
+                                                                       OpeningProgress& progress) {
+  std::vector<std::pair<std::string, std::uint64_t>> files;
+  bool too_many = false;
+  TRY_VOID(visit_images(folder, [&](const fs::directory_entry& entry) {
+    too_many = files.size() == limit;
+    if (too_many) return false;
+    std::error_code ignored;
+    const auto bytes = entry.file_size(ignored);
+    files.emplace_back(entry.path().lexically_relative(folder).string(),
+                       ignored ? 0 : std::uint64_t{bytes});
+    progress.found();
+    return true;
+  }));
+  if (too_many) return bad_folder(folder, "more than 2^32 - 1 images");
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -148,19 +162,12 @@ bool has_image_extension(std::string_view name) {
 }
 
 Result<bool> holds_image(const fs::path& folder) {
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with('.') || entry.depth() >= kMaxDepth) {
-      entry.disable_recursion_pending();
-    } else if (has_image_extension(name) && entry->is_regular_file(ignored)) {
-      return true;
-    }
-  }
-  if (error) return bad_folder(folder, error.message());
-  return false;
+  bool found = false;
+  TRY_VOID(visit_images(folder, [&](const fs::directory_entry&) {
+    found = true;
+    return false;
+  }));
+  return found;
 }
 
 Result<std::unique_ptr<Dataset>> open_image_folder(const fs::path& folder, std::string name,
