@@ -17,13 +17,13 @@ at::Tensor flat_of(std::span<const float> values, std::size_t size) {
 }
 
 template <class T>
-std::span<T> values_of(const at::Tensor& flat);
+std::span<T> elements_of(const at::Tensor& flat);
 template <>
-std::span<float> values_of<float>(const at::Tensor& flat) {
+std::span<float> elements_of<float>(const at::Tensor& flat) {
   return floats_of(flat);
 }
 template <>
-std::span<Bf16> values_of<Bf16>(const at::Tensor& flat) {
+std::span<Bf16> elements_of<Bf16>(const at::Tensor& flat) {
   return bf16s_of(flat);
 }
 
@@ -121,12 +121,12 @@ void Arena::pass_stretch_of(const Stretch& stretch, std::size_t sets, const SgdS
   std::vector<std::span<const T>> gradients;
   for (std::size_t i = 0; i < sets; ++i) {
     const at::Tensor& flat = gradients_.at(i).*stretch.gradients;
-    gradients.push_back(values_of<T>(flat).subspan(stretch.begin, stretch.size));
+    gradients.push_back(elements_of<T>(flat).subspan(stretch.begin, stretch.size));
   }
   const std::size_t begin = stretch.part.begin + stretch.begin;
   sgd_pass(SgdRange<T>{floats_of(master_).subspan(begin, stretch.size), gradients.front(),
                        floats_of(momenta_).subspan(begin, stretch.size),
-                       values_of<T>(stretch.part.host).subspan(stretch.begin, stretch.size),
+                       elements_of<T>(stretch.part.host).subspan(stretch.begin, stretch.size),
                        std::span(gradients).subspan(1)},
            step);
 }

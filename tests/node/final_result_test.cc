@@ -23,7 +23,7 @@ namespace consensus = starling::gossip::consensus;
 
 namespace {
 
-training::Model small_model() {
+training::Model model_of_16_pixels() {
   training::ModelSpec spec;
   spec.name = "small";
   spec.classes = 10;
@@ -65,7 +65,7 @@ training::Replica trained(const training::Model& model) {
 struct Finished {
   TempFolder dir;
   std::filesystem::path folder = dir.path() / "final";
-  training::Model model = small_model();
+  training::Model model = model_of_16_pixels();
   training::Replica replica = trained(model);
   consensus::CertificateMessage held = certificate_of(model, replica);
 };

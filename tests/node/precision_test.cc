@@ -12,13 +12,12 @@
 
 using namespace starling;
 using namespace starling::node;
-using training::Precision;
 
 namespace {
 
 PrecisionQuestion small_question() {
   PrecisionQuestion question;
-  question.device = {.device = "cpu", .precision = Precision::automatic, .threads = 1};
+  question.device = {.device = "cpu", .precision = training::Precision::automatic, .threads = 1};
   question.model.name = "small";
   question.model.image_size = 12;
   question.model.channels = 1;
@@ -39,7 +38,7 @@ TEST_SUITE("node/precision") {
     const TempFolder folder;
     NullLog log;
     auto question = small_question();
-    for (const auto precision : {Precision::fp32, Precision::bf16}) {
+    for (const auto precision : {training::Precision::fp32, training::Precision::bf16}) {
       question.device.precision = precision;
       CHECK(choose_precision(question, folder.path() / "precision", log).precision == precision);
     }
@@ -52,9 +51,9 @@ TEST_SUITE("node/precision") {
     const auto file = folder.path() / "precision";
     auto question = small_question();
     const auto first = choose_precision(question, file, log);
-    CHECK(first.precision != Precision::automatic);
+    CHECK(first.precision != training::Precision::automatic);
     if (!training::cpu_has_bf16()) {
-      CHECK(first.precision == Precision::fp32);
+      CHECK(first.precision == training::Precision::fp32);
       return;
     }
     CHECK(first.why.contains("bf16"));
@@ -85,11 +84,11 @@ TEST_SUITE("node/precision") {
     replace("fp32_cpu_ms", "1");
     replace("bf16_cpu_ms", "2");
     folder.write("precision", text);
-    CHECK(choose_precision(question, file, log).precision == Precision::fp32);
+    CHECK(choose_precision(question, file, log).precision == training::Precision::fp32);
 
     replace("fp32_cpu_ms", "3");
     folder.write("precision", text);
-    CHECK(choose_precision(question, file, log).precision == Precision::bf16);
+    CHECK(choose_precision(question, file, log).precision == training::Precision::bf16);
 
     for (const auto* nonsense : {"", "[]", "{\"schema\": 1}", "{\"schema\": {}, \"subject\": 3}"}) {
       folder.write("precision", std::string_view(nonsense));
@@ -109,7 +108,7 @@ TEST_SUITE("node/precision") {
     question.stop = stop.get_token();
     stop.request_stop();
     const auto choice = choose_precision(question, folder.path() / "precision", log);
-    CHECK(choice.precision == Precision::bf16);
+    CHECK(choice.precision == training::Precision::bf16);
     CHECK_FALSE(std::filesystem::exists(folder.path() / "precision"));
   }
 }

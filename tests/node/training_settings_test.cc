@@ -17,7 +17,7 @@ using namespace starling::node;
 
 namespace {
 
-struct Fixture {
+struct SettingsFixture {
   SteadyClock clock;
   std::ostringstream lines;
   LogBackend log{{}, clock, lines};
@@ -25,7 +25,7 @@ struct Fixture {
       *training::parse_data_spec("synthetic:size=16,channels=1,train=64,val=16"), nullptr, log);
   Config config;
 
-  Fixture() { config.train.model = "small"; }
+  SettingsFixture() { config.train.model = "small"; }
   SettingsText text() { return to_text(*settings_of(config, *data.train), Hash{}); }
 };
 
@@ -53,7 +53,7 @@ class NamedClasses final : public training::Dataset {
 
 TEST_SUITE("node/training_settings") {
   TEST_CASE("settings come back from their text, whatever the degree") {
-    Fixture node;
+    SettingsFixture node;
     for (const auto degree : {std::optional<std::uint32_t>(), std::optional<std::uint32_t>(8)}) {
       node.config.swarm.degree = degree;
       const auto text = node.text();
@@ -66,7 +66,7 @@ TEST_SUITE("node/training_settings") {
   }
 
   TEST_CASE("the rule of the final consensus is a setting where it is not the mean") {
-    Fixture node;
+    SettingsFixture node;
     const auto before = node.text();
     CHECK_FALSE(before.contains("aggregator"));
     for (const auto& [chosen, rule] :
@@ -90,7 +90,7 @@ TEST_SUITE("node/training_settings") {
   }
 
   TEST_CASE("who may end the run is a setting where it is the admin") {
-    Fixture node;
+    SettingsFixture node;
     const auto before = node.text();
     CHECK_FALSE(before.contains("finish_by"));
     node.config.finish.by = FinishBy::admin;
@@ -132,7 +132,7 @@ TEST_SUITE("node/training_settings") {
   }
 
   TEST_CASE("smaller images at the start are a setting, and fit the model") {
-    Fixture node;
+    SettingsFixture node;
     const auto before = node.text();
     CHECK_FALSE(before.contains("resize"));
     node.config.train.resize = {{8, 0.3}, {12, 0.6}};
@@ -163,7 +163,7 @@ TEST_SUITE("node/training_settings") {
   }
 
   TEST_CASE("images that the default model does not take are trained with the small one") {
-    Fixture node;
+    SettingsFixture node;
     node.config.train.model = Config{}.train.model;
     REQUIRE(node.config.train.model == "resnet50");
     CHECK(node.text().at("model") == "small");
@@ -210,7 +210,7 @@ TEST_SUITE("node/training_settings") {
   }
 
   TEST_CASE("the names of the classes are a setting where there are names") {
-    Fixture node;
+    SettingsFixture node;
     CHECK_FALSE(node.text().contains("class_names"));
     const auto named = *settings_of(node.config, NamedClasses({"ant", "bee", "cat"}));
     const auto text = to_text(named, Hash{});
@@ -228,7 +228,7 @@ TEST_SUITE("node/training_settings") {
   }
 
   TEST_CASE("an extension makes other settings of the same run") {
-    Fixture node;
+    SettingsFixture node;
     const auto before = node.text();
     node.config.run.extend = 3;
     const auto after = node.text();
@@ -241,7 +241,7 @@ TEST_SUITE("node/training_settings") {
   }
 
   TEST_CASE("a degree that no topology has is refused by name") {
-    Fixture node;
+    SettingsFixture node;
     for (const std::string degree : {"0", "17", "four", ""}) {
       CAPTURE(degree);
       auto text = node.text();
@@ -253,7 +253,7 @@ TEST_SUITE("node/training_settings") {
   }
 
   TEST_CASE("a budget of time is whole seconds, and every run has an end") {
-    Fixture node;
+    SettingsFixture node;
     using std::chrono::milliseconds;
     for (const auto& [time, whole] :
          {std::pair{milliseconds(900), false}, std::pair{milliseconds(1'500), false},
@@ -273,7 +273,7 @@ TEST_SUITE("node/training_settings") {
   }
 
   TEST_CASE("a budget that hangs on this node's data or batch is given up for a peer's") {
-    Fixture node;
+    SettingsFixture node;
     node.config.origins["train.until"] = {};
     for (const auto& [text, forced] : {std::pair{"samples=1000", true}, std::pair{"time=5s", true},
                                        std::pair{"epochs=3", false}, std::pair{"steps=3", false}}) {
@@ -289,7 +289,7 @@ TEST_SUITE("node/training_settings") {
   }
 
   TEST_CASE("a degree that a person chose is never given up") {
-    Fixture node;
+    SettingsFixture node;
     CHECK_FALSE(forced_settings(node.config).contains("degree"));
     node.config.origins["swarm.degree"] = {};
     CHECK(forced_settings(node.config).contains("degree"));

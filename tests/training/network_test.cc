@@ -11,14 +11,6 @@
 using namespace starling;
 using namespace starling::training;
 
-namespace {
-
-double difference(const at::Tensor& a, const at::Tensor& b) {
-  return ((a - b).norm() / b.norm()).item<double>();
-}
-
-}  // namespace
-
 TEST_SUITE("training/models/network") {
   TEST_CASE("resnet50 gives one finite logit a class at 64 pixels, in fp32 and in bf16") {
     auto model = make_model({"resnet50", 1'000, 3, 64});

@@ -1,5 +1,5 @@
 // Batches that a test makes up: images whose class can be learned, without files or randomness from
-// outside.
+// outside; and how far two tensors are apart.
 #pragma once
 
 #include "node/base/mutex.h"
@@ -9,7 +9,9 @@
 #include "training/trainer.h"
 
 #include <doctest/doctest.h>
+#include <torch/torch.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
@@ -119,6 +121,13 @@ inline TrainerOptions tiny_options() {
 
 inline Trainer::Start start_of(const Model& model, std::uint64_t seed = 1) {
   return {make_genesis(model, seed).replica, {}, {}};
+}
+
+// |a - b| over |b|; 0 where both are nothing but zeros.
+inline double difference(const at::Tensor& a, const at::Tensor& b) {
+  REQUIRE(a.sizes() == b.sizes());
+  const auto distance = (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>();
+  return distance / std::max(1e-12, b.to(at::kDouble).norm().item<double>());
 }
 
 }  // namespace starling::training

@@ -36,12 +36,6 @@ Images images_for(const Model& model, std::int64_t count) {
           at::randint(spec.classes, {count}, at::kLong)};
 }
 
-// Norm of a - b over that of b.
-double difference(const at::Tensor& a, const at::Tensor& b) {
-  const auto distance = (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>();
-  return distance / std::max(1e-12, b.to(at::kDouble).norm().item<double>());
-}
-
 // A model whose every parameter matters: the genesis has biases of zero and scales of one.
 Trainer::Start shaken(const Model& model) {
   Trainer::Start start = start_of(model, 5);

@@ -1,5 +1,6 @@
 #include "training/cpu/unfold.h"
 
+#include "tests/training/torch_support.h"
 #include "training/conv.h"
 #include "training/cpu/intra_op.h"
 
@@ -85,13 +86,6 @@ void for_all_problems(Body body) {
       body(problem_of(shape, type));
     }
   }
-}
-
-// |a - b| over |b|; 0 where both are nothing but zeros.
-double difference(const at::Tensor& a, const at::Tensor& b) {
-  REQUIRE(a.sizes() == b.sizes());
-  const auto distance = (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>();
-  return distance / std::max(1e-12, b.to(at::kDouble).norm().item<double>());
 }
 
 // What the definition of a convolution gives in doubles.
