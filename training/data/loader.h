@@ -45,7 +45,8 @@ class AlignedFloats {
   std::size_t size_ = 0;
 };
 
-// Where a stream of epochs stands: the next sample is number `position` of epoch `epoch`.
+// Where a stream of epochs stands: the next sample is the first of this node's from number
+// `position` on in the order of epoch `epoch`.
 struct DataCursor {
   std::uint64_t epoch = 0;
   std::uint64_t position = 0;
@@ -144,7 +145,7 @@ class Loader {
 
   // Members that share this data set from now on (Partition::members, otherwise nothing happens):
   // where they are others than before, what is left of the epoch under way is dealt anew with the
-  // sample that is drawn next (deal_rest_anew). Any thread.
+  // sample that is drawn next (EpochWalk). Any thread.
   void set_members(std::vector<NodeId> members);
 
   // Pixels a side of the images in batches that are begun from now on, up to options.target.
@@ -202,8 +203,9 @@ class Loader {
   Slot* slot_with_work() STARLING_REQUIRES(mutex_);
   std::unique_ptr<Slot> begin_slot() STARLING_REQUIRES(mutex_);
   std::optional<Item> draw() STARLING_REQUIRES(mutex_);
-  // Makes the order of the cursor's epoch, or of what is left of it, without the mutex: a finished
-  // batch can be taken while a thousand members' shares are dealt. Meanwhile no slot is begun.
+  // Shares out the cursor's epoch from its start, or what is left of it, without the mutex: a
+  // finished batch can be taken while a thousand members' shares are dealt. Meanwhile no slot is
+  // begun.
   void deal(Deal what) STARLING_REQUIRES(mutex_);
   // Fills item `at` of the slot; an error ends the loader.
   Result<void> prepare(Slot& slot, std::size_t at, Scratch& scratch);
@@ -246,7 +248,7 @@ class Loader {
   CondVar ready_;  // the first slot may be finished, or nothing more will come
   std::deque<std::unique_ptr<Slot>> slots_ STARLING_GUARDED_BY(mutex_);
   std::vector<Batch> spare_ STARLING_GUARDED_BY(mutex_);
-  std::vector<std::uint32_t> order_ STARLING_GUARDED_BY(mutex_);
+  std::optional<EpochWalk> walk_ STARLING_GUARDED_BY(mutex_);  // through the cursor's epoch
   std::vector<NodeId> members_ STARLING_GUARDED_BY(mutex_);
   std::uint32_t side_ STARLING_GUARDED_BY(mutex_) = 0;
   std::size_t batch_ STARLING_GUARDED_BY(mutex_) = 0;

@@ -57,44 +57,41 @@ std::optional<Loader::Item> Loader::draw() {
     }
     return Item{.index = static_cast<std::uint32_t>(cursor_.position++), .seed = 0, .outcome = {}};
   }
-  if (order_.empty()) deal(Deal::epoch);
+  if (!walk_) deal(Deal::epoch);
   if (deal_anew_) deal(Deal::rest);
-  if (cursor_.position >= order_.size()) {
-    // Also where a restart finds a smaller share than it left: the next epoch begins.
+  std::optional<EpochWalk::Draw> drawn = walk_->next();
+  while (!drawn) {
     cursor_ = {.epoch = cursor_.epoch + 1, .position = 0};
     deal(Deal::epoch);
+    drawn = walk_->next();
   }
-  const std::uint64_t position = cursor_.position++;
-  return Item{.index = order_[position],
-              .seed = sample_seed(options_.sampler, cursor_.epoch, position),
+  cursor_.position = walk_->position();
+  return Item{.index = drawn->index,
+              .seed = sample_seed(options_.sampler, cursor_.epoch, drawn->place),
               .outcome = {}};
 }
 
 void Loader::deal(Deal what) {
-  std::vector<std::uint32_t> order;
-  if (what == Deal::rest) {
-    order = std::move(order_);
-    order.resize(std::min<std::size_t>(order.size(), cursor_.position));
-  }
   const std::vector<NodeId> members = members_;
-  const std::uint64_t epoch = cursor_.epoch;
+  const DataCursor at = cursor_;
+  std::vector<std::uint32_t> order;
+  std::vector<bool> share;
   deal_anew_ = false;
   dealing_ = true;
   std::exception_ptr thrown;
   mutex_.unlock();
   try {
-    if (what == Deal::epoch) {
-      order = epoch_order(options_.sampler, epoch, dataset_.size(), members);
-    } else {
-      deal_rest_anew(order, options_.sampler, epoch, dataset_.size(), members);
-    }
+    const std::uint32_t size = dataset_.size();
+    share = epoch_share(options_.sampler, at.epoch, size, members);
+    if (what == Deal::epoch) order = epoch_order(options_.sampler, at.epoch, size);
   } catch (...) {
     thrown = std::current_exception();
   }
   mutex_.lock();
   dealing_ = false;
   if (thrown) std::rethrow_exception(thrown);
-  order_ = std::move(order);
+  if (what == Deal::epoch) walk_.emplace(std::move(order), at.position);
+  walk_->share_out(std::move(share));
 }
 
 }  // namespace starling::training

@@ -1,5 +1,6 @@
 #include "training/data/sampler.h"
 
+#include "node/base/check.h"
 #include "node/base/hash.h"
 #include "node/base/random.h"
 
@@ -27,18 +28,35 @@ std::uint64_t mix(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// The indices that fall to `self` (an element of `members`) in this epoch.
-std::vector<std::uint32_t> own_share(std::uint64_t epoch, std::uint32_t size, const NodeId& self,
-                                     const std::vector<NodeId>& members) {
+}  // namespace
+
+std::vector<std::uint32_t> epoch_order(const SamplerOptions& options, std::uint64_t epoch,
+                                       std::uint32_t size) {
+  std::vector<std::uint32_t> order(size);
+  std::iota(order.begin(), order.end(), 0U);
+  Rng rng(stream_seed(options, epoch, "order"));
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
+  return order;
+}
+
+std::vector<bool> epoch_share(const SamplerOptions& options, std::uint64_t epoch,
+                              std::uint32_t size, const std::vector<NodeId>& members) {
+  if (options.partition != Partition::members) return {};
+  // Sorted, so that all members see the same list whatever order their views have.
+  std::vector<NodeId> sorted = members;
+  sorted.push_back(options.node);
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   std::vector<std::uint64_t> keys;
   std::size_t own = 0;
-  for (const NodeId& member : members) {
-    if (member == self) own = keys.size();
+  for (const NodeId& member : sorted) {
+    if (member == options.node) own = keys.size();
     Hasher hasher;
     hasher.add("starling data share ").add(member.view()).add(epoch);
     keys.push_back(first_u64(hasher.finish()));
   }
-  std::vector<std::uint32_t> share;
+  std::vector<bool> share(size);
+  bool any = false;
   for (std::uint32_t index = 0; index < size; ++index) {
     const std::uint64_t mixed = mix(index + 0x9e3779b97f4a7c15ULL);
     std::size_t best = 0;
@@ -50,44 +68,41 @@ std::vector<std::uint32_t> own_share(std::uint64_t epoch, std::uint32_t size, co
         best_value = value;
       }
     }
-    if (best == own) share.push_back(index);
+    share[index] = best == own;
+    any = any || best == own;
   }
-  return share;
+  return any ? share : std::vector<bool>();
 }
 
-}  // namespace
-
-std::vector<std::uint32_t> epoch_order(const SamplerOptions& options, std::uint64_t epoch,
-                                       std::uint32_t size, const std::vector<NodeId>& members) {
-  std::vector<std::uint32_t> order;
-  if (options.partition == Partition::members) {
-    // Sorted, so that all members see the same list whatever order their views have.
-    std::vector<NodeId> sorted = members;
-    sorted.push_back(options.node);
-    std::sort(sorted.begin(), sorted.end());
-    sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
-    order = own_share(epoch, size, options.node, sorted);
-  }
-  if (order.empty()) {
-    order.resize(size);
-    std::iota(order.begin(), order.end(), 0U);
-  }
-  Rng rng(stream_seed(options, epoch, "order"));
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
-  return order;
+EpochWalk::EpochWalk(std::vector<std::uint32_t> order, std::uint64_t position)
+    : order_(std::move(order)),
+      drawn_(order_.size()),
+      position_(std::min<std::uint64_t>(position, order_.size())) {
+  std::fill_n(drawn_.begin(), position_, true);
 }
 
-void deal_rest_anew(std::vector<std::uint32_t>& order, const SamplerOptions& options,
-                    std::uint64_t epoch, std::uint32_t size, const std::vector<NodeId>& members) {
-  std::vector<bool> had(size);
-  for (const std::uint32_t index : order) had[index] = true;
-  for (const std::uint32_t index : epoch_order(options, epoch, size, members))
-    if (!had[index]) order.push_back(index);
+void EpochWalk::share_out(std::vector<bool> own) {
+  STARLING_CHECK(own.empty() || own.size() == order_.size());
+  own_ = std::move(own);
+  back_ = 0;
 }
 
-std::uint64_t sample_seed(const SamplerOptions& options, std::uint64_t epoch,
-                          std::uint64_t position) {
-  return mix(stream_seed(options, epoch, "samples") ^ mix(position + 0x9e3779b97f4a7c15ULL));
+std::optional<EpochWalk::Draw> EpochWalk::next() {
+  std::size_t place = find(position_);
+  position_ = std::min(place + 1, order_.size());
+  if (place == order_.size()) place = back_ = find(back_);
+  if (place == order_.size()) return std::nullopt;
+  drawn_[place] = true;
+  return Draw{.index = order_[place], .place = place};
+}
+
+std::size_t EpochWalk::find(std::size_t from) const {
+  while (from < order_.size() && (drawn_[from] || (!own_.empty() && !own_[order_[from]]))) ++from;
+  return from;
+}
+
+std::uint64_t sample_seed(const SamplerOptions& options, std::uint64_t epoch, std::uint64_t place) {
+  return mix(stream_seed(options, epoch, "samples") ^ mix(place + 0x9e3779b97f4a7c15ULL));
 }
 
 }  // namespace starling::training

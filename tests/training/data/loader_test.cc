@@ -66,6 +66,15 @@ LoaderOptions options_for(Pass pass, std::size_t batch, std::size_t threads) {
   return options;
 }
 
+const NodeId kOther{{std::byte{1}}};  // a member beside this node
+
+LoaderOptions shared_options() {
+  LoaderOptions options = options_for(Pass::training, 10, 1);
+  options.sampler.partition = Partition::members;
+  options.prefetch = 1;
+  return options;
+}
+
 Batch take(Loader& loader) {
   auto batch = loader.next();
   REQUIRE(batch);
@@ -348,11 +357,8 @@ TEST_SUITE("training/data/loader") {
   TEST_CASE("members that are there at the start share out the first epoch") {
     const NumberedImages data(60, {});
     NullLog log;
-    LoaderOptions options = options_for(Pass::training, 10, 1);
-    options.sampler.partition = Partition::members;
-    NodeId other;
-    other.bytes[0] = std::byte{1};
-    options.members = {other, options.sampler.node};
+    LoaderOptions options = shared_options();
+    options.members = {kOther, options.sampler.node};
     Loader loader(data, options, log);
 
     std::size_t samples = 0;
@@ -382,12 +388,7 @@ TEST_SUITE("training/data/loader") {
   TEST_CASE("members that come and go deal out what is left of the epoch, which goes on") {
     const NumberedImages data(250, {});
     NullLog log;
-    LoaderOptions options = options_for(Pass::training, 10, 1);
-    options.sampler.partition = Partition::members;
-    options.prefetch = 1;
-    NodeId other;
-    other.bytes[0] = std::byte{1};
-    Loader loader(data, options, log);
+    Loader loader(data, shared_options(), log);
     std::vector<int> seen(250);
     const auto count = [&seen](const Batch& batch) {
       for (const std::int64_t label : batch.labels) ++seen[static_cast<std::size_t>(label)];
@@ -398,7 +399,7 @@ TEST_SUITE("training/data/loader") {
       const Batch batch = take(loader);
       CHECK(batch.end.epoch == 0);
       count(batch);
-      loader.set_members(i % 2 == 0 ? std::vector<NodeId>{other} : std::vector<NodeId>{});
+      loader.set_members(i % 2 == 0 ? std::vector<NodeId>{kOther} : std::vector<NodeId>{});
     }
     for (Batch batch = take(loader); batch.end.epoch == 0; batch = take(loader)) count(batch);
 
@@ -410,14 +411,9 @@ TEST_SUITE("training/data/loader") {
   TEST_CASE("where a member comes, this node keeps a part of the rest") {
     const NumberedImages data(2'000, {});
     NullLog log;
-    LoaderOptions options = options_for(Pass::training, 10, 1);
-    options.sampler.partition = Partition::members;
-    options.prefetch = 1;
-    NodeId other;
-    other.bytes[0] = std::byte{1};
-    Loader loader(data, options, log);
+    Loader loader(data, shared_options(), log);
     CHECK(take(loader).end.epoch == 0);
-    loader.set_members({other});
+    loader.set_members({kOther});
 
     std::size_t samples = 0;
     for (Batch batch = take(loader); batch.end.epoch == 0; batch = take(loader))
@@ -427,31 +423,41 @@ TEST_SUITE("training/data/loader") {
     CHECK(samples < 1'300);
   }
 
+  TEST_CASE("a restart in a shared epoch draws nothing of it twice, whoever is there by then") {
+    const NumberedImages data(400, {});
+    NullLog log;
+    LoaderOptions options = shared_options();
+    options.members = {kOther};
+    std::vector<int> seen(400);
+    for (int start = 0; start < 4; ++start) {
+      Loader loader(data, options, log);
+      for (int b = 0; b < 3; ++b) {
+        const Batch batch = take(loader);
+        for (const std::int64_t label : batch.labels) ++seen[static_cast<std::size_t>(label)];
+        options.start = batch.end;
+      }
+      options.members.clear();  // a node that starts knows nobody
+    }
+
+    CHECK(std::ranges::count(seen, 1) == 120);
+  }
+
   TEST_CASE("without a partition members change nothing") {
     const NumberedImages data(60, {});
     NullLog log;
-    LoaderOptions options = options_for(Pass::training, 10, 1);
-    Loader loader(data, options, log);
-    NodeId other;
-    other.bytes[0] = std::byte{1};
-    loader.set_members({other});
+    Loader loader(data, options_for(Pass::training, 10, 1), log);
+    loader.set_members({kOther});
     for (int i = 0; i < 6; ++i) CHECK(take(loader).end.epoch == 0);
   }
 
   TEST_CASE("a member's share is a part of every later epoch") {
     const NumberedImages data(60, {});
     NullLog log;
-    LoaderOptions options = options_for(Pass::training, 10, 1);
-    options.sampler.partition = Partition::members;
-    options.prefetch = 1;
-    NodeId other;
-    other.bytes[0] = std::byte{1};
-    Loader loader(data, options, log);
-    loader.set_members({other});
+    Loader loader(data, shared_options(), log);
+    loader.set_members({kOther});
     std::vector<bool> seen(60);
 
-    while (take(loader).end.epoch < 2) {
-    }
+    while (take(loader).end.epoch < 2) continue;
     std::size_t samples = 0;
     for (Batch batch = take(loader); batch.end.epoch == 2; batch = take(loader)) {
       for (const std::int64_t label : batch.labels) seen[static_cast<std::size_t>(label)] = true;
