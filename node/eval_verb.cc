@@ -66,6 +66,7 @@ int eval_verb(const Config& config, const EvalArguments& arguments, const Termin
                               {"model", measured->model.name},
                               {"data", measured->data},
                               {"images", report.images},
+                              {"left_out", report.left_out},
                               {"accuracy_ratio", report.top1},
                               {"accuracy_top5_ratio", report.top5},
                               {"loss", report.loss},
@@ -75,7 +76,9 @@ int eval_verb(const Config& config, const EvalArguments& arguments, const Termin
     terminal.out << measured->model.name << " on " << printable(measured->data) << ": top-1 "
                  << 100 * report.top1 << " %  top-5 " << 100 * report.top5 << " %  loss "
                  << report.loss << "  (" << report.images << " images in " << report.seconds
-                 << " s)\n";
+                 << " s";
+    if (report.left_out > 0) terminal.out << "; left out: " << report.left_out;
+    terminal.out << ")\n";
   }
   return number_of(ExitCode::good);
 }

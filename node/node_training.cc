@@ -308,6 +308,7 @@ void Node::note_evaluation(const Result<training::EvaluationReport>& report, Sub
                             {"accuracy_top5_ratio", report->top5},
                             {"loss", report->loss},
                             {"images", report->images},
+                            {"left_out", report->left_out},
                             {"step", report->step},
                             {"seconds", report->seconds},
                             {"of", std::string(name_of(subject.of))},
@@ -317,7 +318,8 @@ void Node::note_evaluation(const Result<training::EvaluationReport>& report, Sub
                      {"of", std::string(name_of(subject.of))},
                      {"accuracy", report->top1},
                      {"loss", report->loss},
-                     {"images", report->images}});
+                     {"images", report->images},
+                     {"left_out", report->left_out}});
   for (auto& reply : std::exchange(waiting_for_eval_, {})) reply.done(body);
 }
 

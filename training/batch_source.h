@@ -27,6 +27,8 @@ class BatchSource {
   [[nodiscard]] virtual std::optional<Batch> try_next() { return std::nullopt; }
   // Gives a batch's memory back. Optional.
   virtual void recycle(Batch) {}
+  // Samples of a pass that could not be read and are in no batch.
+  [[nodiscard]] virtual std::size_t left_out() const { return 0; }
   // Batches that are begun from now on have images of this side; up to the model's own. Those that
   // are prepared already come first.
   virtual void set_side(std::uint32_t) {}
@@ -61,6 +63,7 @@ class LoaderSource final : public BatchSource {
     return std::nullopt;
   }
   void recycle(Batch batch) override { loader_->recycle(std::move(batch)); }
+  [[nodiscard]] std::size_t left_out() const override { return loader_->bad_samples(); }
   void set_side(std::uint32_t side) override { loader_->set_side(side); }
   void set_batch(std::size_t images) override {
     most_ = images;

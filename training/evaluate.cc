@@ -114,6 +114,7 @@ Result<Evaluation::Progress> Evaluation::advance() {
 
 EvaluationReport Evaluation::report() const {
   EvaluationReport report = impl_->sums;
+  report.left_out = static_cast<std::int64_t>(impl_->source->left_out());
   if (report.images == 0) return report;
   const auto images = static_cast<double>(report.images);
   report.loss /= images;

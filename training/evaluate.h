@@ -16,9 +16,10 @@ namespace starling::training {
 struct EvaluationReport {
   std::int64_t step = 0;  // of the replica that was evaluated
   std::int64_t images = 0;
-  double loss = 0;  // mean cross-entropy, without label smoothing
-  double top1 = 0;  // share whose label has the highest logit
-  double top5 = 0;  // ... is among the five highest (among all, with fewer classes)
+  std::int64_t left_out = 0;  // images of the data that could not be read, in no share
+  double loss = 0;            // mean cross-entropy, without label smoothing
+  double top1 = 0;            // share whose label has the highest logit
+  double top5 = 0;            // ... is among the five highest (among all, with fewer classes)
   double seconds = 0;
 };
 

@@ -5,6 +5,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <memory>
+#include <optional>
 
 using namespace starling;
 using namespace starling::training;
@@ -12,6 +15,17 @@ using namespace starling::training;
 namespace {
 
 DeviceOptions cpu() { return {.device = "cpu"}; }
+
+// Batches beside which three images could not be read.
+class GappySource final : public BatchSource {
+ public:
+  Result<std::optional<Batch>> next() override { return batches_.next(); }
+  [[nodiscard]] std::size_t left_out() const override { return 3; }
+  void stop() override { batches_.stop(); }
+
+ private:
+  QuarterSource batches_{{.size = 5, .batches = 2}};
+};
 
 }  // namespace
 
@@ -56,6 +70,17 @@ TEST_SUITE("training/evaluate") {
       CHECK(shared->top1 == doctest::Approx(alone->top1).epsilon(0.02));
       CHECK(shared->top5 == alone->top5);
     }
+  }
+
+  TEST_CASE("an evaluation says how many images it counted and how many it could not") {
+    const Model model = tiny_model();
+
+    const auto report =
+        evaluate(model, make_genesis(model, 1).replica, cpu(), std::make_unique<GappySource>());
+
+    REQUIRE(report.has_value());
+    CHECK(report->images == 10);
+    CHECK(report->left_out == 3);
   }
 
   TEST_CASE("an evaluation of no images is an error, not an accuracy of zero") {

@@ -26,6 +26,8 @@ constexpr std::size_t kReplacements = 16;
 // How often the wait for it is doubled; where it has been waited for longer than that and no sample
 // of the data set is good, nobody waits any more.
 constexpr int kMostDoublings = 8;
+// How often an evaluation waits for one sample, 6.3 s in all: training may stand still for it.
+constexpr int kEvaluationWaits = 6;
 
 }  // namespace
 
@@ -286,11 +288,21 @@ Result<void> Loader::prepare(Slot& slot, std::size_t at, Scratch& scratch) {
       slot.batch.labels[at] = *label;
       return {};
     }
-    const bool waits = !scratch.stored && options_.pass == Pass::training;
+    const bool evaluates = options_.pass == Pass::evaluation;
+    if (evaluates && !scratch.stored && (patient_ || unread.waits > 0)) {
+      // No other sample stands for this one.
+      if (unread.waits < kEvaluationWaits) {
+        unread.samples.assign(1, index);
+        TRY_VOID(wait_for_storage(unread, label.error()));
+        continue;
+      }
+      patient_ = false;
+    }
+    const bool waits = !scratch.stored && !evaluates;
     const Result<void> noted = note_bad(index, label.error(), waits ? &unread : nullptr);
     // However many threads read: an absence of seconds ends no run.
     if (!noted && (!waits || unread.waits >= kMostDoublings)) return noted;
-    if (options_.pass == Pass::evaluation) {
+    if (evaluates) {
       item.outcome = Outcome::missing;
       return {};
     }
@@ -310,9 +322,9 @@ Result<void> Loader::wait_for_storage(Unread& unread, const Error& error) {
   log_.warn("data.unreadable", {{"data", dataset_.name()},
                                 {"in_a_row", unread.samples.size()},
                                 {"reason", error.detail},
-                                {"did", "waits and tries another sample"},
+                                {"did", "waits and tries again"},
                                 {"wait_s", seconds(wait)},
-                                {"remedy", "bring the storage back; training goes on by itself"}});
+                                {"remedy", "bring the storage back; all goes on by itself"}});
   const MutexLock lock(mutex_);
   if (!stopping_ && !failed_) stop_.wait_for(mutex_, wait);
   if (stopping_ || failed_) return fail(Errc::cancelled, Doing::loading_data, "the loader ends");

@@ -104,6 +104,8 @@ struct LoaderOptions {
   // How long a thread waits once that it could not read 17 samples in a row from their storage; it
   // waits twice as long each time after, up to 256 times this. Raising it makes a run that goes on
   // lose more time, and lets it outlast longer absences of the storage before max_bad is reached.
+  // An evaluation waits for one sample that it could not read, up to 32 times this, and for none
+  // any more once it did so in vain.
   Duration first_wait = std::chrono::milliseconds(100);
   DecodeLimits limits;
 };
@@ -162,8 +164,8 @@ class Loader {
   void stop();
 
   [[nodiscard]] BatchForm form() const { return options_.form; }
-  // Distinct bad samples so far. Those that could not be read while the storage was away are taken
-  // back once that is over.
+  // Distinct bad samples so far; what an evaluation leaves out. Those that could not be read while
+  // the storage was away are taken back once that is over.
   [[nodiscard]] std::size_t bad_samples() const;
 
  private:
@@ -262,6 +264,7 @@ class Loader {
   bool exhausted_ STARLING_GUARDED_BY(mutex_) = false;  // an evaluation has drawn its last sample
   bool stopping_ STARLING_GUARDED_BY(mutex_) = false;
   bool woken_ STARLING_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> patient_ = true;  // no wait of an evaluation was in vain
   std::vector<std::thread> threads_;
 };
 

@@ -106,6 +106,21 @@ std::size_t size_of_next(Loader& loader) {
   return (*batch)->size;
 }
 
+LoaderOptions evaluation_with(std::size_t threads) {
+  LoaderOptions options = options_with(threads, std::chrono::microseconds(1));
+  options.pass = Pass::evaluation;
+  return options;
+}
+
+// How many images an evaluation counts until its end.
+std::size_t images_of(Loader& loader) {
+  std::size_t images = 0;
+  auto batch = loader.next();
+  for (; batch && *batch; batch = loader.next()) images += (*batch)->size;
+  CHECK(batch);
+  return images;
+}
+
 struct Ended {
   Error error;
   std::size_t bad = 0;
@@ -200,6 +215,47 @@ TEST_SUITE("training/data/loader_waits") {
     REQUIRE(!batch);
     CHECK(batch.error().code == Errc::data_failed);
     CHECK(mentions(batch.error().detail, "stored: no image of it can be read"));
+  }
+
+  TEST_CASE("an evaluation counts every image though its storage was away for a moment") {
+    for (const std::size_t threads : {1U, 3U}) {
+      CAPTURE(threads);
+      StoredImages data(60);
+      data.lose(6);
+      CountingLog log("data.bad_image");
+      Loader loader(data, evaluation_with(threads), log);
+
+      CHECK(images_of(loader) == 60);
+
+      CHECK(loader.bad_samples() == 0);
+      CHECK(log.count() == 0);
+    }
+  }
+
+  TEST_CASE("an evaluation waits for one missing image and leaves out all that are") {
+    StoredImages data(60);
+    data.leave_out_each(10);
+    NullLog log;
+    Loader loader(data, evaluation_with(1), log);
+
+    CHECK(images_of(loader) == 54);
+
+    CHECK(loader.bad_samples() == 6);
+    CHECK(data.reads() == 66);  // six waits for the first
+  }
+
+  TEST_CASE("an evaluation whose storage stays away ends soon, with the name of an image") {
+    StoredImages data(60);
+    data.lose(kForGood);
+    NullLog log;
+    Loader loader(data, evaluation_with(1), log);
+
+    const auto batch = loader.next();
+
+    REQUIRE(!batch);
+    CHECK(batch.error().code == Errc::data_failed);
+    CHECK(mentions(batch.error().detail, "stored: no image of it can be read"));
+    CHECK(data.reads() == 66);
   }
 
   TEST_CASE("a loader that waits for its storage stops at once") {
