@@ -78,7 +78,7 @@ TEST_SUITE("training/device") {
     options.batch = 8;
     // Ordinary memory is not given back this way.
     options.memory = {.take = [](std::size_t, int) -> void* { return nullptr; },
-                      .give = [](void*) { CHECK(false); }};
+                      .give = [](void*, int) { CHECK(false); }};
     Loader loader(*data->train, options, log);
 
     for (int i = 0; i < 6; ++i) {

@@ -16,7 +16,11 @@ void* take_pinned(std::size_t bytes, int device) {
   (void)cudaGetLastError();
   return nullptr;
 }
-void give_pinned(void* bytes) { (void)cudaFreeHost(bytes); }
+void give_pinned(void* bytes, int device) {
+  // On a thread that has named no device the runtime would make device 0 ready for this.
+  (void)cudaSetDevice(device);
+  if (cudaFreeHost(bytes) != cudaSuccess) (void)cudaGetLastError();
+}
 
 }  // namespace
 

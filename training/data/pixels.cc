@@ -7,14 +7,14 @@ namespace {
 void* take_ordinary(std::size_t bytes, int /*device*/) {
   return ::operator new(bytes, kBatchAlignment, std::nothrow);
 }
-void give_ordinary(void* bytes) { ::operator delete(bytes, kBatchAlignment); }
+void give_ordinary(void* bytes, int /*device*/) { ::operator delete(bytes, kBatchAlignment); }
 
 }  // namespace
 
 HostMemory ordinary_memory() { return {.take = take_ordinary, .give = give_ordinary}; }
 
 PixelBatch::PixelBatch(std::size_t images, std::size_t part_bytes, const HostMemory& memory)
-    : data_(nullptr, Give{memory.give}), images_(images) {
+    : data_(nullptr, Give{memory.give, memory.device}), images_(images) {
   capacity_ = first_part() + images * pixel_aligned(part_bytes);
   data_.reset(static_cast<std::byte*>(memory.take(capacity_, memory.device)));
   if (data_ == nullptr) throw std::bad_alloc();

@@ -50,7 +50,7 @@ struct PixelForm {
 // full speed.
 struct HostMemory {
   void* (*take)(std::size_t bytes, int device) = nullptr;  // null where there is none
-  void (*give)(void* bytes) = nullptr;
+  void (*give)(void* bytes, int device) = nullptr;
   int device = 0;
 };
 [[nodiscard]] HostMemory ordinary_memory();
@@ -81,8 +81,9 @@ class PixelBatch {
 
  private:
   struct Give {
-    void (*give)(void*);
-    void operator()(std::byte* bytes) const { give(bytes); }
+    void (*give)(void*, int);
+    int device;
+    void operator()(std::byte* bytes) const { give(bytes, device); }
   };
   std::unique_ptr<std::byte[], Give> data_;
   std::size_t capacity_ = 0;

@@ -10,9 +10,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace starling;
@@ -195,9 +197,36 @@ LoaderOptions small_batches(Pass pass, const Dataset& data, std::uint32_t channe
   return options;
 }
 
+// Memory of a device that says which one it was given back for.
+int given_for = -1;
+HostMemory memory_of(int device) {
+  return {.take = [](std::size_t bytes, int) { return std::malloc(bytes); },
+          .give =
+              [](void* bytes, int of) {
+                std::free(bytes);
+                given_for = of;
+              },
+          .device = device};
+}
+
 }  // namespace
 
 TEST_SUITE("training/cuda/input") {
+  TEST_CASE("the memory of a batch goes back to the device that it came from") {
+    {
+      PixelBatch batch(2, 100, memory_of(3));
+      const PixelBatch moved = std::move(batch);
+      CHECK(given_for == -1);
+    }
+    CHECK(given_for == 3);
+    {
+      PixelBatch batch(2, 100, memory_of(5));
+      batch = PixelBatch(2, 100, memory_of(4));
+      CHECK(given_for == 5);
+    }
+    CHECK(given_for == 4);
+  }
+
   TEST_CASE(
       "a view rendered by a GPU has the bits of the CPU's, whatever the crop, in both layouts") {
     Rng rng(11);
