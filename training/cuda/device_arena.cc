@@ -2,6 +2,7 @@
 
 #include "node/base/check.h"
 #include "node/base/clock.h"
+#include "training/cuda/device_memory.h"
 #include "training/cuda/launch_optimizer.h"
 #include "training/working_copy.h"
 
@@ -179,9 +180,11 @@ void DeviceArena::with_device_master(const std::function<void(const MasterPlaces
 void DeviceArena::HostMaster::with_master(const std::function<void(gossip::MasterView)>& job) {
   arena_.with_device_master([&](const MasterPlaces&) {
     arena_.written_.synchronize();
-    if (!staging_.defined())
+    if (!staging_.defined()) {
+      const MutexLock lock(memory_mutex());
       staging_ =
           at::empty(arena_.master_.sizes(), at::TensorOptions(at::kFloat).pinned_memory(true));
+    }
     staging_.copy_(arena_.master_);
     const std::span<float> values = floats_of(staging_);
     const std::size_t size = arena_.model_.layout.size();

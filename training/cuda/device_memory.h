@@ -1,6 +1,7 @@
 // Memory, streams and errors of the CUDA runtime, owned. Free of torch.
 #pragma once
 
+#include "node/base/mutex.h"
 #include "node/base/result.h"
 
 #include <cuda_runtime_api.h>
@@ -25,6 +26,18 @@ namespace starling::training::cuda {
   return fail(Errc::device_failed, doing, std::string("CUDA: ") + wrong);
 }
 
+// Held by whoever takes or gives back memory of a device, or pinned memory, and by whoever launches
+// kernels on several devices that wait for each other. For memory the runtime may wait for all that
+// runs on a device and on its peers, and hold up launches there meanwhile: of a collective that is
+// launched on one device alone it would wait for ever (NVIDIA/nccl issue 744).
+//
+// Thread:  any. Taken last: whoever holds it takes no other lock of this tree, and waits for no
+//          other thread. Where there is one GPU no step takes it.
+[[nodiscard]] inline Mutex& memory_mutex() {
+  static Mutex mutex;
+  return mutex;
+}
+
 // A number of values in device memory, not initialised. Move-only.
 template <class T>
 class DeviceArray {
@@ -32,6 +45,7 @@ class DeviceArray {
   DeviceArray() = default;
   [[nodiscard]] static Result<DeviceArray> make(std::size_t count, Doing doing) {
     void* memory = nullptr;
+    const MutexLock lock(memory_mutex());
     TRY_VOID(checked(cudaMalloc(&memory, count * sizeof(T)), doing));
     DeviceArray array;
     array.values_.reset(static_cast<T*>(memory));
@@ -41,7 +55,10 @@ class DeviceArray {
 
  private:
   struct Free {
-    void operator()(T* values) const { (void)cudaFree(values); }
+    void operator()(T* values) const {
+      const MutexLock lock(memory_mutex());
+      (void)cudaFree(values);
+    }
   };
   std::unique_ptr<T, Free> values_;
 };
@@ -53,6 +70,7 @@ class PinnedArray {
   PinnedArray() = default;
   [[nodiscard]] static Result<PinnedArray> make(std::size_t count, Doing doing) {
     void* memory = nullptr;
+    const MutexLock lock(memory_mutex());
     TRY_VOID(checked(cudaMallocHost(&memory, count * sizeof(T)), doing));
     PinnedArray array;
     array.values_.reset(static_cast<T*>(memory));
@@ -62,7 +80,10 @@ class PinnedArray {
 
  private:
   struct Free {
-    void operator()(T* values) const { (void)cudaFreeHost(values); }
+    void operator()(T* values) const {
+      const MutexLock lock(memory_mutex());
+      (void)cudaFreeHost(values);
+    }
   };
   std::unique_ptr<T, Free> values_;
 };

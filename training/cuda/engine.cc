@@ -1,6 +1,7 @@
 #include "training/cuda/engine.h"
 
 #include "training/batch_tensors.h"
+#include "training/cuda/device_memory.h"
 #include "training/working_copy.h"
 
 #include <c10/cuda/CUDAGuard.h>
@@ -56,6 +57,7 @@ std::vector<std::optional<c10::cuda::CUDAStream>> CudaEngine::streams() const {
 
 void CudaEngine::sum_on_first(std::size_t images) {
   if (gpus() == 1) return;
+  const MutexLock lock(memory_mutex());
   const auto sum = [this](const std::vector<at::Tensor>& tensors, at::Tensor to) {
     torch::cuda::nccl::reduce(tensors, to, /*root=*/0,
                               static_cast<int32_t>(torch::cuda::nccl::ncclRedOp::Sum), streams());
@@ -78,6 +80,7 @@ void CudaEngine::sum_on_first(std::size_t images) {
 
 void CudaEngine::spread_working_copy() {
   if (gpus() == 1) return;
+  const MutexLock lock(memory_mutex());
   torch::cuda::nccl::broadcast(of_each([](const WorkingSet& set) { return set.working().big; }),
                                streams());
   torch::cuda::nccl::broadcast(of_each([](const WorkingSet& set) { return set.working().small; }),

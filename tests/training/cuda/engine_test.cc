@@ -1,6 +1,7 @@
 // The engine of a GPU beside the CPU's: the same steps, and what one saved the other goes on with.
 #include "tests/support/temp_folder.h"
 #include "tests/training/torch_support.h"
+#include "training/cuda/device_memory.h"
 #include "training/models/wiring.h"
 #include "training/stepper.h"
 
@@ -8,10 +9,12 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace starling;
@@ -230,6 +233,31 @@ TEST_SUITE("training/cuda/engine") {
       from_floats.push_back(b->loss);
     }
     check_close(from_floats, from_bytes, Precision::fp32);
+  }
+
+  TEST_CASE("memory that another thread takes and gives does not stop two GPUs") {
+    if (torch::cuda::device_count() < 2) {
+      MESSAGE("one GPU here, nothing is shown");
+      return;
+    }
+    const Model model = tiny_model();
+    Stepper stepper(model, device_of("cuda:0,1", Precision::bf16), tiny_options(), start_of(model));
+    std::atomic<bool> trained = false;
+    std::atomic<bool> taken = true;
+    std::thread other([&] {
+      if (cudaSetDevice(0) != cudaSuccess) taken = false;
+      while (!trained && taken)
+        taken = cuda::DeviceArray<float>::make(1 << 20, Doing::exchanging).has_value() &&
+                cuda::PinnedArray<float>::make(1 << 16, Doing::exchanging).has_value();
+    });
+
+    Rng rng(5);
+    for (int step = 0; step < 200; ++step)
+      CHECK(stepper.step(quarter_batch(rng, 16, 12), 0.1).has_value());
+
+    trained = true;
+    other.join();
+    CHECK(taken);
   }
 
   TEST_CASE("a batch of fewer images than GPUs is refused with the remedy") {
