@@ -4,6 +4,7 @@
 #include "training/layered_step.h"
 
 #include <ATen/Context.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -15,13 +16,33 @@ namespace {
 // Steps before a capture: libraries choose algorithms and take their work space.
 constexpr int kWarmUp = 3;
 
+// Where the runtime refuses a capture, capture_end() of LibTorch 2.11 throws before it tells the
+// allocators: they would take the capture for one that goes on, give nothing idle back any more,
+// and ask a graph that is gone which memory is its. An allocator that was told throws.
+void let_go_of(c10::MempoolId_t pool, c10::DeviceIndex device) {
+  try {
+    c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool);
+    c10::cuda::CUDACachingAllocator::releasePool(device, pool);
+  } catch (const std::exception&) {
+    // It was told, and whoever told it releases the pool.
+  }
+  try {
+    at::HostAllocator& host = *at::getHostAllocator(at::kCUDA);
+    host.end_allocate_to_pool(pool);
+    host.release_pool(pool);
+  } catch (const std::exception&) {
+    // The same.
+  }
+}
+
 // Of a capture that failed, for want of memory say. A stream that goes on capturing would run
 // nothing any more, not even the copies of the checkpoint that is saved before the end.
-void end_quietly(at::cuda::CUDAGraph& graph) {
+void end_quietly(at::cuda::CUDAGraph& graph, c10::MempoolId_t pool, c10::DeviceIndex device) {
   try {
     graph.capture_end();
   } catch (const std::exception&) {
     // The first error is the one to tell.
+    let_go_of(pool, device);
   }
 }
 
@@ -126,15 +147,23 @@ void DeviceStep::capture(std::int64_t batch) {
   // The graph keeps memory of its own: what the steps before it took would lie idle beside it.
   c10::cuda::CUDACachingAllocator::emptyCache();
   auto graph = std::make_unique<at::cuda::CUDAGraph>();
-  // Codec jobs on other threads go on meanwhile.
-  graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+  // The graph's own, and named here for let_go_of().
+  const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
+  const c10::DeviceIndex device = stream_.device_index();
   try {
+    // Codec jobs on other threads go on meanwhile.
+    graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     compute(job);
   } catch (...) {
-    end_quietly(*graph);
+    end_quietly(*graph, pool, device);
     throw;
   }
-  graph->capture_end();
+  try {
+    graph->capture_end();
+  } catch (...) {
+    let_go_of(pool, device);
+    throw;
+  }
   graph_ = std::move(graph);
 }
 
