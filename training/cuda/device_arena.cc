@@ -7,8 +7,10 @@
 #include "training/working_copy.h"
 
 #include <c10/core/DeviceGuard.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 
 #include <cstdint>
+#include <exception>
 
 namespace starling::training::cuda {
 namespace {
@@ -175,6 +177,16 @@ void DeviceArena::with_device_master(const std::function<void(const MasterPlaces
     float* const mean = x + model_.layout.size();
     job({x, mean, mean + model_.layout.bn_channels(), written_.event()});
   });
+}
+
+void DeviceArena::give_back_idle() {
+  const c10::DeviceGuard guard(device_);
+  const MutexLock lock(memory_mutex());
+  try {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  } catch (const std::exception&) {
+    // There is as little room as before, and whoever asked is told so.
+  }
 }
 
 void DeviceArena::HostMaster::with_master(const std::function<void(gossip::MasterView)>& job) {

@@ -54,6 +54,7 @@ class DeviceArena final : public DeviceMasterPort {
   // DeviceMasterPort: the master where it is, for exchanges.
   void with_device_master(const std::function<void(const MasterPlaces&)>& job) override;
   [[nodiscard]] int device_index() const override { return device_.index(); }
+  void give_back_idle() override;
 
  private:
   class HostMaster final : public gossip::MasterPort {

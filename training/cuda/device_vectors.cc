@@ -18,6 +18,17 @@ namespace {
 // thread keeps the device, because to go back to the one before would make that one ready.
 void make_current(int device) { (void)cudaSetDevice(device); }
 
+// Once more where there is no room: LibTorch keeps memory that nobody uses, an evaluation's say,
+// and the runtime does not know that nobody does.
+template <class Make>
+auto made_with_room(DeviceMasterPort& master, Make make) -> decltype(make()) {
+  auto made = make();
+  if (made || made.error().code != Errc::no_memory) return made;
+  master.give_back_idle();
+  make_current(master.device_index());  // whose guard may have gone back to another
+  return make();
+}
+
 class DeviceReference final : public gossip::Reference {
  public:
   DeviceReference(const gossip::Layout& layout, DeviceCodec& codec, int device,
@@ -135,7 +146,7 @@ class DeviceMaster final : public gossip::LentMaster {
 Result<std::unique_ptr<gossip::ReplicaVectors>> DeviceVectors::make(const gossip::Layout& layout,
                                                                     DeviceMasterPort& master) {
   TRY_VOID(checked(cudaSetDevice(master.device_index()), Doing::exchanging));
-  TRY(DeviceCodec codec, DeviceCodec::make(layout));
+  TRY(DeviceCodec codec, made_with_room(master, [&] { return DeviceCodec::make(layout); }));
   return std::unique_ptr<gossip::ReplicaVectors>(
       new DeviceVectors(layout, master, std::move(codec)));
 }
@@ -144,7 +155,9 @@ DeviceVectors::~DeviceVectors() { make_current(device_); }
 
 Result<std::unique_ptr<gossip::Reference>> DeviceVectors::make_reference() {
   TRY_VOID(checked(cudaSetDevice(device_), Doing::exchanging));
-  TRY(auto values, DeviceArray<float>::make(layout_.size(), Doing::exchanging));
+  TRY(auto values, made_with_room(master_, [&] {
+        return DeviceArray<float>::make(layout_.size(), Doing::exchanging);
+      }));
   TRY_VOID(
       checked(cudaMemsetAsync(values.get(), 0, layout_.size() * sizeof(float), codec_.stream()),
               Doing::exchanging));

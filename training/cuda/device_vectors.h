@@ -25,6 +25,9 @@ class DeviceMasterPort {
   // Thread:  any; the device is current in the callback. Blocks while another holds the lease.
   virtual void with_device_master(const std::function<void(const MasterPlaces&)>& job) = 0;
   [[nodiscard]] virtual int device_index() const = 0;
+  // Gives the device back what lies idle with whoever has the master.
+  // Thread:  any; waits for what runs on the device.
+  virtual void give_back_idle() = 0;
 };
 
 // See gossip::ReplicaVectors. Hashes are worked out on the host: a hash is a chain, which one
