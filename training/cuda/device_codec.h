@@ -18,8 +18,8 @@ namespace starling::training::cuda {
 //
 // Owned by the vectors of a replica (device_vectors.h) or by a benchmark; one thread at a time,
 // with the device current. Everything runs on a stream of its own, of low priority; every function
-// waits for its own work, so that its caller may give the lease back. Deltas go through pinned host
-// memory.
+// waits for its own work, so that its caller may give the lease back; one that fails may not have
+// waited for all of it. Deltas go through pinned host memory.
 // Cost:    device: one longest block for each block (26 MB for ResNet-50), three deltas;
 //          host: three deltas, pinned.
 class DeviceCodec {

@@ -171,6 +171,8 @@ Result<void> DeviceVectors::with_master(
     DeviceMaster lent(layout_, codec_, places);
     result = job(lent);
     if (result) result = lent.write_back();
+    // What failed midway may have begun: the lease does not end before that has.
+    if (!result) (void)checked(cudaStreamSynchronize(codec_.stream()), Doing::exchanging);
   });
   return result;
 }
