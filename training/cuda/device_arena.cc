@@ -122,6 +122,8 @@ PassTimes DeviceArena::optimizer_pass(const Rates& rates) {
       args.momentum = step.momentum;
       args.weight_decay = step.weight_decay;
       launched(launch_sgd(args, current_stream()));
+      // Here too, in case that what follows throws: this one writes.
+      written_.record();
     };
     const WorkingSet::Flat& g = set_.flat_gradients();
     const WorkingSet::Flat& w = set_.working();
