@@ -70,6 +70,8 @@ Result<DeviceArray<T>> random_array(std::size_t n, Rng& rng, double spread) {
   TRY(DeviceArray<T> array, DeviceArray<T>::make(n, Doing::training));
   TRY_VOID(checked(cudaMemcpy(array.get(), host.data(), n * sizeof(T), cudaMemcpyHostToDevice),
                    Doing::training));
+  // The bytes may still be on their way, and not every stream waits for them.
+  TRY_VOID(checked(cudaStreamSynchronize(nullptr), Doing::training));
   return array;
 }
 

@@ -27,7 +27,7 @@ Result<void> make_into(PinnedArray<T>& array, std::size_t count) {
   TRY(array, PinnedArray<T>::make(std::max<std::size_t>(count, 1), kEncoding));
   return {};
 }
-// Once, from memory that may be paged: returns when the bytes are there.
+// Once, from memory that may be paged: the bytes may still be on their way, see make().
 template <class T>
 Result<void> fill(DeviceArray<T>& array, const std::vector<T>& values) {
   TRY_VOID(make_into(array, values.size()));
@@ -50,6 +50,8 @@ Result<DeviceCodec> DeviceCodec::make(const gossip::Layout& layout) {
   TRY(codec.stream_, SideStream::make(kEncoding));
   TRY_VOID(codec.upload_shapes());
   TRY_VOID(codec.reserve());
+  // For the copies of fill(): the codec's stream does not wait for theirs.
+  TRY_VOID(checked(cudaStreamSynchronize(nullptr), kEncoding));
   return codec;
 }
 

@@ -55,6 +55,8 @@ class OnDevice {
     const auto copied =
         cudaMemcpy(array_.get(), values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice);
     REQUIRE(copied == cudaSuccess);
+    // The bytes may still be on their way, and the codec's stream does not wait for them.
+    REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
   }
   [[nodiscard]] T* get() const { return array_.get(); }
   // Waits for everything that was launched.
