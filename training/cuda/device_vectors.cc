@@ -123,6 +123,7 @@ class DeviceMaster final : public gossip::LentMaster {
     return gossip::ChannelStatistics{*mean_, *variance_};
   }
   void overwrite(const gossip::Reference& reference) override {
+    (void)cudaStreamWaitEvent(codec_.stream(), places_.written, 0);
     (void)codec_.copy(place_of(reference), places_.parameters, layout_.size());
   }
   [[nodiscard]] Result<void> write_back() {
