@@ -5,6 +5,7 @@
 #include "training/models/wiring.h"
 #include "training/stepper.h"
 
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -145,6 +146,24 @@ TwoForms random_batch(Rng& rng, std::size_t size, std::uint32_t side, std::uint3
   made.pixels.side = made.floats.side = side;
   return made;
 }
+
+// While it lives, LibTorch may take so many bytes of the first GPU beyond what it has.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(std::int64_t more) {
+    std::size_t free = 0;
+    std::size_t all = 0;
+    REQUIRE(cudaMemGetInfo(&free, &all) == cudaSuccess);
+    const auto has = c10::cuda::CUDACachingAllocator::getDeviceStats(0).reserved_bytes[0].current;
+    set(static_cast<double>(has + more) / static_cast<double>(all));
+  }
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+  ~MemoryLimit() { set(1); }
+
+ private:
+  static void set(double share) { c10::cuda::CUDACachingAllocator::setMemoryFraction(share, 0); }
+};
 
 }  // namespace
 
@@ -384,6 +403,55 @@ TEST_SUITE("training/cuda/engine") {
       CHECK(report->outcome == StepOutcome::skipped);
       CHECK(stepper.checkpoint().replica == before.replica);
     }
+  }
+
+  TEST_CASE("after a batch that does not fit a smaller one trains as if there had been none") {
+    const auto model = make_model({"resnet18", kClasses, 3, 64});
+    REQUIRE(model.has_value());
+    const ResolvedDevice device = device_of("cuda", Precision::fp32);
+    Stepper stepper(*model, device, tiny_options(), start_of(*model));
+    Stepper fresh(*model, device, tiny_options(), start_of(*model));
+    Rng rng(11);
+    const TwoForms large = random_batch(rng, 512, 64, 3);
+    const TwoForms next = random_batch(rng, 512, 64, 3);
+    const TwoForms small = random_batch(rng, 8, 64, 3);
+    double loss = 0;
+    {
+      // What the stem alone makes of the large batch is 128 MiB.
+      const MemoryLimit limit(std::int64_t{160} << 20);
+      REQUIRE(stepper.stage(next.pixels).has_value());
+      const auto refused = stepper.step(large.pixels, 0.1);
+      REQUIRE_FALSE(refused.has_value());
+      CHECK(refused.error().code == Errc::no_memory);
+      REQUIRE(stepper.forget_staged().has_value());
+
+      const auto trained = stepper.step(small.pixels, 0.1);
+
+      REQUIRE(trained.has_value());
+      loss = trained->loss;
+    }
+    const auto expected = fresh.step(small.pixels, 0.1);
+    REQUIRE(expected.has_value());
+    check_close({expected->loss}, {loss}, Precision::fp32);
+  }
+
+  TEST_CASE("the master in host memory goes down and comes back") {
+    const Model model = tiny_model();
+    Stepper stepper(model, device_of("cuda", Precision::bf16), tiny_options(), start_of(model));
+    (void)losses_of(stepper, 1, 1);
+    const Replica before = stepper.checkpoint().replica;
+
+    stepper.engine().master().with_master([](const gossip::MasterView& view) {
+      for (float& x : view.parameters) x *= 2;
+      for (float& variance : view.bn_variance) variance *= 4;
+    });
+
+    const Replica after = stepper.checkpoint().replica;
+    CHECK(after.bn_mean == before.bn_mean);
+    for (std::size_t i = 0; i < before.parameters.size(); ++i)
+      REQUIRE(after.parameters[i] == 2 * before.parameters[i]);
+    for (std::size_t i = 0; i < before.bn_variance.size(); ++i)
+      CHECK(after.bn_variance[i] == 4 * before.bn_variance[i]);
   }
 
   TEST_CASE("a batch that no GPU holds is refused with its size and the remedy") {
