@@ -40,6 +40,7 @@ void FactSpreader::on_session_up(const NodeId& peer) {
   peers_.insert_or_assign(peer,
                           Peer{TokenBucket(options_.facts_per_second, options_.fact_burst),
                                TokenBucket(options_.reports_per_second, options_.report_burst),
+                               TokenBucket(options_.answers_per_second, options_.answer_burst),
                                TokenBucket(options_.names_per_second, options_.name_burst),
                                TokenBucket(options_.names_per_second, options_.name_burst),
                                std::nullopt,
@@ -216,6 +217,11 @@ bool FactSpreader::may_send_fact(TimePoint now, const NodeId& peer) {
 bool FactSpreader::may_send_report(TimePoint now, const NodeId& peer) {
   const auto at = peers_.find(peer);
   return at != peers_.end() && at->second.reports.try_take(now);
+}
+
+bool FactSpreader::may_answer(TimePoint now, const NodeId& peer) {
+  const auto at = peers_.find(peer);
+  return at != peers_.end() && at->second.answers.try_take(now);
 }
 
 std::optional<BucketRequest> FactSpreader::ask(const NodeId& peer, const Digest& mine,

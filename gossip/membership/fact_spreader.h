@@ -20,9 +20,13 @@ namespace starling::gossip {
 
 struct SpreadOptions {
   // New records and accusations that one peer may push: a bucket of `fact_burst` that fills at
-  // `facts_per_second`. Answers that we asked for are not counted.
+  // `facts_per_second`.
   double facts_per_second = 10;
   double fact_burst = 1000;
+  // New statements that it may answer with where buckets were asked for. The burst is the largest
+  // view there is, each member with its report and some with accusations.
+  double answers_per_second = 500;
+  double answer_burst = 40'000;
   // Progress reports: 64 a second is what an honest edge carries.
   double reports_per_second = 200;
   double report_burst = 4000;
@@ -112,6 +116,7 @@ class FactSpreader {
 
   [[nodiscard]] bool may_send_fact(TimePoint now, const NodeId& peer);
   [[nodiscard]] bool may_send_report(TimePoint now, const NodeId& peer);
+  [[nodiscard]] bool may_answer(TimePoint now, const NodeId& peer);
 
   // What we asked a peer for. At most one request per peer is out.
   [[nodiscard]] std::optional<BucketRequest> ask(const NodeId& peer, const Digest& mine,
@@ -135,6 +140,7 @@ class FactSpreader {
   struct Peer {
     TokenBucket facts;
     TokenBucket reports;
+    TokenBucket answers;
     TokenBucket named;
     TokenBucket wanted;
     std::optional<BucketRequest> asked;

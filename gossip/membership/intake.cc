@@ -266,7 +266,9 @@ void Membership::take_record(TimePoint now, const Origin& origin, const AgedReco
         !fault::planted("membership.equal_incarnation_accepted"))
       return spreader_.on_repeat(aged, origin.peer);
   }
-  if (!asked && !spreader_.may_send_fact(now, origin.peer)) return;
+  // Nobody pays for a check of what finds no place.
+  if (held == nullptr && !own && !has_place(record.id)) return;
+  if (!may_say(now, origin.peer, asked)) return;
   if (verify_record(record, swarm_, verifier_) != Verdict::valid) {
     effects.offences.push_back(
         offence(origin.peer, Errc::bad_signature, "record of " + short_form(record.id)));
@@ -279,13 +281,33 @@ void Membership::take_record(TimePoint now, const Origin& origin, const AgedReco
                      : held != nullptr && says_the_same(record, held->record)
                          ? FactSpreader::Haste::routine
                          : FactSpreader::Haste::at_once;
-  store_record(now, record, now - age, effects);
+  if (!store_record(now, record, now - age, effects)) return;
   // A newcomer that loads the whole view passes nothing of it on.
   if (asked && self_.state != RecordState::alive) return;
   spreader_.push(aged, origin.peer, haste);
 }
 
-void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoint signed_at,
+bool Membership::may_say(TimePoint now, const NodeId& peer, bool asked) {
+  return asked ? spreader_.may_answer(now, peer) : spreader_.may_send_fact(now, peer);
+}
+
+bool Membership::has_place(const NodeId& id) const {
+  return table_.has_room() || sessions_.contains(id);
+}
+
+// Whoever has a session with this node is there. Of the others it knows records, which may be of
+// nobody: in a table full of them one makes room. At random, since ids can be chosen.
+void Membership::make_room(TimePoint now, const NodeId& id, MembershipEffects& effects) {
+  if (table_.has_room() || !sessions_.contains(id)) return;
+  std::vector<NodeId> others;
+  for (const auto& [other, member] : table_.all())
+    if (!sessions_.contains(other)) others.push_back(other);
+  if (others.empty()) return;
+  forget(now, others[rng_.below(others.size())], Cause::evicted, effects);
+}
+
+// Whether there was a place for it.
+bool Membership::store_record(TimePoint now, const MemberRecord& record, TimePoint signed_at,
                               MembershipEffects& effects) {
   const auto* held = table_.find(record.id);
   Why why{Cause::own_word, record.id, std::nullopt};
@@ -303,8 +325,9 @@ void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoi
   }
   const bool restarted = why.cause == Cause::new_process;
   close_case(record.id);
+  if (!known) make_room(now, record.id, effects);
   const auto placed = table_.put(record, signed_at);
-  if (placed.member == nullptr) return;
+  if (placed.member == nullptr) return false;
   progress_.on_settings(now, record.id, record.settings);
   if (placed.evicted) {
     topology_.remove(placed.evicted->record.id);
@@ -328,7 +351,7 @@ void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoi
                                .noticed_by = record.id,
                                .evidence = std::nullopt,
                                .silent_for = std::nullopt});
-    return;
+    return true;
   }
   place_in_topology(*placed.member);
   reassess(now, record.id, why, effects);
@@ -341,6 +364,7 @@ void Membership::store_record(TimePoint now, const MemberRecord& record, TimePoi
                                .noticed_by = record.id,
                                .evidence = std::nullopt,
                                .silent_for = std::nullopt});
+  return true;
 }
 
 void Membership::count_false_alarms(TimePoint now, const MemberEntry& subject) {
@@ -398,7 +422,7 @@ void Membership::take_accusation(TimePoint now, const Origin& origin, const Accu
     if (member == nullptr || member->record.incarnation != accusation.incarnation) return;
     if (member->record.state == RecordState::left || table_.holds(*member, accusation)) return;
   }
-  if (!asked && !spreader_.may_send_fact(now, origin.peer)) return;
+  if (!may_say(now, origin.peer, asked)) return;
   if (verify_accusation(accusation, swarm_, verifier_) != Verdict::valid) {
     effects.offences.push_back(offence(origin.peer, Errc::bad_signature,
                                        "accusation by " + short_form(accusation.accuser)));
@@ -421,7 +445,9 @@ void Membership::take_report(TimePoint now, const Origin& origin, const Progress
   if (!progress_.is_news(report)) return spreader_.on_repeat(report, origin.peer);
   const bool asked =
       origin.kind == Origin::Kind::asked_for && spreader_.was_asked_for(origin.peer, report.id);
-  if (!asked && !spreader_.may_send_report(now, origin.peer)) return;
+  const bool may_send =
+      asked ? spreader_.may_answer(now, origin.peer) : spreader_.may_send_report(now, origin.peer);
+  if (!may_send) return;
   if (verify_report(report, swarm_, verifier_) != Verdict::valid) {
     effects.offences.push_back(
         offence(origin.peer, Errc::bad_signature, "progress report of " + short_form(report.id)));

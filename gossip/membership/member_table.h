@@ -78,7 +78,7 @@ class BucketHash {
 //
 // A value owned by Membership, on the io thread; holds what subjects and accusers signed and the
 // state that Membership derived. It decides nothing. At most max_records members; when full, the
-// longest departed one makes room, never one that is alive.
+// longest departed one makes room, never one that is alive: Membership may forget one before.
 class MemberTable {
  public:
   MemberTable(const NodeId& self, TableOptions options) : self_(self), options_(options) {}
@@ -90,6 +90,10 @@ class MemberTable {
   // Members in a state, this node not counted.
   [[nodiscard]] std::size_t count(MemberState state) const;
 
+  // Whether put() stores a member that is not known yet.
+  [[nodiscard]] bool has_room() const {
+    return size() < options_.max_records || count(MemberState::dead) + count(MemberState::left) > 0;
+  }
   struct Placed {
     MemberEntry* member = nullptr;       // nothing: the table is full of members that are alive
     std::optional<MemberEntry> evicted;  // who made room

@@ -403,8 +403,11 @@ class Membership {
   void take_own_record(TimePoint now, const AgedRecord& aged, MembershipEffects& effects);
   void take_record(TimePoint now, const Origin& origin, const AgedRecord& aged,
                    MembershipEffects& effects);
-  void store_record(TimePoint now, const MemberRecord& record, TimePoint signed_at,
-                    MembershipEffects& effects);
+  [[nodiscard]] bool store_record(TimePoint now, const MemberRecord& record, TimePoint signed_at,
+                                  MembershipEffects& effects);
+  [[nodiscard]] bool has_place(const NodeId& id) const;
+  void make_room(TimePoint now, const NodeId& id, MembershipEffects& effects);
+  [[nodiscard]] bool may_say(TimePoint now, const NodeId& peer, bool asked);
   void count_false_alarms(TimePoint now, const MemberEntry& subject);
   static void count_false_alarm(TimePoint now, MemberEntry& accuser);
   void take_own_accusation(TimePoint now, MemberEntry* credible, MembershipEffects& effects);

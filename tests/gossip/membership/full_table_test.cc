@@ -1,0 +1,104 @@
+// What a member table that is full of names of nobody leaves to members that are there.
+#include "tests/gossip/membership/stage.h"
+
+#include <doctest/doctest.h>
+
+using namespace starling;
+using namespace starling::gossip;
+using namespace starling::gossip::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t kPlaces = 50;
+
+MembershipOptions small_table() {
+  MembershipOptions options;
+  options.table.max_records = kPlaces;
+  return options;
+}
+
+// Member 1 has a session, and has said of enough others that they are alive.
+void fill(Stage& stage) {
+  (void)stage.node.on_session_up(kStart, test_id(1));
+  (void)stage.node.on_message(kStart, test_id(1), facts_of({record_of(1)}));
+  for (std::uint64_t number = 1000; number < 999 + kPlaces; ++number)
+    (void)stage.node.on_message(kStart, test_id(1), facts_of({record_of(number)}));
+  (void)stage.node.on_tick(kStart + 300ms);
+  REQUIRE(stage.node.members().size() == kPlaces);
+}
+
+class CountingVerifier final : public Verifier {
+ public:
+  [[nodiscard]] Verdict verify(const NodeId& signer, std::string_view domain, ByteView message,
+                               const Signature& signature) const override {
+    ++asked;
+    return TestVerifier{}.verify(signer, domain, message, signature);
+  }
+  mutable std::size_t asked = 0;
+};
+
+}  // namespace
+
+TEST_SUITE("gossip/full_table") {
+  TEST_CASE("a newcomer with a session finds a place in a table full of members without one") {
+    Stage stage(small_table());
+    fill(stage);
+    for (std::uint64_t newcomer = 2; newcomer <= 5; ++newcomer) {
+      CAPTURE(newcomer);
+      const TimePoint now = kStart + std::chrono::seconds(newcomer);
+      (void)stage.node.on_session_up(now, test_id(newcomer));
+      const auto effects =
+          stage.node.on_message(now, test_id(newcomer), facts_of({record_of(newcomer)}));
+      CHECK(stage.node.may_average_with(test_id(newcomer)));
+      CHECK(stage.node.members().size() == kPlaces);
+      CHECK(std::ranges::count(effects.changes, Cause::evicted, &MemberChange::cause) == 1);
+    }
+    // Nobody who is there made room for another.
+    for (std::uint64_t member = 1; member <= 5; ++member)
+      CHECK(stage.node.state_of(test_id(member)) == MemberState::alive);
+  }
+
+  TEST_CASE("a record that finds no place in a full table is neither checked nor passed on") {
+    TestSigner signer{test_id(0)};
+    CountingVerifier verifier;
+    Membership node(kStart, {SwarmId{}, Stage::prepared({}), small_table(), signer, verifier},
+                    Rng(1));
+    (void)node.set_state(kStart, RecordState::alive);
+    for (const std::uint64_t peer : {1U, 2U}) (void)node.on_session_up(kStart, test_id(peer));
+    for (std::uint64_t number = 1; number <= kPlaces; ++number)
+      (void)node.on_message(kStart, test_id(1), facts_of({record_of(number)}));
+    (void)node.on_tick(kStart + 300ms);
+    REQUIRE(node.members().size() == kPlaces);
+
+    verifier.asked = 0;
+    const auto effects = node.on_message(kStart + 1s, test_id(1), facts_of({record_of(999)}));
+    CHECK(verifier.asked == 0);
+    CHECK(count_sent<Facts>(effects) == 0);
+    CHECK_FALSE(node.state_of(test_id(999)).has_value());
+  }
+
+  TEST_CASE("whoever is asked for its view answers with no more than a view holds") {
+    MembershipOptions options;
+    options.spread.answer_burst = 100;
+    options.spread.answers_per_second = 10;
+    Stage stage(options);
+    (void)stage.node.on_session_up(kStart, test_id(1));
+    (void)stage.node.on_message(kStart, test_id(1), facts_of({record_of(1)}));
+    std::uint64_t number = 1000;
+    // Each digest differs from the one before, so that there is always something to ask for.
+    for (TimePoint now = kStart; now < kStart + 20s; now += 1s) {
+      Digest digest;
+      digest.buckets.fill(number);
+      std::optional<BucketRequest> request;
+      for (const auto& outgoing : stage.node.on_message(now, test_id(1), digest).send)
+        if (const auto* asked = std::get_if<BucketRequest>(&outgoing.message)) request = *asked;
+      REQUIRE(request);
+      Facts answer;
+      answer.answers = request->nonce;
+      for (int k = 0; k < 20; ++k) answer.records.push_back({record_of(++number), 0});
+      (void)stage.node.on_message(now, test_id(1), answer);
+    }
+    CHECK(stage.node.members().size() <= 1 + 100 + 10 * 20);
+  }
+}
