@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 namespace starling::gossip {
@@ -147,8 +148,28 @@ void Progress::on_settings(TimePoint now, const NodeId& id, const Hash& settings
 bool Progress::is_news(const ProgressReport& report) const {
   if (report.id == self_) return report.samples > own_.samples;
   const auto at = counters_.find(report.id);
-  if (at == counters_.end()) return counters_.size() < options_.max_ids;
+  if (at == counters_.end()) return has_room();
   return !at->second.report || report.samples > at->second.report->samples;
+}
+
+bool Progress::has_room() const {
+  return counters_.size() < options_.max_ids ||
+         std::ranges::any_of(counters_, [](const auto& item) { return !item.second.running; });
+}
+
+// Of those that are gone the counter that adds the least to P is forgotten, and P stands still
+// until the others have made up for it. Whoever comes back brings all of it along.
+bool Progress::make_room() {
+  if (counters_.size() < options_.max_ids) return true;
+  const auto rank = [](const auto& item) {
+    return std::tuple(item.second.counted, item.second.claimed, item.first);
+  };
+  auto least = counters_.end();
+  for (auto at = counters_.begin(); at != counters_.end(); ++at)
+    if (!at->second.running && (least == counters_.end() || rank(*at) < rank(*least))) least = at;
+  if (least == counters_.end()) return false;
+  counters_.erase(least);
+  return true;
 }
 
 Progress::News Progress::on_report(TimePoint now, const ProgressReport& report,
@@ -159,7 +180,7 @@ Progress::News Progress::on_report(TimePoint now, const ProgressReport& report,
     return News::known;
   }
   if (!is_news(report)) return News::known;
-  if (counters_.size() >= options_.max_ids && !counters_.contains(report.id)) return News::no_room;
+  if (!counters_.contains(report.id) && !make_room()) return News::no_room;
 
   Counter& counter = counters_[report.id];
   (void)note_settings(counter, settings);

@@ -57,7 +57,8 @@ struct CountedShort {
 // can still inflate P in an open swarm, and so can the only other member; those are stated
 // non-promises.
 //
-// Cost:    at most 32,768 counters of about 300 bytes; total() is O(ids), cached for 100 ms.
+// Cost:    at most 32,768 counters of about 300 bytes, of which somebody who left makes room for
+//          somebody who runs; total() is O(ids), cached for 100 ms.
 class Progress {
  public:
   explicit Progress(const NodeId& self, ProgressOptions options = {});
@@ -167,6 +168,8 @@ class Progress {
   [[nodiscard]] std::vector<std::uint64_t> known_rates() const;
   [[nodiscard]] std::uint64_t counted_rate(const Counter& counter) const;
   [[nodiscard]] std::uint64_t value_of(const Counter& counter, TimePoint now) const;
+  [[nodiscard]] bool has_room() const;
+  [[nodiscard]] bool make_room();
   // Whether its author trains what this node trains, or nobody knows yet what that is.
   [[nodiscard]] bool alike(const Counter& counter) const {
     return settings_.is_zero() || counter.settings == settings_;

@@ -252,6 +252,8 @@ class Anything {
       STARLING_CHECK_OP(samples, >=, counted_[id]);
       counted_[id] = samples;
     }
+    // Whoever made room for another begins anew.
+    std::erase_if(counted_, [&](const auto& item) { return node_.samples_of(item.first) == 0; });
     const std::uint64_t total = node_.total(now_);
     STARLING_CHECK_OP(total, >=, least_);
     STARLING_CHECK_OP(total, <=, kMostSamples);

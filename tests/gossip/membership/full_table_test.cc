@@ -12,6 +12,15 @@ namespace {
 
 constexpr std::size_t kPlaces = 50;
 
+ProgressReport says(std::uint64_t number, std::uint64_t samples) {
+  ProgressReport report;
+  report.id = test_id(number);
+  report.incarnation = {1};
+  report.samples = samples;
+  report.rate_millisamples = 100'000;
+  return report;
+}
+
 MembershipOptions small_table() {
   MembershipOptions options;
   options.table.max_records = kPlaces;
@@ -100,5 +109,33 @@ TEST_SUITE("gossip/full_table") {
       (void)stage.node.on_message(now, test_id(1), answer);
     }
     CHECK(stage.node.members().size() <= 1 + 100 + 10 * 20);
+  }
+
+  TEST_CASE("progress of a member counts where the counters are full of those that are gone") {
+    ProgressOptions options;
+    options.max_ids = 10;
+    Progress progress(test_id(0), options);
+    progress.set_members(kStart, 3);
+    progress.on_local_samples(kStart, 0);
+    for (Duration at{0}; at <= 10s; at += 1s)
+      progress.on_local_samples(kStart + at, 100 * static_cast<std::uint64_t>(at / 1s));
+    const TimePoint now = kStart + 10s;
+    for (std::uint64_t gone = 1000; gone < 1010; ++gone) {
+      CHECK(progress.on_report(now, says(gone, gone - 900)) == Progress::News::fresh);
+      if (gone != 1000) progress.on_departed(now, test_id(gone));
+    }
+    const std::uint64_t before = progress.total(now);
+
+    CHECK(progress.is_news(says(1, 500)));
+    CHECK(progress.on_report(now, says(1, 500)) == Progress::News::fresh);
+    CHECK(progress.samples_of(test_id(1)) == 500);
+    // The least of what those did that are gone made room for it, and P fell for nobody.
+    CHECK(progress.samples_of(test_id(1000)) == 100);
+    CHECK(progress.samples_of(test_id(1001)) == 0);
+    CHECK(progress.samples_of(test_id(1002)) == 102);
+    CHECK(progress.total(now + 1s) >= before);
+    // It came back, and says all that it has done.
+    CHECK(progress.on_report(now, says(1001, 101)) == Progress::News::fresh);
+    CHECK(progress.samples_of(test_id(1001)) == 101);
   }
 }
