@@ -59,8 +59,12 @@ void TestSwarm::dial(std::size_t from, std::size_t to) {
   if (separated(from, to) || nodes_[to].life == Life::silent ||
       (nodes_[to].self.capabilities & capability::kDialable) == 0)
     return outcome(now_ + options_.dial_timeout, &Membership::on_dial_failed);
-  if (nodes_[to].reach == Reach::claims)
-    return outcome(now_ + 3 * options_.delay, &Membership::on_dial_failed);
+  if (nodes_[to].reach == Reach::claims || nodes_[to].reach == Reach::refused) {
+    ++vain_dials_;
+    return outcome(now_ + 3 * options_.delay, nodes_[to].reach == Reach::claims
+                                                  ? &Membership::on_dial_failed
+                                                  : &Membership::on_dial_refused);
+  }
   if (nodes_[to].life == Life::killed)
     return outcome(now_ + 2 * options_.delay, &Membership::on_dial_refused);
   if (nodes_[to].life == Life::frozen)  // the kernel accepts, nobody shakes hands

@@ -84,8 +84,9 @@ class TestSwarm {
  public:
   explicit TestSwarm(SwarmOptions options) : options_(options), rng_(options.seed) {}
 
-  // Claims: has an address, at which another process answers, as at one behind a router.
-  enum class Reach { dialable, dials_only, claims };
+  // Claims: has an address, at which another process answers, as at one behind a router. Refused:
+  // has one at which a machine answers that nobody listens.
+  enum class Reach { dialable, dials_only, claims, refused };
   // A node that starts now; index of it.
   std::size_t start(Reach reach = Reach::dialable);
   // The same identity in a new process.
@@ -126,6 +127,8 @@ class TestSwarm {
   [[nodiscard]] std::size_t session_count() const { return sessions_.size(); }
   // Different ones, told by whoever made them.
   [[nodiscard]] std::size_t accusations() const { return accusations_.size(); }
+  // To nodes that nobody can dial though they have an address.
+  [[nodiscard]] std::size_t vain_dials() const { return vain_dials_; }
   [[nodiscard]] std::uint64_t sessions_made() const { return sessions_made_; }
   [[nodiscard]] bool running(std::size_t node) const { return nodes_[node].life == Life::running; }
   [[nodiscard]] SwarmId swarm() const { return {}; }
@@ -197,6 +200,7 @@ class TestSwarm {
   std::priority_queue<Event> events_;
   std::uint64_t order_ = 0;
   std::uint64_t sessions_made_ = 0;
+  std::size_t vain_dials_ = 0;
   std::set<std::tuple<NodeId, NodeId, Incarnation, AccusationKind>> accusations_;
   std::uint64_t bytes_ = 0;
   std::uint64_t messages_ = 0;

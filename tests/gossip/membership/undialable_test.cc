@@ -31,4 +31,51 @@ TEST_SUITE("gossip/undialable") {
     }
     MESSAGE("accusations in five minutes, at most: ", worst);
   }
+
+  TEST_CASE("a member whose address refuses everybody is neither accused for ever nor dialled so") {
+    std::size_t accused = 0;
+    std::size_t dialled = 0;
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      CAPTURE(seed);
+      TestSwarm swarm({.seed = 900 + seed});
+      for (std::size_t node = 0; node < 40; ++node) {
+        (void)swarm.start(node == 7 || node == 23 ? TestSwarm::Reach::refused
+                                                  : TestSwarm::Reach::dialable);
+        if (node > 0) swarm.dial(node, 0);
+      }
+      swarm.run(5min);
+      accused = std::max(accused, swarm.accusations());
+      dialled = std::max(dialled, swarm.vain_dials());
+      CHECK(swarm.accusations() < 20);
+      CHECK(swarm.vain_dials() < 200);
+      for (const std::size_t node : {7U, 23U}) {
+        CHECK(swarm.count(MemberState::dead, {node}) == 0);
+        for (const auto& id : swarm.at(node).neighbours()) CHECK(swarm.at(node).has_session(id));
+      }
+      CHECK(swarm.settled());
+    }
+    MESSAGE("in five minutes, at most: ", accused, " accusations, ", dialled, " dials");
+  }
+
+  TEST_CASE(
+      "a swarm of which every second member refuses all dials neither accuses nor dials much") {
+    std::size_t accused = 0;
+    std::size_t dialled = 0;
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      CAPTURE(seed);
+      TestSwarm swarm({.seed = 950 + seed});
+      for (std::size_t node = 0; node < 12; ++node) {
+        (void)swarm.start(node % 2 == 1 ? TestSwarm::Reach::refused : TestSwarm::Reach::dialable);
+        if (node > 0) swarm.dial(node, 0);
+      }
+      swarm.run(5min);
+      accused = std::max(accused, swarm.accusations());
+      dialled = std::max(dialled, swarm.vain_dials());
+      CHECK(swarm.accusations() < 20);
+      CHECK(swarm.vain_dials() < 600);
+      CHECK(swarm.count(MemberState::dead, {1, 3, 5, 7, 9, 11}) == 0);
+      CHECK(swarm.settled());
+    }
+    MESSAGE("in five minutes, at most: ", accused, " accusations, ", dialled, " dials");
+  }
 }
