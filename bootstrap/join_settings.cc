@@ -106,6 +106,9 @@ JoinEffects Join::on_settings_adopted(TimePoint now, const Settings& settings) {
   own_ = settings;
   pause_adopting(now);
   start_ = Start::genesis;  // a checkpoint of other settings is of no use
+  // Another search begins where a model had ended one. Nobody renews the waits of one that goes on
+  // by having other settings each time (node/decisions/0077).
+  if (running_) search_ = {};
   running_ = false;
   facts_.age = 0;
   facts_.max_state_bytes = 0;

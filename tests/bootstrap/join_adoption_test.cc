@@ -145,4 +145,53 @@ TEST_SUITE("bootstrap/join") {
     node.pass(2s);
     CHECK(node.taken == before + 2);
   }
+
+  TEST_CASE("sponsors that failed a node in its last run come first again in another one") {
+    Undecided node;
+    node.facts.max_state_bytes = 1000;
+    const auto says = [&](std::uint64_t from, const std::string& lr, std::uint32_t load) {
+      Hello hello;
+      hello.settings = settings_of(lr);
+      hello.phase = RunPhase::training;
+      hello.alive = 9;
+      hello.age = 5000;
+      hello.load = load;
+      node.take(node.join.on_message(node.now, id_of(from), hello));
+    };
+    node.pass(20s);
+    REQUIRE(node.facts.phase == RunPhase::training);
+    says(1, "0.5", 0);
+    says(2, "0.5", 5);
+    (void)node.join.rejoin(node.now);
+    node.pass(1s);
+    REQUIRE(node.join.status(node.now).sponsor == id_of(1));
+    node.take(node.join.on_message(node.now, id_of(1), StateRefused{Hash{}, RefusalReason::busy}));
+    REQUIRE(node.join.status(node.now).sponsor == id_of(2));
+    node.pass(6s);
+
+    for (std::uint64_t member = 1; member <= 9; ++member) node.facts.alive.push_back(id_of(member));
+    std::ranges::sort(node.facts.alive);
+    node.facts.alive_same = 0;
+    node.take(node.join.update(node.now, node.facts));
+    says(1, "0.1", 0);
+    REQUIRE(node.lr() == "0.1");
+    says(2, "0.1", 5);
+    node.facts.alive_same = 9;
+    node.pass(2s);
+    CHECK(node.join.status(node.now).sponsor == id_of(1));
+  }
+
+  TEST_CASE("whoever says to finish other settings each time holds a start no longer than one") {
+    Undecided node;
+    for (int second = 0; second < 11 * 60; ++second) {
+      Hello hello;
+      hello.settings = settings_of("1." + std::to_string(second));
+      hello.phase = RunPhase::finishing;
+      hello.alive = 1;
+      hello.samples = 1000;
+      node.take(node.join.on_message(node.now, id_of(1), hello));
+      node.pass(1s);
+    }
+    CHECK(node.facts.phase == RunPhase::training);
+  }
 }
