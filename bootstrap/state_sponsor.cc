@@ -9,6 +9,10 @@ namespace {
 
 // A joiner that asks for nothing for so long has gone elsewhere.
 constexpr Duration kIdleJoiner = std::chrono::seconds(30);
+// Where places are short, one that takes less than this many bytes a second keeps none, once it has
+// had time to begin.
+constexpr double kSlowest = 64 << 10;
+constexpr Duration kSettling = std::chrono::minutes(1);
 
 std::vector<NodeId> others_for(const NodeId& asker, std::vector<NodeId> donors) {
   std::erase(donors, asker);
@@ -30,16 +34,14 @@ SponsorEffects StateSponsor::on_request(TimePoint now, const NodeId& from,
     if (!held_ || held_id_ != request.snapshot) return refuse(RefusalReason::not_held);
     // Whoever has lost its donor brings a part of the snapshot along: all joiners of a donor that
     // is gone find a place here beside this node's own.
-    if (!joiners_.contains(from) && joiners_.size() >= 2 * options_.max_joiners)
-      return refuse(RefusalReason::busy);
+    const std::size_t places = (lost_.contains(from) ? 1 : 2) * options_.max_joiners;
+    if (!finds_place(now, from, places + waiting_.size())) return refuse(RefusalReason::busy);
     offer(now, from, stock, effects);
     return effects;
   }
   if (stock.phase == RunPhase::starting) return refuse(RefusalReason::no_model);
   if (stock.phase != RunPhase::training) return refuse(RefusalReason::ending);
-  if (!joiners_.contains(from) && !waiting_.contains(from) &&
-      joiners_.size() + waiting_.size() >= options_.max_joiners)
-    return refuse(RefusalReason::busy);
+  if (!finds_place(now, from, options_.max_joiners)) return refuse(RefusalReason::busy);
   if (taking_) {
     waiting_.insert(from);
     return effects;
@@ -54,18 +56,47 @@ SponsorEffects StateSponsor::on_request(TimePoint now, const NodeId& from,
   return effects;
 }
 
+// Whether one of so many places is its own or free. Where none is, one that overstays gives up its
+// own, the slowest first; not for somebody who had to do so itself.
+bool StateSponsor::finds_place(TimePoint now, const NodeId& from, std::size_t places) {
+  if (joiners_.contains(from) || waiting_.contains(from)) return true;
+  const auto rate = [&](const auto& item) {
+    return static_cast<double>(item.second.chunks) / seconds(now - item.second.since);
+  };
+  while (joiners_.size() + waiting_.size() >= places) {
+    if (lost_.contains(from)) return false;
+    auto slowest = joiners_.end();
+    for (auto at = joiners_.begin(); at != joiners_.end(); ++at)
+      if (overstays(now, at->second) && (slowest == joiners_.end() || rate(*at) < rate(*slowest)))
+        slowest = at;
+    if (slowest == joiners_.end()) return false;
+    lost_.insert(slowest->first);
+    joiners_.erase(slowest);
+  }
+  return true;
+}
+
+// Has had the time that a snapshot is shared for, or chunks for two; or takes too little.
+bool StateSponsor::overstays(TimePoint now, const Joiner& joiner) const {
+  const Duration stay = now - joiner.since;
+  if (stay > options_.shared || joiner.chunks > 2 * held_->chunks.size()) return true;
+  return stay > kSettling &&
+         static_cast<double>(joiner.chunks * kChunkBytes) < kSlowest * seconds(stay);
+}
+
 // One snapshot for all joiners of the moment: while somebody loads it, it is everybody's, but not
 // for ever, or one that never ends would choose the model of all who come later.
 bool StateSponsor::gives_to_newcomers(TimePoint now) const {
   if (!held_ || now - taken_ > options_.shared) return false;
   return now - taken_ <= options_.fresh ||
-         std::ranges::any_of(joiners_, [](const auto& item) { return item.second.loads; });
+         std::ranges::any_of(joiners_, [](const auto& item) { return item.second.chunks > 0; });
 }
 
 void StateSponsor::offer(TimePoint now, const NodeId& to, const Stock& stock,
                          SponsorEffects& effects) {
   // A place is kept by loading: to ask for the manifest again costs nothing.
-  joiners_.try_emplace(to, Joiner{.asked = now});
+  joiners_.try_emplace(to, Joiner{.since = now, .asked = now});
+  lost_.erase(to);
   last_used_ = now;
   StateManifest manifest;
   manifest.manifest = held_->manifest;
@@ -94,6 +125,7 @@ SponsorEffects StateSponsor::on_snapshot(TimePoint now, SharedSnapshot snapshot,
   last_used_ = now;
   donors_.clear();
   joiners_.clear();
+  lost_.clear();
   for (const auto& id : std::exchange(waiting_, {})) offer(now, id, stock, effects);
   return effects;
 }
@@ -113,6 +145,7 @@ void StateSponsor::drop() {
   taking_ = false;
   waiting_.clear();
   joiners_.clear();
+  lost_.clear();
   donors_.clear();
 }
 
@@ -131,7 +164,8 @@ SponsorEffects StateSponsor::on_chunk_request(TimePoint now, const NodeId& from,
     effects.send.push_back({from, Chunk{request.snapshot, request.index, nullptr}});
     return effects;
   }
-  joiner->second = {.asked = now, .loads = true};
+  joiner->second.asked = now;
+  ++joiner->second.chunks;
   last_used_ = now;
   fault::pass("transfer.chunk_sent");
   effects.send.push_back(
@@ -149,6 +183,7 @@ void StateSponsor::on_done(TimePoint now, const NodeId& from, const StateDone& d
 void StateSponsor::on_session_down(const NodeId& peer) {
   waiting_.erase(peer);
   joiners_.erase(peer);
+  lost_.erase(peer);
   std::erase(donors_, peer);
 }
 
@@ -157,6 +192,7 @@ void StateSponsor::on_tick(TimePoint now) {
   if (held_ && now - last_used_ >= options_.keep) {
     held_.reset();
     joiners_.clear();
+    lost_.clear();
     donors_.clear();
   }
 }

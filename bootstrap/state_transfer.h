@@ -47,7 +47,8 @@ struct TransferOptions {
   // takes it back.
   std::uint32_t max_wrong = 3;
   // A sponsor serves this many joiners at a time and takes no newcomer beyond; twice as many where
-  // they come for the rest of the very snapshot that it holds.
+  // they come for the rest of the very snapshot that it holds. Where none is free, one that takes
+  // less than 64 KiB/s or overstays gives up its own (node/decisions/0079).
   std::size_t max_joiners = 8;
   // A snapshot younger than this is given to newcomers; an older one is replaced if nobody loads
   // it.
@@ -202,12 +203,15 @@ class StateSponsor {
 
  private:
   struct Joiner {
-    TimePoint asked{};   // the last chunk; before the first: when it was taken in
-    bool loads = false;  // asked for a chunk; whoever only asked for a manifest may not want it
+    TimePoint since{};       // it was taken in
+    TimePoint asked{};       // the last chunk; before the first: as `since`
+    std::size_t chunks = 0;  // 0: whoever only asked for a manifest may not want it
   };
 
   void offer(TimePoint now, const NodeId& to, const Stock& stock, SponsorEffects& effects);
   [[nodiscard]] bool gives_to_newcomers(TimePoint now) const;
+  [[nodiscard]] bool finds_place(TimePoint now, const NodeId& from, std::size_t places);
+  [[nodiscard]] bool overstays(TimePoint now, const Joiner& joiner) const;
 
   TransferOptions options_;
   SharedSnapshot held_;
@@ -217,6 +221,7 @@ class StateSponsor {
   bool taking_ = false;
   std::set<NodeId> waiting_;  // for the snapshot that is being made
   std::map<NodeId, Joiner> joiners_;
+  std::set<NodeId> lost_;       // that had to give up their places
   std::vector<NodeId> donors_;  // have it all
 };
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <variant>
 
 using namespace starling;
@@ -17,16 +18,17 @@ namespace {
 
 // A node that holds one snapshot.
 struct Donor {
-  StateSponsor sponsor{{}};
+  StateSponsor sponsor;
   StateSponsor::Stock stock;
   Hash held;
 
-  Donor() {
+  explicit Donor(std::size_t chunks = 1, Duration shared = 30min)
+      : sponsor(TransferOptions{.shared = shared}) {
     stock.fingerprint = hash_of(as_bytes("settings"));
     stock.phase = RunPhase::training;
     Manifest about;
     about.fingerprint = stock.fingerprint;
-    const Bytes model(10);
+    const Bytes model((chunks - 1) * kChunkBytes + 10);
     // Owners: see SharedSnapshot.
     auto snapshot = std::make_shared<const Snapshot>(*cut_snapshot({model}, about));
     held = snapshot->manifest.id();
@@ -75,6 +77,65 @@ TEST_SUITE("bootstrap/state_transfer") {
     const auto answer = asks(kStart + 31s, 99);
     CHECK(std::holds_alternative<StateManifest>(answer.send.at(0).message));
     CHECK(donor.sponsor.load() == 2);  // with the one that loads
+  }
+
+  TEST_CASE(
+      "those who take a little for ever leave a place to who comes, and those who load do not") {
+    struct Pace {
+      Duration chunk_each;
+      Duration shared;
+      Duration busy_for;  // at least so long, and not much longer
+    };
+    // 13 KB/s; 1 Mbit/s; and so fast that all of it has come twice within 20 s.
+    for (const auto& [each, shared, busy_for] :
+         {Pace{20s, 30min, 1min}, Pace{2s, 5min, 5min}, Pace{100ms, 30min, 19s}}) {
+      CAPTURE(each.count());
+      Donor donor(100, shared);
+      const auto comes = [&](TimePoint now, std::uint64_t newcomer) {
+        donor.sponsor.on_tick(now);
+        const auto effects = donor.sponsor.on_request(now, id_of(newcomer),
+                                                      {donor.stock.fingerprint, {}}, donor.stock);
+        return effects.take_snapshot ||
+               !std::holds_alternative<StateRefused>(effects.send.at(0).message);
+      };
+      for (std::uint64_t joiner = 1; joiner <= TransferOptions{}.max_joiners; ++joiner)
+        CHECK(donor.gives(joiner));
+      std::optional<Duration> place_after;
+      for (Duration after{0}; after < 2h && !place_after; after += each) {
+        for (std::uint64_t joiner = 1; joiner <= TransferOptions{}.max_joiners; ++joiner)
+          (void)donor.sponsor.on_chunk_request(kStart + after, id_of(joiner), {donor.held, 0});
+        if (comes(kStart + after, 99)) place_after = after;
+      }
+      REQUIRE(place_after);
+      CHECK(*place_after > busy_for);
+      CHECK(*place_after < busy_for + 30s);
+    }
+  }
+
+  TEST_CASE(
+      "a joiner that had to give up its place takes none from a newcomer when it comes back") {
+    Donor donor(100);
+    const std::uint64_t places = TransferOptions{}.max_joiners;
+    for (std::uint64_t joiner = 1; joiner <= places; ++joiner) CHECK(donor.gives(joiner));
+    for (Duration after{0}; after <= 80s; after += 20s)
+      for (std::uint64_t joiner = 1; joiner <= places; ++joiner)
+        (void)donor.sponsor.on_chunk_request(kStart + after, id_of(joiner), {donor.held, 0});
+    const auto asks = [&](std::uint64_t asker, const Hash& snapshot) {
+      return donor.sponsor.on_request(kStart + 81s, id_of(asker),
+                                      {donor.stock.fingerprint, snapshot}, donor.stock);
+    };
+    const auto newcomer = asks(99, {});
+    CHECK(std::holds_alternative<StateManifest>(newcomer.send.at(0).message));
+    std::size_t without = 0;
+    for (std::uint64_t joiner = 1; joiner <= places; ++joiner) {
+      const auto chunk =
+          donor.sponsor.on_chunk_request(kStart + 81s, id_of(joiner), {donor.held, 0});
+      if (std::get<Chunk>(chunk.send.at(0).message).bytes) continue;
+      ++without;
+      (void)asks(joiner, donor.held);
+    }
+    CHECK(without == 1);
+    CHECK(donor.sponsor.load() <= places);
   }
 
   TEST_CASE("a joiner without a place at a second donor loads on from the first") {
