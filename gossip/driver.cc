@@ -1,5 +1,7 @@
 #include "gossip/driver.h"
 
+#include "node/base/sleep_time.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -25,7 +27,12 @@ SessionEnd end_of(const Error& why) {
 
 Driver::Driver(asio::io_context& io, const Clock& clock, transport::Transport& transport,
                Gossip& gossip, GossipHost& host)
-    : clock_(clock), transport_(transport), gossip_(gossip), host_(host), timer_(io) {}
+    : clock_(clock),
+      transport_(transport),
+      gossip_(gossip),
+      host_(host),
+      timer_(io),
+      slept_(time_asleep()) {}
 
 void Driver::start() {
   stopped_ = false;
@@ -125,8 +132,17 @@ void Driver::arm() {
   timer_.async_wait([this](const std::error_code& error) {
     if (error || stopped_) return;
     assert_io_thread();
+    notice_sleep();
     carry_out(gossip_.on_tick(clock_.now()));
   });
+}
+
+// The first tick after it: nothing has been said to anybody since.
+void Driver::notice_sleep() {
+  const Duration more = time_asleep() - slept_;
+  if (more < std::chrono::seconds(1)) return;
+  slept_ += more;
+  carry_out(gossip_.on_slept(clock_.now(), more));
 }
 
 }  // namespace starling::gossip

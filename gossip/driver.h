@@ -62,12 +62,14 @@ class Driver {
   void send(Outgoing outgoing) ON_IO_THREAD;
   void dial_next(Dialling dialling) ON_IO_THREAD;
   void arm() ON_IO_THREAD;
+  void notice_sleep() ON_IO_THREAD;
 
   const Clock& clock_;
   transport::Transport& transport_;
   Gossip& gossip_;
   GossipHost& host_;
   asio::steady_timer timer_;
+  Duration slept_;                                 // the machine, as gossip knows
   std::multimap<std::string, Dialling> dialling_;  // by the address that is being tried
   bool stopped_ = true;
 };

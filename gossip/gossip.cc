@@ -176,6 +176,13 @@ GossipEffects Gossip::on_incarnations_persisted(TimePoint now, Incarnation ceili
   return out;
 }
 
+GossipEffects Gossip::on_slept(TimePoint now, Duration slept) {
+  GossipEffects out;
+  take(now, membership_.on_slept(now, slept), out);
+  advance(now, out);
+  return out;
+}
+
 GossipEffects Gossip::on_tick(TimePoint now) {
   GossipEffects out;
   // A final consensus (or a merge) runs over the sessions that its members named.

@@ -174,6 +174,8 @@ class Gossip {
   [[nodiscard]] GossipEffects on_dial_failed(TimePoint now, const NodeId& peer);
   [[nodiscard]] GossipEffects on_incarnations_persisted(TimePoint now, Incarnation ceiling);
   [[nodiscard]] GossipEffects on_tick(TimePoint now);
+  // The machine was suspended for so long.
+  [[nodiscard]] GossipEffects on_slept(TimePoint now, Duration slept);
   [[nodiscard]] TimePoint next_deadline() const;
 
   // The settings are known and the replica is there.

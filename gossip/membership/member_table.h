@@ -109,6 +109,10 @@ class MemberTable {
   [[nodiscard]] static bool holds(const MemberEntry& member, const Accusation& accusation);
   void set_state(MemberEntry& member, MemberState state, TimePoint now);
 
+  // Time passed of which the clock knows nothing.
+  void grow_older(Duration by) {
+    for (auto& [id, member] : members_) member.signed_at -= by;
+  }
   // Ids whose record is older than `lifetime`.
   [[nodiscard]] std::vector<NodeId> expired(TimePoint now, Duration lifetime) const;
   [[nodiscard]] std::uint32_t age_s(const MemberEntry& member, TimePoint now) const;

@@ -231,16 +231,33 @@ std::uint32_t Membership::seconds_since(TimePoint then, TimePoint now) {
 
 // ---- time
 
+// This node did not run: what looks like silence of others is its own.
+void Membership::forgive_all(TimePoint now) {
+  health_.on_late_tick();
+  for (auto& [id, session] : sessions_) session.watch.forgive(now);
+  std::erase_if(cases_, [](const auto& item) { return item.second.stage == Case::Stage::asking; });
+  for (auto& [id, open] : cases_) open.opened = std::max(open.opened, now);
+  next_good_ = now + options_.detector.heartbeat_interval;
+}
+
+MembershipEffects Membership::on_slept(TimePoint now, Duration slept) {
+  MembershipEffects effects;
+  if (slept <= Duration{0}) return effects;
+  const Duration lives = lifetime();
+  self_signed_ -= slept;
+  began_ -= slept;
+  table_.grow_older(slept);
+  forgive_all(now);
+  listening_since_ = now;
+  for (const auto& id : table_.expired(now, lives)) forget(now, id, Cause::expired, effects);
+  finish_event(now, effects);
+  return effects;
+}
+
 MembershipEffects Membership::on_tick(TimePoint now) {
   MembershipEffects effects;
   if (promised_tick_ != kNever && now > promised_tick_ + options_.detector.late_tick) {
-    // We did not run: what looks like silence of others is our own.
-    health_.on_late_tick();
-    for (auto& [id, session] : sessions_) session.watch.forgive(now);
-    std::erase_if(cases_,
-                  [](const auto& item) { return item.second.stage == Case::Stage::asking; });
-    for (auto& [id, open] : cases_) open.opened = std::max(open.opened, now);
-    next_good_ = now + options_.detector.heartbeat_interval;
+    forgive_all(now);
   } else if (now >= next_good_) {
     health_.on_good_interval();
     next_good_ = now + options_.detector.heartbeat_interval;

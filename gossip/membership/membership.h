@@ -219,6 +219,9 @@ class Membership {
   MembershipEffects on_heard(TimePoint now, const NodeId& from, Traffic traffic);
   // Call at next_deadline(); calling early is harmless, calling late is noticed.
   MembershipEffects on_tick(TimePoint now);
+  // The machine was suspended for so long, of which `now` knows nothing: what this node holds is
+  // older by that, and who expired meanwhile is forgotten before anybody is told of them.
+  MembershipEffects on_slept(TimePoint now, Duration slept);
   [[nodiscard]] TimePoint next_deadline() const;
 
   // While held every session is needed: something runs over those that are there.
@@ -334,6 +337,7 @@ class Membership {
                   FactSpreader::Haste haste = FactSpreader::Haste::at_once);
   [[nodiscard]] Duration lifetime() const;
   void refute(TimePoint now, Incarnation at_least, Duration gap, MembershipEffects& effects);
+  void forgive_all(TimePoint now);
   void tick_sessions(TimePoint now, MembershipEffects& effects);
   void keep_house(TimePoint now, MembershipEffects& effects);
   void compare_views(TimePoint now, MembershipEffects& effects);
