@@ -27,7 +27,7 @@ const std::vector<Ban>& bans() {
       {"wall-clock", {"system_clock", "gettimeofday", "time("}, R"(\bsystem_clock\b|\bgettimeofday\b|\btime\s*\(\s*(nullptr|NULL|0)\s*\))",
        "protocol and training know steady time only (node/base/clock.h); wall time is for node/", {"node/"}},
       {"clock", {"_clock"}, R"(\bsteady_clock::now\b|\bhigh_resolution_clock\b|\bclock_gettime\b)",
-       "be told the time (TimePoint now), or ask a Clock (node/base/clock.h)", {"node/base/clock.h", "node/base/cpu_time.h", "tests/e2e/"}},
+       "be told the time (TimePoint now), or ask a Clock (node/base/clock.h)", {"node/base/clock.h", "node/base/cpu_time.h", "node/base/sleep_time.h", "tests/e2e/"}},
       {"mutex", {"mutex>", "condition_variable>"}, R"(#\s*include\s*<(mutex|shared_mutex|condition_variable)>)",
        "include node/base/mutex.h, whose types clang checks", {"node/base/mutex.h"}},
       {"experimental", {"experimental"}, R"(\basio::experimental\b|asio/experimental/)",
