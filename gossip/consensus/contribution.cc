@@ -277,7 +277,7 @@ class Runner {
         const unsigned bits = sum_bits(kind_, child.weight);
         const ByteView part =
             ByteView(*child.packed).subspan(first * bits / 8, packed_bytes(sum.size(), bits));
-        auto added = add_packed(part, bits, largest_sum(child), sum);
+        auto added = add_packed(part, bits, range_of(child), sum);
         if (!added) return blame(child.child, added.error().detail);
       }
       put(first, sum);
@@ -285,9 +285,11 @@ class Runner {
     return {};
   }
 
-  [[nodiscard]] std::int64_t largest_sum(const ChildSum& child) const {
-    return kind_ == ChunkKind::counters ? static_cast<std::int64_t>(child.members) * kMaxCounter
-                                        : static_cast<std::int64_t>(child.weight) * largest_fixed();
+  // Nobody has counted fewer than no batches: the receivers of such a sum would blame its root.
+  [[nodiscard]] PackedRange range_of(const ChildSum& child) const {
+    if (kind_ == ChunkKind::counters)
+      return {.least = 0, .most = static_cast<std::int64_t>(child.members) * kMaxCounter};
+    return up_to_magnitude(static_cast<std::int64_t>(child.weight) * largest_fixed());
   }
   [[nodiscard]] std::int64_t largest_fixed() const {
     return (std::int64_t{1} << fraction_bits(kind_)) - 1;
@@ -386,7 +388,7 @@ class Runner {
       const auto fixed = std::span(room).first(std::min(kSlice, count - first));
       std::ranges::fill(fixed, 0);
       TRY_VOID(add_packed(packed.subspan(first * bits / 8, packed_bytes(fixed.size(), bits)), bits,
-                          largest_fixed(), fixed));
+                          up_to_magnitude(largest_fixed()), fixed));
       write_fixed(first, fixed, bytes);
     }
     return {};

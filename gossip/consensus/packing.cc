@@ -214,7 +214,7 @@ void append_packed(std::span<const std::int64_t> values, unsigned bits, Bytes& o
   }
 }
 
-Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
+Result<void> add_packed(ByteView packed, unsigned bits, PackedRange range,
                         std::span<std::int64_t> out, [[maybe_unused]] bool wide) {
   STARLING_CHECK(bits >= 1 && bits <= 64);
   constexpr auto kDoing = Doing::reducing;
@@ -241,12 +241,12 @@ Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
     k = words;
   }
   for (; k < out.size(); ++k) add(unpacked(packed, k * bits, bits), out[k], extremes);
-  if (extremes.highest > largest || extremes.lowest < -largest)
-    return fail(
-        Errc::bad_message, kDoing,
-        "a packed integer of " +
-            std::to_string(extremes.highest > largest ? extremes.highest : extremes.lowest) +
-            " where " + std::to_string(largest) + " is the most");
+  const bool too_high = extremes.highest > range.most;
+  if (too_high || extremes.lowest < range.least)
+    return fail(Errc::bad_message, kDoing,
+                "a packed integer of " +
+                    std::to_string(too_high ? extremes.highest : extremes.lowest) + " where " +
+                    std::to_string(range.least) + " to " + std::to_string(range.most) + " belong");
   const std::size_t over = out.size() * bits % 8;  // bits in the last byte, unless it is full
   if (over != 0 && static_cast<unsigned>(packed.back()) >> over != 0)
     return fail(Errc::bad_message, kDoing, "the filling after the packed integers is not zero");

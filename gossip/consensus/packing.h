@@ -26,11 +26,18 @@ namespace starling::gossip::consensus {
 void append_packed(std::span<const std::int64_t> values, unsigned bits, Bytes& out,
                    bool wide = has_wide_packing());
 
+// What a packed integer may be: from `least`, which is 0 or below, to `most`, 0 or above.
+struct PackedRange {
+  std::int64_t least = 0;
+  std::int64_t most = 0;
+};
+[[nodiscard]] constexpr PackedRange up_to_magnitude(std::int64_t most) { return {-most, most}; }
+
 // Adds each packed integer to out[k].
 //
-// Errors:  bad_message where the size is not exact, the filling is not zero or a value's magnitude
-//          is above `largest` (which keeps sums of sums from overflowing). `out` is then undefined.
-[[nodiscard]] Result<void> add_packed(ByteView packed, unsigned bits, std::int64_t largest,
+// Errors:  bad_message where the size is not exact, the filling is not zero or a value is out of
+//          `range` (which keeps sums of sums from overflowing). `out` is then undefined.
+[[nodiscard]] Result<void> add_packed(ByteView packed, unsigned bits, PackedRange range,
                                       std::span<std::int64_t> out, bool wide = has_wide_packing());
 
 }  // namespace starling::gossip::consensus

@@ -100,7 +100,7 @@ TEST_SUITE("gossip/consensus/arithmetic") {
     const auto most = static_cast<std::int64_t>(weight) * ((std::int64_t{1} << 30) - 1);
     const std::vector<std::int64_t> both{most, -most};
     std::vector<std::int64_t> sum(2);
-    CHECK(add_packed(pack(both, 63), 63, most, sum).has_value());
+    CHECK(add_packed(pack(both, 63), 63, up_to_magnitude(most), sum).has_value());
     CHECK(sum == both);
   }
 
@@ -134,8 +134,9 @@ TEST_SUITE("gossip/consensus/arithmetic") {
       const auto bits = sum_bits(ChunkKind::parameters, 45);
       for (std::size_t m = kMembers; m-- > 1;) {
         auto& parent = partial[order.below(m)];
-        REQUIRE(
-            add_packed(pack(partial[m], bits), bits, std::int64_t{45} << 30, parent).has_value());
+        REQUIRE(add_packed(pack(partial[m], bits), bits, up_to_magnitude(std::int64_t{45} << 30),
+                           parent)
+                    .has_value());
       }
       CHECK(partial[0] == straight);
     }

@@ -1,4 +1,5 @@
 // What a participant that lies can do to the others, and what somebody can who has no part.
+#include "gossip/consensus/packing.h"
 #include "tests/gossip/consensus/signed_certificate.h"
 #include "tests/gossip/consensus/swarm_checks.h"
 
@@ -78,6 +79,37 @@ TEST_SUITE("gossip/consensus/liars") {
     CHECK(sent > 0);
     check_result(swarm, all_of(swarm), {0, 1, 2, 3});
     CHECK(epoch_of(swarm, 0) == 1);
+  }
+
+  TEST_CASE("batches below zero are blamed on who counted them") {
+    Swarm swarm({.nodes = 5, .seed = 3});
+    swarm.connect_all();
+    swarm.run(1s);
+    const ChunkPlan plan(swarm.options().shape);
+    std::size_t lies = 0;
+    swarm.on_deliver = [&](std::size_t from, std::size_t to, const ConsensusMessage& message) {
+      const auto* sum = std::get_if<Sum>(&message);
+      if (from != 4 || sum == nullptr || plan.kind(sum->chunk) != ChunkKind::counters) return true;
+      const std::vector<std::int64_t> below(plan.values(sum->chunk), -1'000'000);
+      swarm.inject(to, 4, Sum{sum->round, sum->chunk, share(pack(below, 64))});
+      ++lies;
+      return false;
+    };
+
+    swarm.command(0);
+    swarm.run(15min);
+
+    REQUIRE(lies > 0);
+    std::size_t offences = 0;
+    for (const std::size_t k : {0U, 1U, 2U, 3U}) {
+      CAPTURE(k);
+      for (const auto& bad : swarm.node(k).misbehaved) CHECK(bad.peer == swarm.node(4).id);
+      offences += swarm.node(k).misbehaved.size();
+      REQUIRE(swarm.node(k).finished);
+      CHECK(same_bits(swarm.node(k).x, swarm.node(0).x));
+      CHECK(swarm.node(k).finished->certificate.participants.size() >= 4);
+    }
+    CHECK(offences > 0);
   }
 
   TEST_CASE("who never said that it takes part moves nobody to a later epoch") {

@@ -53,7 +53,7 @@ TEST_SUITE("gossip/consensus/packing") {
           CHECK(packed == expected);
           std::vector<std::int64_t> sum(count, 5);
           // The lowest 64-bit value has no magnitude and is refused; everything else passes.
-          CHECK(add_packed(packed, bits, kLargest, sum, wide).has_value());
+          CHECK(add_packed(packed, bits, up_to_magnitude(kLargest), sum, wide).has_value());
           for (auto& value : sum) value -= 5;
           CHECK(sum == values);
         }
@@ -63,10 +63,25 @@ TEST_SUITE("gossip/consensus/packing") {
   TEST_CASE("packed sums of a wrong size or with filling are refused") {
     auto packed = pack(std::vector<std::int64_t>{1, -2, 3}, 31);
     std::vector<std::int64_t> sum(3);
-    CHECK_FALSE(add_packed(ByteView(packed).first(packed.size() - 1), 31, 100, sum).has_value());
-    CHECK_FALSE(add_packed(packed, 33, 100, sum).has_value());
+    CHECK_FALSE(add_packed(ByteView(packed).first(packed.size() - 1), 31, up_to_magnitude(100), sum)
+                    .has_value());
+    CHECK_FALSE(add_packed(packed, 33, up_to_magnitude(100), sum).has_value());
     packed.back() |= std::byte{0x80};
-    CHECK_FALSE(add_packed(packed, 31, 100, sum).has_value());
+    CHECK_FALSE(add_packed(packed, 31, up_to_magnitude(100), sum).has_value());
+  }
+
+  TEST_CASE("below zero is refused where nothing below belongs") {
+    std::vector<std::int64_t> sum(21);
+    for (std::size_t place = 0; place < sum.size(); ++place)
+      for (const bool wide : ways()) {
+        CAPTURE(place);
+        CAPTURE(wide);
+        const PackedRange range{.least = 0, .most = 100};
+        std::vector<std::int64_t> values(sum.size(), 100);
+        CHECK(add_packed(pack(values, 28), 28, range, sum, wide).has_value());
+        values[place] = -1;
+        CHECK_FALSE(add_packed(pack(values, 28), 28, range, sum, wide).has_value());
+      }
   }
 
   TEST_CASE("an integer above its bound is refused wherever it stands, and named") {
@@ -77,15 +92,15 @@ TEST_SUITE("gossip/consensus/packing") {
           CAPTURE(place);
           CAPTURE(wide);
           std::vector<std::int64_t> values(sum.size(), -100);
-          CHECK(add_packed(pack(values, 28), 28, 100, sum, wide).has_value());
+          CHECK(add_packed(pack(values, 28), 28, up_to_magnitude(100), sum, wide).has_value());
           values[place] = wrong;
-          const auto added = add_packed(pack(values, 28), 28, 100, sum, wide);
+          const auto added = add_packed(pack(values, 28), 28, up_to_magnitude(100), sum, wide);
           REQUIRE_FALSE(added.has_value());
-          CHECK(added.error().detail.contains(std::to_string(wrong) + " where 100"));
+          CHECK(added.error().detail.contains(std::to_string(wrong) + " where -100 to 100"));
         }
     const std::vector<std::int64_t> lowest{std::numeric_limits<std::int64_t>::min()};
     std::vector<std::int64_t> one(1);
-    CHECK_FALSE(add_packed(pack(lowest, 64), 64, kLargest, one).has_value());
+    CHECK_FALSE(add_packed(pack(lowest, 64), 64, up_to_magnitude(kLargest), one).has_value());
   }
 }
 
