@@ -12,7 +12,10 @@
 namespace starling::gossip {
 namespace {
 
-constexpr std::size_t kQuorum = 3;
+// Neighbours that are enough where one speaks twice: fewer of three, since this node has a say,
+// too.
+constexpr std::size_t kEnough = 3;
+constexpr std::size_t kEnoughOfThree = 2;
 
 // Checked once when it came: it decodes.
 PayloadView view_of(const Layout& layout, const Payload& payload) {
@@ -72,7 +75,7 @@ void HeldIncrements::hold(const EdgeEnds& edge, Increment increment) {
 
 bool HeldIncrements::complete(std::size_t edges) const {
   if (held_.size() >= edges) return true;
-  return spoke_twice_ && held_.size() >= kQuorum;
+  return spoke_twice_ && held_.size() >= (edges == 3 ? kEnoughOfThree : kEnough);
 }
 
 void HeldIncrements::apply(const Layout& layout, Aggregator rule, std::span<float> parameters,

@@ -62,8 +62,9 @@ class HeldIncrements {
   void hold(const EdgeEnds& edge, Increment increment);
   void forget(const EdgeEnds& edge) { held_.erase(edge); }
 
-  // Whether enough spoke, of so many edges: all of them, or three where one of them speaks twice.
-  // With three at least, one that speaks often gets no majority.
+  // Whether enough spoke, of so many edges: all of them, or, where one of them speaks twice, all
+  // but one of three and any three of more. So one that is silent holds nothing up, and with this
+  // node itself there are three opinions at least: one that speaks often gets no majority.
   [[nodiscard]] bool complete(std::size_t edges) const;
 
   // x += rule over zero (for this node itself) and every held factor (q_their - q_own), coordinate

@@ -150,6 +150,32 @@ TEST_SUITE("gossip/delta/aggregation") {
     CHECK(star.value() == doctest::Approx(1.1).epsilon(0.01));
   }
 
+  TEST_CASE(
+      "of three neighbours one that is silent holds nothing up, and one alone moves nothing") {
+    for (const Aggregator rule : {Aggregator::median, Aggregator::trimmed}) {
+      CAPTURE(name_of(rule));
+      Star star(rule, 3);
+      star.members[0]->fill(star.layout, 1);
+      star.members[1]->fill(star.layout, 1000);
+      star.members[2]->fill(star.layout, 1.1F);
+      star.exchange(1);
+      star.exchange(1);
+      CHECK(star.value() == 1);
+      star.exchange(2);  // of 1 (its own), 1.1 and the lie
+      CHECK(star.value() == doctest::Approx(1.1).epsilon(0.01));
+    }
+  }
+
+  TEST_CASE("of two neighbours neither moves anything without the other") {
+    Star star(Aggregator::median, 2);
+    star.members[0]->fill(star.layout, 1);
+    for (std::size_t k = 1; k <= 2; ++k) star.members[k]->fill(star.layout, 1.1F);
+    for (int i = 0; i < 5; ++i) star.exchange(1);
+    CHECK(star.value() == 1);
+    star.exchange(2);
+    CHECK(star.value() > 1);
+  }
+
   TEST_CASE("an edge that is dropped takes what it said with it") {
     Star star(Aggregator::median, 3);
     star.members[0]->fill(star.layout, 1);

@@ -110,7 +110,9 @@ void LinkSim::start(std::size_t index) {
   node.instance = {rng_()};
   node.jobs.clear();
   node.lane_busy = false;
-  node.replica = std::make_unique<Replica>(layout_, node.master, [](std::span<float>) {});
+  node.replica = std::make_unique<Replica>(
+      layout_, node.master, [](std::span<float>) {},
+      ReplicaOptions{.aggregator = options_.mixer.edge.aggregator});
   const double age = node.mixer ? node.mixer->age() : 0;
   node.mixer = std::make_unique<Mixer>(node.id, options_.mixer,
                                        static_cast<std::uint32_t>(layout_.blocks()), Rng(rng_()));

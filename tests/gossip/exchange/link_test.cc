@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 TEST_SUITE_BEGIN("gossip/exchange/link");
 
@@ -33,6 +35,14 @@ bool exchanges_in_every(const std::vector<TimePoint>& times, TimePoint from, Tim
     last = time;
   }
   return to - last <= window;
+}
+
+// |x_a - x_b|.
+double distance(LinkSim& sim, std::size_t a, std::size_t b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < sim.parameters(a).size(); ++i)
+    sum += std::pow(static_cast<double>(sim.parameters(a)[i] - sim.parameters(b)[i]), 2);
+  return std::sqrt(sum);
 }
 
 // Two to five nodes on a line of their seed, which have to exchange often.
@@ -180,6 +190,25 @@ TEST_CASE("a stopped neighbour costs its edges and nobody's exchanges") {
   CHECK(sim.broken().empty());
   CHECK(sim.totals().resets == 0);
   CHECK(sim.disagreement() < 0.05);
+}
+
+TEST_CASE("one silent neighbour of three does not stop a median or a trimmed mean") {
+  for (const Aggregator rule : {Aggregator::median, Aggregator::trimmed}) {
+    CAPTURE(name_of(rule));
+    LinkOptions options{.nodes = 4, .noise = 0, .rate = 0, .start_spread = 1};
+    options.mixer.edge.aggregator = rule;
+    options.mixer.levels.fixed_level = Level::l5;
+    LinkSim sim(options);
+    sim.check_facts(false);  // they are those of the mean
+    sim.run(500ms);
+    const double before = distance(sim, 0, 1);
+    sim.stop(3, 60s);
+
+    sim.run(50s);
+
+    for (const auto& [a, b] : {std::pair(0U, 1U), {0U, 2U}, {1U, 2U}})
+      CHECK(distance(sim, a, b) < 0.02 * before);
+  }
 }
 
 TEST_CASE("a slow neighbour makes the swarm neither diverge nor wait") {
