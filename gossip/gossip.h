@@ -185,7 +185,8 @@ class Gossip {
   [[nodiscard]] GossipEffects end_averaging(TimePoint now);
   // `peer` trains the same settings: edges with it may open. Forgotten when its session ends.
   [[nodiscard]] GossipEffects on_same_settings(TimePoint now, const NodeId& peer);
-  // The replica was replaced by a sponsor's.
+  // The replica is being replaced by a sponsor's: edges are void, and codec jobs that follow work
+  // on the new one. The age is that of the new one, from now on.
   [[nodiscard]] GossipEffects on_adopted(TimePoint now, double age);
 
   [[nodiscard]] GossipEffects on_steps(TimePoint now, const TrainingFigures& figures);

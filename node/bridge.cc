@@ -141,11 +141,29 @@ void Bridge::pause(std::function<void(Result<void>)> on_paused) {
   });
 }
 
-void Bridge::adopt(training::Replica replica, std::function<void()> on_adopted) {
-  trainer_->request_adoption(
-      std::move(replica), [this, on_adopted = std::move(on_adopted)](const Result<void>& adopted) {
-        if (adopted) notify_io(on_adopted);
-      });
+void Bridge::adopt(training::Replica replica, std::function<void(const Result<void>&)> on_adopted) {
+  ++adopting_;
+  auto told = [this, on_adopted = std::move(on_adopted)](const Result<void>& adopted) {
+    notify_io([this, on_adopted, adopted] {
+      assert_io_thread();
+      end_adoption();
+      on_adopted(adopted);
+    });
+  };
+  // Through the lane: behind the jobs that are on their way, which are about the old replica.
+  asio::post(lane_, [this, replica = std::move(replica), told = std::move(told)]() mutable {
+    trainer_->request_adoption(std::move(replica), std::move(told));
+  });
+}
+
+void Bridge::when_adopted(Held task) {
+  if (adopting_ == 0) return task();
+  held_.push_back(std::move(task));
+}
+
+void Bridge::end_adoption() {
+  if (--adopting_ > 0) return;
+  for (Held& task : std::exchange(held_, {})) task();
 }
 
 training::MakeSource Bridge::evaluation_source() const {
@@ -207,10 +225,12 @@ Bridge::OnEvaluated Bridge::evaluation_reply(OnEvaluated done) {
 
 void Bridge::save(training::CheckpointRequest request,
                   std::function<void(Result<std::filesystem::path>)> done) {
-  trainer_->request_checkpoint(std::move(request),
-                               [this, done = std::move(done)](Result<std::filesystem::path> saved) {
-                                 notify_io(call_with(done, std::move(saved)));
-                               });
+  auto told = [this, done = std::move(done)](Result<std::filesystem::path> saved) {
+    notify_io(call_with(done, std::move(saved)));
+  };
+  when_adopted([this, request = std::move(request), told = std::move(told)]() mutable {
+    trainer_->request_checkpoint(std::move(request), std::move(told));
+  });
 }
 
 void Bridge::snapshot(std::function<void(training::Replica)> done) {

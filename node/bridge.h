@@ -133,7 +133,7 @@ class Bridge {
         done(std::move(outcome));
       });
     };
-    asio::post(lane_, std::move(task));
+    when_adopted([this, task = std::move(task)]() mutable { asio::post(lane_, std::move(task)); });
   }
 
   // Who shares the data set with this node, itself included, ascending; counts where the data is
@@ -144,8 +144,14 @@ class Bridge {
   // For good. `on_paused` on the io thread, once no step is running; cancelled where training ends
   // instead.
   void pause(std::function<void(Result<void>)> on_paused) ON_IO_THREAD;
-  // Replaces the replica between two steps; `on_adopted` on the io thread.
-  void adopt(training::Replica replica, std::function<void()> on_adopted) ON_IO_THREAD;
+  // Replaces the replica between two steps; `on_adopted` on the io thread. What was asked for
+  // before, jobs and checkpoints, is done with the old replica, what is asked for from now on with
+  // the new one: an increment of the old one, added to the new one, would undo a part of it.
+  //
+  // Errors, of the outcome: bad_argument for a replica of another model, cancelled where training
+  //          ends instead, too_many, no_memory, device_failed. The old replica goes on then.
+  void adopt(training::Replica replica,
+             std::function<void(const Result<void>&)> on_adopted) ON_IO_THREAD;
   // Outcomes on the io thread. Without a validation set evaluate() fails at once with not_found.
   using OnEvaluated = std::function<void(Result<training::EvaluationReport>)>;
   void evaluate(OnEvaluated done) ON_IO_THREAD;
@@ -176,6 +182,10 @@ class Bridge {
   [[nodiscard]] Duration cost_of(double lane_s);
   void note_step(const training::StepReport& report);
   void report_steps() ON_IO_THREAD;
+  // Does it now, or as soon as no replica is being put in place, in the order of the calls.
+  using Held = std::move_only_function<void()>;
+  void when_adopted(Held task);
+  void end_adoption() ON_IO_THREAD;
   // Runs `job` on the io thread and counts it as finished.
   void post_to_io(std::function<void()> job);
   // Ends training with the exception that is being handled: `done` of that job is never called.
@@ -202,7 +212,9 @@ class Bridge {
   double crowding_ STARLING_GUARDED_BY(mutex_) = 1;
   bool report_posted_ STARLING_GUARDED_BY(mutex_) = false;
 
-  std::uint64_t pending_ = 0;  // jobs of the lane whose outcome was not delivered yet; io thread
+  std::uint32_t adopting_ = 0;  // replicas that are being put in place; io thread
+  std::vector<Held> held_;      // what waits for that; io thread
+  std::uint64_t pending_ = 0;   // jobs of the lane whose outcome was not delivered yet; io thread
   bool stopped_ = false;
 };
 

@@ -184,13 +184,23 @@ transport::Task<> Node::wait_for_build() {
   }
 }
 
+// The edges are void as soon as it begins: an answer that comes meanwhile is about the replica
+// before, and would move the new one by it.
 void Node::adopt_replica(training::Replica replica, double age) {
-  bridge_->adopt(std::move(replica), [this, age] {
+  const double age_before = gossip_.mixer() != nullptr ? gossip_.mixer()->age() : 0;
+  bridge_->adopt(std::move(replica), [this, age, age_before](const Result<void>& adopted) {
     assert_io_thread();
-    gossip_driver_.carry_out(gossip_.on_adopted(clock_.now(), age));
-    tell_replica(gossip::Origin::transferred, age);
-    bootstrap_driver_.carry_out(join_.on_state_installed(clock_.now()));
+    const TimePoint now = clock_.now();
+    if (adopted) {
+      tell_replica(gossip::Origin::transferred, age);
+      return bootstrap_driver_.carry_out(join_.on_state_installed(now));
+    }
+    // Training ends, for other settings or for good: nobody waits for a state any more.
+    if (adopted.error().code == Errc::cancelled) return;
+    gossip_driver_.carry_out(gossip_.on_adopted(now, age_before));
+    bootstrap_driver_.carry_out(join_.on_state_unusable(now, adopted.error()));
   });
+  gossip_driver_.carry_out(gossip_.on_adopted(clock_.now(), age));
 }
 
 // Once for each process that trains, and again where it takes over another replica later.

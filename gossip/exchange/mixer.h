@@ -121,7 +121,8 @@ class Mixer {
   // are of no use to anybody.
   [[nodiscard]] ExchangeEffects end(TimePoint now);
 
-  // This replica was replaced by another one of that age: all edges are void.
+  // This replica is replaced by another one of that age: all edges are void, and the jobs that
+  // follow work on the new one.
   [[nodiscard]] ExchangeEffects adopt_replica(TimePoint now, double age);
 
   // Own signed record, sent with openings (at most exchange_limits::kMaxRecord bytes).

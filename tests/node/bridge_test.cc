@@ -4,6 +4,7 @@
 #include "tests/net/lab.h"
 
 #include <asio/co_spawn.hpp>
+#include <asio/executor_work_guard.hpp>
 #include <asio/post.hpp>
 #include <doctest/doctest.h>
 
@@ -28,6 +29,21 @@ class DeafEvents final : public BridgeEvents {
   std::optional<Errc> failed;
 };
 
+transport::Task<> stop_bridge(Bridge* bridge) {
+  auto ends = bridge->stop();
+  co_await std::move(ends);
+}
+
+// A replica of this bridge's model whose parameters all have one value.
+training::Replica replica_of(const Bridge& bridge, float value) {
+  const gossip::Layout& layout = bridge.model().layout;
+  training::Replica made;
+  made.parameters.assign(layout.size(), value);
+  made.bn_mean.assign(layout.bn_channels(), 0.0F);
+  made.bn_variance.assign(layout.bn_channels(), 1.0F);
+  return made;
+}
+
 // A bridge whose training was never started.
 struct IdleBridge {
   IdleBridge() : data(training::open_data("synthetic:train=256,val=16", "", log).value()) {
@@ -39,6 +55,18 @@ struct IdleBridge {
     options.loader.threads = 1;
     options.train = data.train.get();
     bridge = Bridge::create(io, std::move(options), std::nullopt, events, log).value();
+  }
+
+  template <class Condition>
+  void run_until(Condition condition) {
+    io.restart();
+    const auto guard = asio::make_work_guard(io);
+    while (!condition()) io.run_one();
+  }
+  void stop() {
+    asio::co_spawn(io, stop_bridge(bridge.get()), [](const std::exception_ptr&) {});
+    io.restart();
+    io.run();
   }
 
   NullLog log;
@@ -156,6 +184,68 @@ TEST_SUITE("node/bridge") {
     free_on(pool, std::move(idle.bridge));
     pool.join();
     CHECK_FALSE(idle.bridge);
+  }
+
+  TEST_CASE("what is asked for while a replica is put in place is done with the new one") {
+    assert_io_thread();
+    IdleBridge idle;
+    std::optional<float> before;
+    std::optional<float> after;
+    bool adopted = false;
+    idle.bridge->snapshot([&](const training::Replica& copy) { before = copy.parameters[0]; });
+    idle.bridge->adopt(replica_of(*idle.bridge, 1e6F), [&](const Result<void>& outcome) {
+      adopted = outcome.has_value();
+      CHECK_FALSE(after);
+    });
+    idle.bridge->snapshot([&](const training::Replica& copy) { after = copy.parameters[0]; });
+    idle.run_until([&] { return before.has_value(); });
+    CHECK(before < 1e3F);
+    CHECK_FALSE(adopted);
+
+    REQUIRE(idle.bridge->start());
+    idle.run_until([&] { return after.has_value(); });
+
+    CHECK(adopted);
+    CHECK(after > 1e3F);
+    idle.stop();
+  }
+
+  TEST_CASE("whoever gives a replica of another model is told, and jobs go on") {
+    assert_io_thread();
+    IdleBridge idle;
+    REQUIRE(idle.bridge->start());
+    training::Replica other = replica_of(*idle.bridge, 1);
+    other.parameters.pop_back();
+    std::optional<Errc> told;
+    bool done = false;
+    idle.bridge->adopt(std::move(other), [&](const Result<void>& outcome) {
+      if (!outcome) told = outcome.error().code;
+    });
+    idle.bridge->run_on_lane([] { return 0; }, [&](int) { done = true; });
+    idle.run_until([&] { return done; });
+
+    CHECK(told == Errc::bad_argument);
+    idle.stop();
+  }
+
+  TEST_CASE("a replica that is not in place when training ends holds up nobody") {
+    assert_io_thread();
+    IdleBridge idle;
+    std::optional<Errc> told;
+    bool done = false;
+    idle.bridge->adopt(replica_of(*idle.bridge, 1), [&](const Result<void>& outcome) {
+      if (!outcome) told = outcome.error().code;
+    });
+    idle.bridge->run_on_lane([] { return 0; }, [&](int) { done = true; });
+    std::optional<Errc> saved;
+    idle.bridge->save({}, [&](const Result<std::filesystem::path>& outcome) {
+      if (!outcome) saved = outcome.error().code;
+    });
+    idle.stop();
+
+    CHECK(told == Errc::cancelled);
+    CHECK(done);
+    CHECK(saved == Errc::cancelled);
   }
 
   TEST_CASE("whoever asks for a pause is told where training ends instead") {
