@@ -4,33 +4,96 @@
 #include "node/cli/exit_code.h"
 
 #include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <csignal>
+#include <array>
+#include <cerrno>
+#include <cstdint>
 #include <system_error>
 #include <utility>
 
 namespace starling::node {
 
+namespace {
+
+sigset_t ending_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGINT);
+  ::sigaddset(&set, SIGTERM);
+  return set;
+}
+
+}  // namespace
+
+StartSignals::StartSignals() {
+  for (const int number : {SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT}) (void)::signal(number, SIG_IGN);
+  const sigset_t set = ending_signals();
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+void StartSignals::watch(std::function<void(int)> stop) {
+  const sigset_t set = ending_signals();
+  signals_ = ::signalfd(-1, &set, SFD_CLOEXEC);
+  over_ = ::eventfd(0, EFD_CLOEXEC);
+  auto look = [this, stop = std::move(stop)] {
+    name_this_thread("start signals");
+    std::array<pollfd, 2> asked{{{signals_, POLLIN, 0}, {over_, POLLIN, 0}}};
+    while (::poll(asked.data(), asked.size(), -1) < 0) {
+    }
+    signalfd_siginfo info{};
+    // What came before the end counts, also where both are there.
+    if ((asked[0].revents & POLLIN) != 0 && ::read(signals_, &info, sizeof(info)) == sizeof(info))
+      stop(static_cast<int>(info.ssi_signo));
+  };
+  try {
+    if (signals_ >= 0 && over_ >= 0) thread_ = std::thread(std::move(look));
+  } catch (const std::system_error&) {  // of the thread: end() below
+  }
+  if (!thread_.joinable()) end();
+}
+
+void StartSignals::end() {
+  if (std::exchange(ended_, true)) return;
+  if (thread_.joinable()) {
+    const std::uint64_t one = 1;
+    while (::write(over_, &one, sizeof(one)) < 0 && errno == EINTR) {
+    }
+    thread_.join();
+  }
+  for (const int descriptor : {signals_, over_})
+    if (descriptor >= 0) ::close(descriptor);
+  const sigset_t set = ending_signals();
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 Signals::Signals(asio::io_context& io, Log& log, Calls calls)
-    : signals_(io, SIGINT, SIGTERM), reloads_(io, SIGHUP), log_(log), calls_(std::move(calls)) {}
+    : signals_(io, SIGINT, SIGTERM),
+      asked_(io, SIGHUP, SIGUSR1, SIGQUIT),
+      log_(log),
+      calls_(std::move(calls)) {}
 
 void Signals::start() {
   wait();
-  wait_for_reload();
+  wait_for_request();
 }
 
 void Signals::stop() {
   std::error_code ignored;
   signals_.cancel(ignored);
-  reloads_.cancel(ignored);
+  asked_.cancel(ignored);
 }
 
-void Signals::wait_for_reload() {
-  reloads_.async_wait([this](const std::error_code& error, int) {
+void Signals::wait_for_request() {
+  asked_.async_wait([this](const std::error_code& error, int number) {
     if (error) return;
     assert_io_thread();
-    wait_for_reload();
+    wait_for_request();
+    if (number == SIGUSR1) return calls_.checkpoint();
+    if (number == SIGQUIT) return calls_.dump();
     calls_.reload();
   });
 }

@@ -1,4 +1,5 @@
-// Lifecycle: signals, and the watchdog that ends a process whose orderly stop hangs.
+// Lifecycle: signals, before a node is up and while it runs, and the watchdog that ends a process
+// whose orderly stop hangs.
 #pragma once
 
 #include "node/base/clock.h"
@@ -16,16 +17,46 @@
 
 namespace starling::node {
 
+// What a process that prepares a node does at a signal. Opening the data of a large set takes
+// minutes, in which nothing looks at a wish to stop: SIGINT and SIGTERM end the process in order
+// (decision 0084), on a thread of this object. SIGHUP, SIGUSR1 and SIGQUIT ask something of a node
+// that is not there yet, and SIGUSR2 nothing of any: they are ignored.
+//
+// Owned by run_verb(). From its constructor on SIGINT and SIGTERM are blocked in the calling thread
+// and in those that it starts; end() lets the calling thread have them again.
+class StartSignals {
+ public:
+  StartSignals();
+  ~StartSignals() { end(); }
+  StartSignals(const StartSignals&) = delete;
+  StartSignals& operator=(const StartSignals&) = delete;
+
+  // `stop` is called with the first of the two that comes, or came since the constructor, and must
+  // end the process. Where the machine refuses a thread both kill, as they do by themselves.
+  void watch(std::function<void(int signal)> stop);
+  // From now on somebody else handles them. Nothing where it was called before.
+  void end();
+
+ private:
+  int signals_ = -1;  // a signalfd
+  int over_ = -1;     // an eventfd
+  bool ended_ = false;
+  std::thread thread_;
+};
+
 // Turns signals into calls: the first SIGINT or SIGTERM asks to leave, a second one half a second
 // later or more ends the process at once with 130 or 143. SIGHUP asks to read again what may change
-// while the node runs.
+// while the node runs, SIGUSR1 for a checkpoint, SIGQUIT for the node's state in the log.
 //
-// Owned by the node; stop() lets the io context drain. Thread: io.
+// Signals are held from the constructor on, and handled from start() on. Owned by the node; stop()
+// lets the io context drain. Thread: io.
 class Signals {
  public:
   struct Calls {
     std::function<void()> leave;
     std::function<void()> reload;
+    std::function<void()> checkpoint;
+    std::function<void()> dump;
   };
 
   Signals(asio::io_context& io, Log& log, Calls calls);
@@ -35,10 +66,10 @@ class Signals {
 
  private:
   void wait() ON_IO_THREAD;
-  void wait_for_reload() ON_IO_THREAD;
+  void wait_for_request() ON_IO_THREAD;
 
   asio::signal_set signals_;
-  asio::signal_set reloads_;
+  asio::signal_set asked_;  // for something else than the end
   Log& log_;
   Calls calls_;
   SteadyClock clock_;

@@ -125,6 +125,16 @@ Node::Node(NodeParts parts)
                     [this] {
                       assert_io_thread();
                       reload_access(Read::always);
+                    },
+                .checkpoint =
+                    [this] {
+                      assert_io_thread();
+                      save_at_signal();
+                    },
+                .dump =
+                    [this] {
+                      assert_io_thread();
+                      dump_state();
                     }}),
       watchdog_(log_),
       progress_lines_(progress_form(config_)),

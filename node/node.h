@@ -263,7 +263,7 @@ class Node final : private transport::SessionEvents,
   void end_if_left() ON_IO_THREAD;
   void finish_leave(const std::string& how) ON_IO_THREAD;
 
-  // node_control.cc: what the verbs ask.
+  // node_control.cc: what verbs and signals ask.
   void on_request(const ControlRequest& request, ControlReply reply) override ON_IO_THREAD;
   void answer(const JoinRequest& request, ControlReply reply) ON_IO_THREAD;
   // Answers whoever waits for a session with this peer; tells those who waited too long.
@@ -275,6 +275,9 @@ class Node final : private transport::SessionEvents,
   void answer(const EvalRequest& request, ControlReply reply) ON_IO_THREAD;
   void answer(const LogLevelRequest& request, ControlReply reply) ON_IO_THREAD;
   void answer(const InviteRequest& request, ControlReply reply) ON_IO_THREAD;
+  // SIGUSR1 and SIGQUIT.
+  void save_at_signal() ON_IO_THREAD;
+  void dump_state() ON_IO_THREAD;
 
   NodeParts parts_;
   const Config& config_;

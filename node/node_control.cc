@@ -1,9 +1,13 @@
-// What the verbs ask of a running node.
+// What verbs and signals ask of a running node.
 #include "node/node.h"
+#include "node/observe/status.h"
+#include "node/printable.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -142,6 +146,32 @@ void Node::answer(const EvalRequest&, ControlReply reply) {
 void Node::answer(const LogLevelRequest& request, ControlReply reply) {
   log_.set_level(request.level);
   reply.done({{"level", std::string(name_of(request.level))}});
+}
+
+// Whoever sends a signal reads the log: it says what came of it in every case.
+void Node::save_at_signal() {
+  std::string why;
+  if (!bridge_ || figures_.phase != Phase::training)
+    why = fmt::format("it has no replica that trains: it is {}", name_of(figures_.phase));
+  else if (saving_)
+    why = "one is being written already";
+  if (!why.empty())
+    return log_.warn("checkpoint.not_asked_for",
+                     {{"signal", "SIGUSR1"}, {"why", why}, {"did", "nothing"}});
+  log_.info("checkpoint.asked_for", {{"signal", "SIGUSR1"}});
+  save_checkpoint([](const Result<void>&) {});  // it says itself how it ends
+}
+
+// The tables of `starling status` and `neighbours`, line by line; the members of a large swarm are
+// too many for a log, so the file has them.
+void Node::dump_state() {
+  publish_status();
+  const nlohmann::json status = to_json(*snapshots_.get());
+  const auto file = parts_.dir.last_status();
+  log_.info("node.state", {{"signal", "SIGQUIT"}, {"whole", file.string()}});
+  std::istringstream lines(status_table(status) + neighbours_table(status));
+  for (std::string line; std::getline(lines, line);) log_.info("node.state", {{"line", line}});
+  write_later(file, json_text(status) + "\n");
 }
 
 }  // namespace starling::node

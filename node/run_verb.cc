@@ -5,17 +5,22 @@
 #include "node/cli/exit_code.h"
 #include "node/cli/verbs.h"
 #include "node/kept_settings.h"
+#include "node/lifecycle.h"
 #include "node/node.h"
 #include "node/observe/held_lines.h"
 #include "node/options.h"
+#include "node/outset.h"
 #include "node/printable.h"
 #include "node/terminal/live.h"
 #include "node/wall_time.h"
 #include "training/data/spec.h"
+#include "transport/private_file.h"
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <cmath>
 #include <memory>
 #include <ostream>
 #include <system_error>
@@ -201,6 +206,14 @@ Result<std::optional<gossip::consensus::CertificateMessage>> finished_before(
   return std::move(*held);
 }
 
+// The same with its model: a certificate says nothing about one that is gone, or another one.
+Result<std::optional<ServedModel>> served_before(const StateDir& dir, const OwnSettings& settings) {
+  TRY(auto held, finished_before(dir, settings.text.fingerprint()));
+  if (!held) return std::nullopt;
+  TRY(auto memory, restore_final(dir.final_dir(), settings.model, *held));
+  return ServedModel{std::move(*held), std::move(memory)};
+}
+
 // A large set on slow storage takes minutes before there is a node that could be asked.
 Result<training::DataSets> open_data(const DataConfig& data, const Clock& clock, Log& log) {
   log.info("data.opening",
@@ -210,116 +223,8 @@ Result<training::DataSets> open_data(const DataConfig& data, const Clock& clock,
   log.info("data.opened", {{"images", sets.train->size()},
                            {"val_images", sets.val ? sets.val->size() : 0},
                            {"classes", sets.train->classes()},
-                           {"seconds", fmt::format("{:.1f}", seconds(clock.now() - begun))}});
+                           {"seconds", std::round(10 * seconds(clock.now() - begun)) / 10}});
   return sets;
-}
-
-// What this node would train on its own, and where it begins: with a checkpoint, with the certified
-// model of the run that this one extends, or with neither.
-struct Outset {
-  OwnSettings settings;
-  std::optional<training::Checkpoint> checkpoint;
-  std::optional<training::Replica> base;
-};
-
-// Checkpoints that this run does not need hold room on the disk until somebody removes them.
-void tell_set_aside(const StateDir& dir, const fs::path& own, LogBackend& log) {
-  const std::string prefix = dir.checkpoints().filename().string() + "-";
-  std::error_code ignored;
-  for (fs::directory_iterator it(dir.path(), ignored), end; !ignored && it != end;
-       it.increment(ignored)) {
-    if (!it->path().filename().string().starts_with(prefix) || it->path() == own) continue;
-    if (const auto run = training::run_of_checkpoints(it->path()); run && run->empty())
-      continue;  // somebody else's
-    log.info("checkpoint.set_aside",
-             {{"folder", it->path().string()},
-              {"why", "they are of another run"},
-              {"remedy", "start with that run's options to go on with it, or remove the folder"}});
-  }
-}
-
-std::unexpected<Error> cannot_be_read(const Error& why) {
-  return fail(why.code == Errc::version_mismatch ? Errc::unsupported : why.code, why.doing,
-              fmt::format("{}; nothing was changed: make it readable for this program, or move it "
-                          "away to begin without it",
-                          why.detail));
-}
-
-// The checkpoint of an earlier process of this very run.
-//
-// Errors:  permission, io_failed, version_mismatch: it is there, and a node that began anew would
-//          replace it by its own.
-Result<std::optional<training::Checkpoint>> own_checkpoint(const StateDir& dir,
-                                                           const OwnSettings& settings,
-                                                           LogBackend& log) {
-  const std::string run = to_hex(settings.text.fingerprint().view());
-  const auto found = training::find_checkpoints(dir.checkpoints(), run);
-  tell_set_aside(dir, found.value_or(fs::path()), log);
-  const auto held = training::run_of_checkpoints(dir.checkpoints());
-  const auto aside =
-      training::run_of_checkpoints(training::set_aside_folder(dir.checkpoints(), run));
-  // Where it cannot be told whose they are, this run's own may be among them.
-  if (!found && !held) return cannot_be_read(held.error());
-  if (!found && !aside) return cannot_be_read(aside.error());
-  const std::string other = held.value_or("");
-  if (!other.empty() && other != run)
-    log.warn("checkpoint.of_another_run",
-             {{"folder", dir.checkpoints().string()},
-              {"did", fmt::format("{}; the first save renames the folder to {}",
-                                  found ? "goes on from " + found->string() : "starts without it",
-                                  training::set_aside_folder(dir.checkpoints(), other).string())},
-              {"remedy",
-               "to go on with the other run, start with its own options again: its model "
-               "and every other setting as it was"}});
-  if (!found && !other.empty()) return std::nullopt;
-  auto checkpoint =
-      training::load_checkpoint({.folder = found.value_or(dir.checkpoints())}, settings.model, log);
-  if (!checkpoint) {
-    const Error& why = checkpoint.error();
-    if (training::is_unread(why.code)) return cannot_be_read(why);
-    if (why.code != Errc::not_found)
-      log.warn("checkpoint.unusable", {{"why", to_string(why)}, {"did", "starts without it"}});
-    return std::nullopt;
-  }
-  // What was left before the damaged ones may still be of another run.
-  if (checkpoint->state.settings_fingerprint != run) {
-    log.warn("checkpoint.unusable",
-             {{"why", "the only whole one is of another run"}, {"did", "starts without it"}});
-    return std::nullopt;
-  }
-  return std::optional(std::move(*checkpoint));
-}
-
-// The certified model that an extended run goes on from; nothing where there is no certificate.
-// What is there and cannot be read ends the start: a node that began without it would replace it.
-Result<std::optional<training::Replica>> read_base(const StateDir& dir, const OwnSettings& own) {
-  const auto held = read_certificate(dir.final_dir());
-  if (!held && held.error().code == Errc::not_found) return std::nullopt;
-  const auto memory = held ? restore_final(dir.final_dir(), own.model, *held) : fail(held.error());
-  if (memory) return std::optional((*memory)->result());
-  const Error& why = memory.error();
-  return fail(why.code, why.doing,
-              fmt::format("run.extend = {} goes on from the model in {}; nothing was changed: {}",
-                          own.training.extension, dir.final_dir().string(), why.detail));
-}
-
-// Errors:  of both before; bad_config where run.extend was set and there is no certified model.
-Result<Outset> choose_outset(const Config& config, const StateDir& dir,
-                             const training::Dataset& train, LogBackend& log) {
-  TRY(OwnSettings settings, choose_settings(config, train, kept_files(dir), log));
-  TRY(auto checkpoint, own_checkpoint(dir, settings, log));
-  if (checkpoint || settings.training.extension == 0)
-    return Outset{std::move(settings), std::move(checkpoint), std::nullopt};
-  TRY(auto base, read_base(dir, settings));
-  if (base) return Outset{std::move(settings), std::nullopt, std::move(base)};
-  if (config.forced("run.extend"))
-    return fail(Errc::bad_config, Doing::starting,
-                fmt::format("run.extend = {} goes on from the certified model in {}, and there is "
-                            "none; a node that has none joins with --peer and without run.extend",
-                            config.run.extend, dir.final_dir().string()));
-  // Adopted from a swarm of which nothing has arrived yet: only that swarm has the model.
-  TRY(settings, choose_settings(config, train, {}, log));
-  return Outset{std::move(settings), std::nullopt, std::nullopt};
 }
 
 // The key of this node. A dry run takes one from memory where a start would make one.
@@ -363,10 +268,12 @@ Result<std::vector<bootstrap::Seed>> seeds_of(const Config& config,
   return seeds;
 }
 
-// Nothing where the configuration names no file.
+// Nothing where the configuration names no file. Whoever reads it sees the page of this node, so it
+// is as private as the swarm's secret.
 Result<std::string> read_http_token(const Config& config) {
   if (config.http.token_file.empty()) return std::string();
-  TRY(std::string token, read_whole(config.http.token_file, 4096));
+  TRY(std::string token,
+      transport::read_private_file(config.http.token_file, 4096, transport::Ownership::mounted));
   while (token.ends_with('\n') || token.ends_with('\r')) token.pop_back();
   if (token.empty())
     return fail(Errc::bad_config, Doing::serving_http,
@@ -377,7 +284,7 @@ Result<std::string> read_http_token(const Config& config) {
 }
 
 Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Terminal& terminal,
-                                 LogBackend& log) {
+                                 LogBackend& log, StartSignals& signals) {
   TRY_VOID(check_supported(config));
   const bool dry = mode == RunMode::dry_run;
   TRY(StateDir dir, dry ? StateDir::look(config.node.dir) : StateDir::open(config.node.dir));
@@ -396,15 +303,9 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
         check_ends_by_order(settings.training, access.membership, identity.id(), Doing::starting));
   if (access.made_secret && !dry) warn_of_new_secret(config, dir, log);
   tell_later_secret(config, access.files, log);
-  TRY(const auto held, finished_before(dir, settings.text.fingerprint()));
-  std::optional<ServedModel> served;
-  if (held) {
-    // A certificate says nothing about a model that is gone, or another one.
-    TRY(auto memory, restore_final(dir.final_dir(), settings.model, *held));
-    served = ServedModel{*held, std::move(memory)};
-  }
-  if (held && config.finish.then == AfterFinish::exit) {
-    terminal.out << final_line(held->certificate) << "  (finished before)\n";
+  TRY(auto served, served_before(dir, settings));
+  if (served && config.finish.then == AfterFinish::exit) {
+    terminal.out << final_line(served->held.certificate) << "  (finished before)\n";
     return ExitCode::good;
   }
   TRY(const Incarnation first, dir.read_incarnation());
@@ -445,6 +346,7 @@ Result<ExitCode> prepare_and_run(const Config& config, RunMode mode, const Termi
                   .shows_way_in = way_in};
   TRY(const auto node,
       start_threads(Doing::starting, [&] { return std::make_unique<Node>(std::move(parts)); }));
+  signals.end();  // the node has handlers of its own
   return node->run();
 }
 
@@ -466,11 +368,21 @@ std::unique_ptr<terminal::OwnScreen> open_screen(const Config& config, const Ter
   });
 }
 
+// Nobody has met this node, and every file that it writes is whole at every moment (state_dir.h).
+[[noreturn]] void stop_before_start(int number, LogBackend& log) {
+  log.info("node.ending", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"},
+                           {"exit", number_of(ExitCode::good)},
+                           {"why", "asked to stop before it was up; it has trained nothing"}});
+  ::_exit(number_of(ExitCode::good));
+}
+
 }  // namespace
 
 int run_verb(const Config& config, RunMode mode, const Terminal& terminal) {
-  // It asks a node to read its files again (lifecycle.h): one that is not up yet reads them anyway.
-  (void)::signal(SIGHUP, SIG_IGN);
+  StartSignals signals;
+  // Whoever only wants to know whether a start would succeed learns from its status that it was
+  // interrupted.
+  if (mode == RunMode::dry_run) signals.end();
   const SteadyClock clock;
   const LogBackendOptions options = log_options(config, terminal);
   const auto notice = [&](std::uint64_t lines) { return dropped_line(options, lines); };
@@ -489,11 +401,17 @@ int run_verb(const Config& config, RunMode mode, const Terminal& terminal) {
   for (const auto& text : config.notices) log.warn("config.notice", {{"what", text}});
   auto screen =
       mode == RunMode::train ? open_screen(config, terminal, out_lines, err_lines, log) : nullptr;
-  const auto code = prepare_and_run(config, mode, held, log);
+  if (mode == RunMode::train)
+    signals.watch([&screen, &log](int number) {
+      screen.reset();  // whoever else does that waits for the end of this
+      stop_before_start(number, log);
+    });
+  const auto code = prepare_and_run(config, mode, held, log, signals);
+  signals.end();
   screen.reset();
   if (code) return number_of(*code);
   held.err << "starling run: " << printable(to_string(code.error())) << '\n';
-  return number_of(exit_code_of(code.error().code));
+  return number_of(exit_code_of(code.error()));
 }
 
 }  // namespace starling::node

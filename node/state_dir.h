@@ -78,7 +78,8 @@ class StateDir {
   // In which precision a step costs less here (precision.h).
   [[nodiscard]] std::filesystem::path precision() const { return path_ / "precision"; }
   [[nodiscard]] std::filesystem::path final_dir() const { return path_ / "final"; }
-  // The newest status of a process that ended: what `demo` and scripts read afterwards.
+  // The newest status of a process that ended, or was sent SIGQUIT: what `demo` and scripts read
+  // afterwards.
   [[nodiscard]] std::filesystem::path last_status() const { return path_ / "status.json"; }
 
   // The address really bound, one line; removed when the folder is opened and when it is closed, so

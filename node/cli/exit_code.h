@@ -91,4 +91,11 @@ inline constexpr std::array<ExitMeaning, 12> kExitCodes{{
   }
 }
 
+// The same, where it counts what was read: too many of something in a file or a list that a person
+// wrote is a wrong configuration, elsewhere it is a bound that was reached.
+[[nodiscard]] constexpr ExitCode exit_code_of(const Error& error) {
+  if (error.code == Errc::too_many && error.doing == Doing::reading_config) return ExitCode::usage;
+  return exit_code_of(error.code);
+}
+
 }  // namespace starling::node

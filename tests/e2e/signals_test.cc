@@ -1,4 +1,4 @@
-// Signals that come before a node is up, and the keys of the live screen.
+// Signals that come before a node is up or ask it for something, and the keys of the live screen.
 #include "tests/e2e/swarm.h"
 #include "tests/support/terminal_process.h"
 
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -76,29 +77,63 @@ class Preparing {
 }  // namespace
 
 TEST_SUITE("e2e/signals") {
-  TEST_CASE("a node that still prepares ends at SIGTERM, the first process of a container too") {
+  TEST_CASE("a node that still prepares ends in order, the first process of a container too") {
     std::vector<std::vector<std::string>> prefixes{{}};
     if (auto first = first_process(); !first.empty())
       prefixes.push_back(std::move(first));
     else
       MESSAGE("this machine makes no process the first of its own world");
     for (const auto& prefix : prefixes) {
-      CAPTURE(prefix.size());
-      const Preparing node(prefix);
-      node.signal(SIGTERM);
-      const auto ended = node.process().wait(10s);
-      REQUIRE(ended.has_value());
-      CHECK(ended->status == 128 + SIGTERM);
+      for (const int number : {SIGTERM, SIGINT}) {
+        CAPTURE(prefix.size());
+        CAPTURE(number);
+        const Preparing node(prefix);
+        node.signal(number);
+        const auto ended = node.process().wait(10s);
+        REQUIRE(ended.has_value());
+        CHECK(ended->status == 0);
+        const auto said = node.process().standard_error();
+        INFO(said);
+        CHECK(contains(said, number == SIGINT ? "signal=SIGINT" : "signal=SIGTERM"));
+      }
     }
   }
 
-  TEST_CASE("a node that still prepares takes SIGHUP for what it is: read again, not end") {
+  TEST_CASE("a node that still prepares ends at no signal that asks for something else") {
     const Preparing node({});
-    node.signal(SIGHUP);
+    for (const int number : {SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT}) node.signal(number);
     node.signal(SIGTERM);
     const auto ended = node.process().wait(10s);
     REQUIRE(ended.has_value());
-    CHECK(ended->status == 128 + SIGTERM);
+    CHECK(ended->status == 0);
+  }
+
+  TEST_CASE("SIGUSR1 saves a checkpoint, SIGQUIT tells the state, SIGUSR2 ends nothing") {
+    const TempDir folder;
+    NodeProcess node(folder.path() / "node", endless_run());
+    REQUIRE(eventually(60s, [&] { return node.step() > 0; }));
+    const auto tells = [&](const std::string& what) {
+      return eventually(60s, [&] { return contains(node.process().standard_error(), what); });
+    };
+    CHECK_FALSE(std::filesystem::exists(node.dir() / "checkpoints" / "latest"));
+
+    node.process().signal(SIGUSR1);
+    CHECK(tells("checkpoint.saved"));
+    CHECK(std::filesystem::exists(node.dir() / "checkpoints" / "latest" / "state.json"));
+
+    node.process().signal(SIGQUIT);
+    CHECK(tells("node.state line="));
+    CHECK(eventually(60s, [&] { return std::filesystem::exists(node.dir() / "status.json"); }));
+    const auto whole = nlohmann::json::parse(read_text(node.dir() / "status.json"));
+    CHECK(whole.at("phase") == "training");
+
+    node.process().signal(SIGUSR2);
+    const auto step = node.step();
+    CHECK(eventually(60s, [&] { return node.step() > step; }));
+    node.process().signal(SIGTERM);
+    const auto ended = node.process().wait(60s);
+    REQUIRE(ended.has_value());
+    CHECK(ended->status == 0);
   }
 
   TEST_CASE("the live screen of a run closes with q and with Ctrl-C, and the held lines come out") {

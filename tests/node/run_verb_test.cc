@@ -134,6 +134,24 @@ TEST_SUITE("node/run_verb") {
     }
   }
 
+  TEST_CASE("a token that others may read is refused like any other secret") {
+    const TempFolder scratch;
+    const auto token = scratch.write("token", "sesame\n");
+    const auto mode = [&](std::filesystem::perms to) {
+      std::filesystem::permissions(token, to);
+      return dry_run(scratch, {"--set", "http.token_file=" + token.string()});
+    };
+    using std::filesystem::perms;
+    CHECK(mode(perms::owner_read | perms::owner_write).code == number_of(ExitCode::good));
+
+    const Said said =
+        mode(perms::owner_read | perms::owner_write | perms::group_read | perms::others_read);
+    INFO(said.err);
+    CHECK(said.code == number_of(ExitCode::environment));
+    CHECK(contains(said.err, "chmod 600 " + token.string()));
+    CHECK_FALSE(contains(said.err, "sesame"));
+  }
+
   TEST_CASE("a secret file that is missing is called so, with where to get it") {
     const TempFolder scratch;
     const Said said = dry_run_with_secret(scratch, scratch.path() / "mounted");
