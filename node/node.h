@@ -161,6 +161,8 @@ class Node final : private transport::SessionEvents,
   // on meanwhile.
   transport::Task<> build_and_start(Beginning beginning);
   transport::Task<> wait_for_build();
+  [[nodiscard]] std::optional<Error> why_too_late(TimePoint now,
+                                                  gossip::Origin origin) ON_IO_THREAD;
   void log_device(std::string_view why) ON_IO_THREAD;
   // Puts a state that arrived in the place of the replica that trains.
   void adopt_replica(training::Replica replica, double age) ON_IO_THREAD;

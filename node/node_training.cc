@@ -1,10 +1,12 @@
 // From settings to a trainer that runs, and what training reports.
 #include "node/base/fault.h"
+#include "node/config/values.h"
 #include "node/node.h"
 #include "node/options.h"
 #include "node/precision.h"
 #include "node/state_transfer_bytes.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -139,6 +141,7 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   log_device(precision->why);
   if (build_.stop_requested() || exit_ || figures_.phase == Phase::leaving) co_return;
   const TimePoint now = clock_.now();
+  if (const auto late = why_too_late(now, beginning.origin)) co_return end_with(*late);
   figures_.batch = static_cast<std::uint32_t>(batch_of(config_, settings_.model));
   next_checkpoint_ = next_due(now, config_.checkpoint.every);
   next_evaluation_ = next_due(now, config_.eval.every);
@@ -161,6 +164,21 @@ transport::Task<> Node::build_and_start(Beginning beginning) {
   if (beginning.origin == gossip::Origin::transferred)
     bootstrap_driver_.carry_out(join_.on_state_installed(now));
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));
+}
+
+// A run by time whose time was over before this node could begin, and of which nobody else has a
+// model: it would wait minutes for one.
+std::optional<Error> Node::why_too_late(TimePoint now, gossip::Origin origin) {
+  const Duration age = gossip_.membership().progress().run_age(now);
+  const bool over = settings_.budget.time > Duration::zero() && age >= settings_.budget.time;
+  if (!over || origin != gossip::Origin::genesis || !transport_.sessions().empty())
+    return std::nullopt;
+  return Error{Errc::bad_config, Doing::starting,
+               fmt::format("a run of time={} was over before training began, {:.1f} s after the "
+                           "start (waiting for peers and building the model), and nobody else is "
+                           "here: give --until more time{}",
+                           show_duration(settings_.budget.time), seconds(age),
+                           parts_.seeds.empty() ? "" : ", or wait less for peers (--join-grace)")};
 }
 
 void Node::log_device(std::string_view why) {

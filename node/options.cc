@@ -121,6 +121,9 @@ gossip::GossipOptions gossip_options(const Config& config) {
 bootstrap::JoinOptions join_options(const Config& config) {
   bootstrap::JoinOptions options;
   options.grace = config.net.join_grace;
+  // Most of a short run is for training, whether somebody answers or not.
+  if (config.train.until.kind == Until::Kind::time && !config.forced("net.join_grace"))
+    options.grace = std::min(options.grace, config.train.until.time / 4);
   options.require_peers = config.net.require_peers;
   options.join_timeout = config.net.join_timeout;
   return options;

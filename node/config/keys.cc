@@ -117,7 +117,8 @@ Parsed<std::string> an_invite(std::string_view text) {
 
 Parsed<std::string> a_model(std::string_view text) {
   if (std::ranges::find(kModels, text) == kModels.end())
-    return std::unexpected(fmt::format("one of {}", fmt::join(kModels, ", ")));
+    return std::unexpected(
+        fmt::format("one of {}{}", fmt::join(kModels, ", "), did_you_mean(text, kModels)));
   return std::string(text);
 }
 
@@ -169,7 +170,8 @@ constexpr std::array kKeys{
     row<Text<&C::node, &NodeConfig::dir, some_path>>(
         "node.dir", "--dir", "DIR",
         "Folder that holds everything the node keeps: identity, secret, checkpoints, events. One "
-        "node at a time. Default: $XDG_STATE_HOME/starling."),
+        "node at a time. Default: $XDG_STATE_HOME/starling, or ~/.local/state/starling; "
+        "/var/lib/starling where HOME is not set."),
     row<Text<&C::node, &NodeConfig::name, a_name>>(
         "node.name", "--name", "NAME",
         "What people see instead of the node's key, at most 64 characters; it identifies nothing. "
@@ -210,7 +212,8 @@ constexpr std::array kKeys{
     row<Time<&C::net, &NetConfig::join_grace, 0, kDay>>(
         "net.join_grace", "--join-grace", "D",
         "How long a node with peers to try waits for them before it trains alone (it goes on "
-        "trying). Longer avoids a merge of two beginnings; shorter starts sooner."),
+        "trying). Longer avoids a merge of two beginnings; shorter starts sooner. Unless it is "
+        "set, at most a quarter of a run of --until time=D."),
     row<Count<&C::net, &NetConfig::handshake_rate, 1, 10'000>>(
         "net.handshake_rate", "", "N",
         "Handshakes per second that one address may start; loopback is exempt. Raise it for many "
@@ -299,7 +302,9 @@ constexpr std::array kKeys{
     setting<fields::UntilField<&C::train, &TrainConfig::until>>(
         "train.until", "--until", "samples=N|epochs=E|steps=N|time=D",
         "When the run ends: images trained on by the whole swarm, passes over the data of the node "
-        "that starts the swarm, its steps, or time since the start."),
+        "that starts the swarm, its steps, or time since the start, that of preparing and of "
+        "waiting "
+        "for peers (--join-grace) included. Such as epochs=18, samples=1.2M, steps=12k, time=2h."),
     setting<Count<&C::train, &TrainConfig::seed, 0, ~std::uint64_t{0}>>(
         "train.seed", "--seed", "N",
         "Draws the first parameters and, with the node's key, the order of the data."),
@@ -359,7 +364,8 @@ constexpr std::array kKeys{
         "readable by anyone who can reach them; /api still needs the token."),
     row<Text<&C::http, &HttpConfig::token_file, any_path>>(
         "http.token_file", "", "FILE",
-        "File with the token that /api then asks for (Authorization: Bearer ...)."),
+        "File with the token that the page and /api then ask for (Authorization: Bearer ...), mode "
+        "0600."),
     row<Time<&C::http, &HttpConfig::train_limit, kSecond, kDay>>(
         "http.train_limit", "", "D",
         "How long a node that trains may go without a step before /livez fails and an orchestrator "

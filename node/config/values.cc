@@ -121,28 +121,47 @@ Parsed<bool> parse_switch(std::string_view text) {
   return wrong("true or false");
 }
 
-Parsed<Until> parse_until(std::string_view text) {
-  constexpr std::string_view kForm = "samples=N, epochs=E, steps=N or time=D (time=2h)";
-  const auto equals = text.find('=');
-  if (equals == std::string_view::npos) return wrong(kForm);
-  const auto kind = text.substr(0, equals);
-  auto amount_text = text.substr(equals + 1);
-  if (kind == "time") {
-    const auto time = parse_duration(amount_text);
-    if (!time) return wrong(time.error());
-    if (time->count() == 0) return wrong("a time above zero, such as time=2h");
-    return Until{Until::Kind::time, 0, *time};
-  }
-  const auto amount = take_decimal(amount_text);
-  const auto factor = factor_of(kCountUnits, amount_text);
-  if (!amount || !factor || *amount <= 0) return wrong(kForm);
+namespace {
+
+// What stands behind samples=, epochs= and steps=.
+Parsed<Until> parse_amount(std::string_view kind, std::string_view text) {
+  const auto amount = take_decimal(text);
+  const auto factor = factor_of(kCountUnits, text);
+  if (!amount || !factor)
+    return wrong(fmt::format(
+        "a number behind {}=, with k, M, G, T or nothing behind that: {}", kind,
+        kind == "epochs" ? "epochs=18, epochs=0.5" : fmt::format("{0}=240000, {0}=1.2M", kind)));
+  if (*amount <= 0) return wrong(fmt::format("{} above zero", kind));
   const double value = *amount * *factor;
-  if (value > 9e15) return wrong("at most 9e15");
+  if (value > 9e15) return wrong(fmt::format("at most 9e15 {}", kind));
   if (kind == "epochs") return Until{Until::Kind::epochs, value, Duration{0}};
-  if (kind != "samples" && kind != "steps") return wrong(kForm);
   if (value < 1 || value != std::floor(value))
     return wrong(fmt::format("a whole number of {}", kind));
   return Until{kind == "samples" ? Until::Kind::samples : Until::Kind::steps, value, Duration{0}};
+}
+
+}  // namespace
+
+Parsed<Until> parse_until(std::string_view text) {
+  const auto equals = text.find('=');
+  const auto kind = text.substr(0, equals);
+  const auto amount =
+      equals == std::string_view::npos ? std::string_view{} : text.substr(equals + 1);
+  if (kind == "time") {
+    const auto time = parse_duration(amount);
+    if (!time)
+      return wrong("a time with its unit behind time= (ms, s, m, h or d): time=90s, time=2h");
+    if (time->count() == 0) return wrong("a time above zero, such as time=2h");
+    return Until{Until::Kind::time, 0, *time};
+  }
+  constexpr std::array<std::string_view, 4> kKinds{"samples", "epochs", "steps", "time"};
+  if (std::ranges::find(kKinds, kind) == kKinds.end() || equals == std::string_view::npos) {
+    const auto near = nearest(kind, kKinds);
+    return wrong(
+        fmt::format("samples=N, epochs=E, steps=N or time=D, such as epochs=18 or time=2h{}",
+                    near.empty() ? "" : fmt::format("; did you mean {}=?", near)));
+  }
+  return parse_amount(kind, amount);
 }
 
 std::string show_until(const Until& until) {
@@ -255,6 +274,11 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
     }
   }
   return best;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates) {
+  const auto near = nearest(word, candidates);
+  return near.empty() ? std::string() : fmt::format("; did you mean {}?", near);
 }
 
 }  // namespace starling::node

@@ -53,5 +53,8 @@ using Parsed = std::expected<T, std::string>;
 // fingers; empty otherwise.
 [[nodiscard]] std::string_view nearest(std::string_view word,
                                        std::span<const std::string_view> candidates);
+// The same as the end of a sentence: "; did you mean X?", or nothing.
+[[nodiscard]] std::string did_you_mean(std::string_view word,
+                                       std::span<const std::string_view> candidates);
 
 }  // namespace starling::node

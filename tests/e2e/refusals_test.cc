@@ -236,9 +236,23 @@ TEST_SUITE("e2e/refusals") {
     CHECK(std::filesystem::is_empty(dir));
   }
 
+  TEST_CASE("a run whose time is over before anybody could train says so at once") {
+    const TempDir dir;
+    const auto said = run_to_end({starling_binary(), "run", "--dir", (dir.path() / "n").string(),
+                                  "--listen", "127.0.0.1:0", "--http", "off", "--data",
+                                  "synthetic:size=16,channels=1", "--model", "small", "--peer",
+                                  "127.0.0.1:1", "--until", "time=1s", "--join-grace", "2s"});
+
+    INFO(said.err);
+    CHECK(said.status == 2);
+    CHECK(contains(said.err, "time=1s was over before training began"));
+    CHECK(contains(said.err, "--join-grace"));
+  }
+
   TEST_CASE("an empty token file is refused, not taken for no guard") {
     const TempDir dir;
     std::ofstream(dir.path() / "token") << "\r\n";
+    std::filesystem::permissions(dir.path() / "token", std::filesystem::perms::owner_read);
     const auto finished = run_to_end(
         {starling_binary(), "run", "--dir", (dir.path() / "n").string(), "--listen", "127.0.0.1:0",
          "--http", "127.0.0.1:0", "--set", "http.token_file=" + (dir.path() / "token").string(),

@@ -7,6 +7,19 @@ using namespace starling::node;
 using namespace std::chrono_literals;
 
 TEST_SUITE("node/options") {
+  TEST_CASE(
+      "a run of a few seconds is not spent on waiting for peers, unless somebody wants that") {
+    Config config;
+    const Duration usual = join_options(config).grace;
+    config.train.until = {.kind = Until::Kind::time, .amount = 0, .time = 2s};
+    CHECK(join_options(config).grace == Duration(500ms));
+    config.train.until.time = 1h;
+    CHECK(join_options(config).grace == usual);
+    config.train.until.time = 2s;
+    config.origins["net.join_grace"] = {};
+    CHECK(join_options(config).grace == usual);
+  }
+
   TEST_CASE("an interval of nothing means never") {
     const TimePoint now{1h};
     CHECK(next_due(now, 5s) == now + 5s);

@@ -57,6 +57,29 @@ TEST_SUITE("node/values") {
     }
   }
 
+  TEST_CASE("what is wrong with an end of the run is said with what is right") {
+    const auto why = [](std::string_view text) { return parse_until(text).error(); };
+    const auto says = [&](std::string_view text, std::string_view what) {
+      CAPTURE(text);
+      CAPTURE(why(text));
+      CHECK(why(text).find(what) != std::string::npos);
+    };
+    says("time=5", "unit");
+    says("time=2hours", "time=2h");
+    says("samples=240000x", "k, M, G, T");
+    says("samples=1e6", "samples=1.2M");
+    says("epochs=", "epochs=18");
+    says("samples=0", "samples above zero");
+    says("steps=1.5", "a whole number of steps");
+    says("epoch=3", "did you mean epochs=?");
+    says("sample=3", "did you mean samples=?");
+    says("epochs", "did you mean epochs=?");
+    for (const auto* text : {"", "18", "2h", "top1=75.9"}) {
+      says(text, "samples=N, epochs=E, steps=N or time=D");
+      CHECK(why(text).find("did you mean") == std::string::npos);
+    }
+  }
+
   TEST_CASE("a schedule of image sides grows in both, and reads back as it is shown") {
     const auto stages = parse_resize("160@0.4,192@0.75");
     REQUIRE(stages.has_value());
