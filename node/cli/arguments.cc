@@ -132,10 +132,20 @@ class FlagParser {
           "secret into a file with mode 0600 and give --secret-file FILE");
     std::vector<std::string_view> names{"--help"};
     for (const auto& flag : flags_) names.push_back(flag.name);
-    const auto near = nearest(name, names);
-    return usage(
-        fmt::format("unknown flag {}{}", quote(name),
-                    near.empty() ? std::string() : fmt::format("; did you mean {}?", near)));
+    auto hint = did_you_mean(name, names);
+    if (hint.empty()) hint = key_without_flag(name);
+    return usage(fmt::format("unknown flag {}{}", quote(name), hint));
+  }
+
+  // "--max-bad": a key that has no flag of its own.
+  [[nodiscard]] std::string key_without_flag(std::string_view name) const {
+    if (verb_.keys != KeyFlags::all || !name.starts_with("--")) return {};
+    std::string wanted(name.substr(2));
+    std::ranges::replace(wanted, '-', '_');
+    for (const auto& key : all_keys())
+      if (key.flag.empty() && (key.name == wanted || key.name.ends_with("." + wanted)))
+        return fmt::format("; did you mean --set {}={}?", key.name, key.value);
+    return {};
   }
 
   const Verb& verb_;
@@ -190,11 +200,16 @@ Result<Arguments> parse_arguments(const Verb& verb, std::span<const std::string>
 }
 
 int report(std::string_view verb, const Error& error, const Terminal& terminal) {
-  const auto code = exit_code_of(error.code);
+  const auto code = exit_code_of(error);
   terminal.err << "starling " << verb << ": " << printable(error.detail) << '\n';
   if (error.code == Errc::bad_argument)
     terminal.err << "see `starling help" << (verb.empty() ? "" : " ") << verb << "`\n";
   return number_of(code);
+}
+
+std::string unknown_word(std::string_view word, std::span<const std::string_view> words) {
+  return fmt::format("no {}: one of {}{}", quote(word), fmt::join(words, ", "),
+                     did_you_mean(word, words));
 }
 
 Result<std::uint64_t> count_of(const Arguments& arguments, const CountFlag& flag) {
@@ -213,9 +228,10 @@ Result<std::string> word_of(const Arguments& arguments, std::string_view flag,
   const auto given = arguments.given.find(flag);
   if (given == arguments.given.end()) return std::string(words.front());
   if (std::ranges::find(words, given->second) != words.end()) return given->second;
-  return fail(Errc::bad_argument, Doing::parsing_arguments,
-              fmt::format("{} {} needs one of {}", flag, escape_value(given->second.substr(0, 80)),
-                          fmt::join(words, ", ")));
+  return fail(
+      Errc::bad_argument, Doing::parsing_arguments,
+      fmt::format("{} {} needs one of {}{}", flag, escape_value(given->second.substr(0, 80)),
+                  fmt::join(words, ", "), did_you_mean(given->second, words)));
 }
 
 }  // namespace starling::node

@@ -1,4 +1,4 @@
-// `starling config show [--origin]`, `default`, `check`.
+// `starling config show [--origin]`, `default`, `check [FILE]`.
 #include "node/cli/exit_code.h"
 #include "node/cli/verb_list.h"
 #include "node/config/keys.h"
@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstddef>
 #include <ostream>
@@ -75,18 +76,49 @@ void print(const Config& config, std::ostream& out, bool with_help, bool with_or
   }
 }
 
+// What is wrong in the places that every verb reads was refused before this one began; what only
+// means nothing is an error here.
+int check(const Arguments& arguments, const Surroundings& surroundings) {
+  const auto& terminal = surroundings.terminal;
+  auto notices = arguments.config.notices;
+  if (arguments.words.size() > 1) {
+    const auto named = load_config({.files = {arguments.words[1]},
+                                    .environment = surroundings.environment,
+                                    .flags = arguments.keys,
+                                    .default_dir = default_state_dir(surroundings.environment)});
+    if (!named) {
+      (void)report("config", named.error(), terminal);
+      return number_of(ExitCode::usage);  // a file that is missing is a wrong word, too
+    }
+    notices = named->notices;
+  }
+  if (notices.empty()) terminal.out << "the configuration is right\n";
+  return number_of(notices.empty() ? ExitCode::good : ExitCode::usage);
+}
+
 }  // namespace
 
 int config(const Arguments& arguments, const Surroundings& surroundings) {
   const auto& terminal = surroundings.terminal;
   const auto& what = arguments.words.front();
+  constexpr std::array<std::string_view, 3> kWords{"show", "default", "check"};
+  if (std::ranges::find(kWords, what) == kWords.end())
+    return report("config",
+                  {Errc::bad_argument, Doing::parsing_arguments, unknown_word(what, kWords)},
+                  terminal);
+  if (what != "check" && arguments.words.size() > 1)
+    return report(
+        "config",
+        {Errc::bad_argument, Doing::parsing_arguments,
+         fmt::format("config {} takes no further words; a file is named with --config", what)},
+        terminal);
   const bool origin = arguments.has("--origin");
   if (origin && what != "show")
-    return report("config",
-                  {Errc::bad_argument, Doing::parsing_arguments,
-                   fmt::format("--origin belongs to: config show; config {} does not look at it",
-                               printable(what))},
-                  terminal);
+    return report(
+        "config",
+        {Errc::bad_argument, Doing::parsing_arguments,
+         fmt::format("--origin belongs to: config show; config {} does not look at it", what)},
+        terminal);
   if (what == "show") {
     print(arguments.config, terminal.out, false, origin);
     return number_of(ExitCode::good);
@@ -95,15 +127,7 @@ int config(const Arguments& arguments, const Surroundings& surroundings) {
     print(Config{}, terminal.out, true, false);
     return number_of(ExitCode::good);
   }
-  if (what == "check") {
-    // What is wrong was refused before this verb began; what only means nothing is an error here.
-    if (arguments.config.notices.empty()) terminal.out << "the configuration is right\n";
-    return number_of(arguments.config.notices.empty() ? ExitCode::good : ExitCode::usage);
-  }
-  return report("config",
-                {Errc::bad_argument, Doing::parsing_arguments,
-                 fmt::format("no \"{}\": show, default or check", what)},
-                terminal);
+  return check(arguments, surroundings);
 }
 
 }  // namespace starling::node::verbs

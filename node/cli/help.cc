@@ -2,6 +2,7 @@
 #include "node/cli/exit_code.h"
 #include "node/cli/verb_list.h"
 #include "node/config/keys.h"
+#include "node/printable.h"
 
 #include <fmt/format.h>
 
@@ -68,6 +69,9 @@ std::string surroundings_of_run() {
   std::string out =
       "\nSIGINT and SIGTERM leave the swarm, a second one ends at once. SIGHUP reads the lists of\n"
       "nodes, the certificate and the secret again at once, and not only when a file changed.\n"
+      "SIGUSR1 writes a checkpoint now, SIGQUIT the node's state into the log (all of it into\n"
+      "DIR/status.json), SIGUSR2 does nothing. Before the node is up SIGINT and SIGTERM end it\n"
+      "with 0, and the others do nothing.\n"
       "\nexit codes:\n";
   for (const auto& [code, restart, meaning] : kExitCodes) {
     const bool again = restart == Restart::yes;
@@ -132,11 +136,11 @@ int help(const Arguments& arguments, const Surroundings& surroundings) {
     return number_of(ExitCode::good);
   }
   const auto* verb = find_verb(arguments.words.front());
-  if (verb == nullptr)
-    return report("help",
-                  {Errc::bad_argument, Doing::parsing_arguments,
-                   fmt::format("no verb \"{}\"", arguments.words.front())},
-                  terminal);
+  if (verb == nullptr) {
+    terminal.err << "starling help: " << unknown_verb(arguments.words.front())
+                 << "\nsee `starling help`\n";
+    return number_of(ExitCode::usage);
+  }
   terminal.out << help_text(*verb);
   return number_of(ExitCode::good);
 }
@@ -146,7 +150,8 @@ int completion(const Arguments& arguments, const Surroundings& surroundings) {
   if (arguments.words.front() != "bash")
     return report("completion",
                   {Errc::bad_argument, Doing::parsing_arguments,
-                   fmt::format("no script for \"{}\": only bash", arguments.words.front())},
+                   fmt::format("no script for {}: only for bash",
+                               escape_value(arguments.words.front().substr(0, 80)))},
                   terminal);
   std::string names;
   std::string cases;

@@ -231,6 +231,9 @@ int key(const Arguments& arguments, const Surroundings& surroundings) {
     return report("key", {Errc::bad_argument, Doing::parsing_arguments, std::move(detail)},
                   terminal);
   };
+  constexpr std::array<std::string_view, 9> kWords{"new",   "show",    "rotate", "promote", "id",
+                                                   "admin", "certify", "revoke", "finish"};
+  if (std::ranges::find(kWords, what) == kWords.end()) return no(unknown_word(what, kWords));
   for (const auto& [flag, where] : kFlagsOfWords)
     if (arguments.has(flag) && !fmt::format(" {} ", where).contains(fmt::format(" {} ", what)))
       return no(fmt::format("{} belongs to: key {}", flag, where));
@@ -247,10 +250,7 @@ int key(const Arguments& arguments, const Surroundings& surroundings) {
   if (what == "admin") return finish("key", make_admin(arguments, terminal), terminal);
   if (what == "certify") return finish("key", certify(arguments, terminal), terminal);
   if (what == "revoke") return finish("key", revoke(arguments, terminal), terminal);
-  if (what == "finish") return finish("key", order_end(arguments, terminal), terminal);
-  return no(
-      fmt::format("no \"{}\": new, show, rotate, promote, id, admin, certify, revoke or finish",
-                  printable(what)));
+  return finish("key", order_end(arguments, terminal), terminal);
 }
 
 }  // namespace starling::node::verbs

@@ -101,7 +101,8 @@ constexpr std::array kVerbs{
          "Train with several nodes on this machine, kill, stop, part, add and remove some, and "
          "tell what that did to the training of the others.",
          KeyFlags::all, kChaosFlags, 0, 0, &verbs::chaos},
-    Verb{"run", "", "Run a node in the foreground.", KeyFlags::all, kRunFlags, 0, 0, &verbs::run},
+    Verb{"run", "--data SPEC", "Run a node in the foreground.", KeyFlags::all, kRunFlags, 0, 0,
+         &verbs::run},
     Verb{"status", "", "Show the running node; exit 0 when it is healthy, 1 otherwise.",
          KeyFlags::folder, kStatusFlags, 0, 0, &verbs::status},
     Verb{"top",
@@ -124,11 +125,12 @@ constexpr std::array kVerbs{
          0, 0, &verbs::finish},
     Verb{"merge", "", "Average all replicas once, in the middle of the run.", KeyFlags::folder,
          kJsonOnly, 0, 0, &verbs::merge},
-    Verb{"eval", "[MODEL.safetensors]",
+    Verb{"eval", "[MODEL.safetensors --data SPEC]",
          "Evaluate a model file on --data; without one, the running node's replica.", KeyFlags::all,
          kJsonOnly, 0, 1, &verbs::eval},
-    Verb{"data", "scan|verify|pack",
-         "Count the images of --data, find the unreadable ones, or pack them into one file.",
+    Verb{"data", "scan|verify|pack --data SPEC",
+         "Count the images of --data (scan), decode them all and name those that cannot be "
+         "(verify), or pack them into one file (pack).",
          KeyFlags::all, kDataFlags, 1, 1, &verbs::data},
     Verb{"bench", "step|optim|codec|wire|round|swarm|data",
          "Measure one part of the program on this machine.", KeyFlags::all, kBenchFlags, 1, 1,
@@ -153,11 +155,13 @@ constexpr std::array kVerbs{
          1,
          1,
          &verbs::log_level},
-    Verb{"config", "show|default|check", "Show the effective configuration, or the defaults.",
-         KeyFlags::all, kConfigFlags, 1, 1, &verbs::config},
+    Verb{"config", "show|default|check [FILE]",
+         "Show the effective configuration or the defaults, or check what is configured: a file, "
+         "--config, the environment and flags.",
+         KeyFlags::all, kConfigFlags, 1, 2, &verbs::config},
     Verb{"completion",
          "bash",
-         "Print a completion script for the shell.",
+         "Print a completion script: source <(starling completion bash).",
          KeyFlags::none,
          {},
          1,
@@ -171,6 +175,13 @@ constexpr std::array kVerbs{
 }  // namespace
 
 std::span<const Verb> all_verbs() { return kVerbs; }
+
+std::string unknown_verb(std::string_view name) {
+  std::array<std::string_view, kVerbs.size()> names;
+  std::ranges::transform(kVerbs, names.begin(), &Verb::name);
+  return fmt::format("unknown verb {}{}", escape_value(name.substr(0, 80)),
+                     did_you_mean(name, names));
+}
 
 const Verb* find_verb(std::string_view name) {
   const auto found = std::ranges::find(kVerbs, name, &Verb::name);
@@ -194,12 +205,7 @@ int run_command_line(std::span<const std::string> words, const Surroundings& sur
   }
   const auto* verb = find_verb(first == "--version" ? std::string_view("version") : first);
   if (verb == nullptr) {
-    std::array<std::string_view, kVerbs.size()> names;
-    std::ranges::transform(kVerbs, names.begin(), &Verb::name);
-    const auto near = nearest(first, names);
-    terminal.err << "starling: unknown verb " << escape_value(first.substr(0, 80));
-    if (!near.empty()) terminal.err << "; did you mean " << near << '?';
-    terminal.err << "\nsee `starling help`\n";
+    terminal.err << "starling: " << unknown_verb(first) << "\nsee `starling help`\n";
     return number_of(ExitCode::usage);
   }
   const auto rest = words.subspan(1);
@@ -215,7 +221,11 @@ int run_command_line(std::span<const std::string> words, const Surroundings& sur
   }
   for (const auto& notice : arguments->config.notices)
     terminal.err << "starling " << verb->name << ": " << printable(notice) << '\n';
-  return verb->carry_out(*arguments, surroundings);
+  try {
+    return verb->carry_out(*arguments, surroundings);
+  } catch (...) {  // no memory, or a bug: there is no core to look at, but a code to restart by
+    return report(verb->name, current_error(Doing::starting, Errc::internal), terminal);
+  }
 }
 
 }  // namespace starling::node

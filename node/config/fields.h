@@ -121,7 +121,8 @@ struct Choice : Field<Group, Member> {
       Self::of(config) = static_cast<typename Self::Type>(i);
       return {};
     }
-    return std::unexpected(fmt::format("one of {}", fmt::join(Words, ", ")));
+    return std::unexpected(
+        fmt::format("one of {}{}", fmt::join(Words, ", "), did_you_mean(texts.front(), Words)));
   }
   static std::vector<std::string> show(const Config& config) {
     return {std::string(Words[static_cast<std::size_t>(Self::of(config))])};

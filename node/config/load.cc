@@ -152,7 +152,7 @@ class TomlReader {
       const std::string key = prefix + std::string(name.str());
       const auto place = place_of(name.source());
       if (const auto* inner = node.as_table(); inner != nullptr && prefix.empty()) {
-        if (!known_group(key)) return unknown(place, key);
+        if (!known_group(key)) return unknown_table(place, key);
         TRY_VOID(read(*inner, key + "."));
         continue;
       }
@@ -191,6 +191,16 @@ class TomlReader {
   static Result<void> unknown(const std::string& place, const std::string& key) {
     return fail(Errc::bad_config, Doing::reading_config,
                 fmt::format("{}: {}", place, unknown_key(key)));
+  }
+  static Result<void> unknown_table(const std::string& place, const std::string& name) {
+    std::vector<std::string_view> groups;
+    for (const auto& key : all_keys()) {
+      const auto group = key.name.substr(0, key.name.find('.'));
+      if (groups.empty() || groups.back() != group) groups.push_back(group);
+    }
+    return fail(Errc::bad_config, Doing::reading_config,
+                fmt::format("{}: unknown table [{}]{}", place, in_quotes(name),
+                            did_you_mean(name, groups)));
   }
   static Result<void> wrong_kind(const std::string& place, const std::string& key) {
     return fail(Errc::bad_config, Doing::reading_config,

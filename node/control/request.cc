@@ -94,8 +94,8 @@ Result<ControlRequest> parse_log_level(const Json& args) {
   const auto& given = found->get_ref<const std::string&>();
   const auto level = std::ranges::find(kLogLevels, given);
   if (level == kLogLevels.end())
-    return bad_request(
-        fmt::format("{} is no level: one of {}", shown_value(given), fmt::join(kLogLevels, ", ")));
+    return bad_request(fmt::format("{} is no level: one of {}{}", shown_value(given),
+                                   fmt::join(kLogLevels, ", "), did_you_mean(given, kLogLevels)));
   return LogLevelRequest{static_cast<LogLevel>(level - kLogLevels.begin())};
 }
 

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <new>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ int fake_eval(const Config& config, const EvalArguments& arguments, const Termin
   terminal.out << arguments.model.string() << ' ' << config.data.train << ' ' << arguments.json;
   return 43;
 }
+
+int full_eval(const Config&, const EvalArguments&, const Terminal&) { throw std::bad_alloc(); }
 
 int fake_bench(const Arguments& arguments, const Terminal& terminal) {
   terminal.out << arguments.words.front() << ' ' << arguments.has("--json");
@@ -103,6 +106,26 @@ TEST_SUITE("node/cli") {
     CHECK_FALSE(contains(say({"quantum"}).err, "did you mean"));
   }
 
+  TEST_CASE("a slip in a word behind a verb, a value, a key or a table is told with the nearest") {
+    const TempFolder scratch;
+    const auto file = scratch.write("c.toml", "[trian]\nbatch = 1\n");
+    const std::vector<std::pair<Words, std::string>> slips{
+        {{"help", "stauts"}, "did you mean status?"},
+        {{"config", "shwo"}, "did you mean show?"},
+        {{"key", "rotat"}, "did you mean rotate?"},
+        {{"log-level", "debgu"}, "did you mean debug?"},
+        {{"run", "--data", "x", "--ui", "palin"}, "did you mean plain?"},
+        {{"run", "--data", "x", "--model", "resnet5"}, "did you mean resnet50?"},
+        {{"run", "--data", "x", "--max-bad", "3"}, "did you mean --set data.max_bad=N?"},
+        {{"run", "--data", "x", "--config", file.string()}, "did you mean train?"}};
+    for (const auto& [words, remedy] : slips) {
+      CAPTURE(remedy);
+      const auto said = say(words);
+      CHECK(said.code == 2);
+      CHECK(contains(said.err, remedy));
+    }
+  }
+
   TEST_CASE("a wrong value is exit 2 and names flag, value and what is right") {
     const auto said = say({"run", "--data", "x", "--batch", "many"});
     CHECK(said.code == 2);
@@ -162,6 +185,14 @@ TEST_SUITE("node/cli") {
     CHECK(say({"eval", "m.safetensors"}).code == 2);
   }
 
+  TEST_CASE("a verb for which the machine has no memory ends with the code of that") {
+    const auto said =
+        said_by({"eval", "m.safetensors", "--data", "synthetic"}, VerbHooks{.eval = &full_eval});
+    CHECK(said.code == number_of(ExitCode::temporary));
+    CHECK(contains(said.err, "starling eval: "));
+    CHECK(contains(said.err, "no memory"));
+  }
+
   TEST_CASE("eval of the running node refuses what only a model file makes it look at") {
     const TempFolder scratch;
     const auto dir = scratch.path().string();
@@ -212,7 +243,7 @@ TEST_SUITE("node/cli") {
       CHECK(told.contains(number_of(code)));
     }
     CHECK(contains(run, "STARLING_NET__LISTEN_FILE"));
-    CHECK(contains(run, "SIGHUP"));
+    for (const auto* signal : {"SIGHUP", "SIGUSR1", "SIGQUIT"}) CHECK(contains(run, signal));
     CHECK_FALSE(contains(say({"help", "bench"}).out, "exit codes"));
   }
 
@@ -265,6 +296,20 @@ TEST_SUITE("node/cli") {
     }
   }
 
+  TEST_CASE("config check takes a file as a word, and show and default take none") {
+    const TempFolder scratch;
+    const auto good = scratch.write("good.toml", "[train]\nbatch = 8\n").string();
+    const auto bad = scratch.write("bad.toml", "[train]\nbacth = 8\n").string();
+    CHECK(say({"config", "check", good}).code == 0);
+    const auto said = say({"config", "check", bad});
+    CHECK(said.code == 2);
+    CHECK(contains(said.err, bad + ":2:1"));
+    CHECK(contains(said.err, "train.batch"));
+    CHECK(say({"config", "check", (scratch.path() / "none.toml").string()}).code == 2);
+    CHECK(say({"config", "check", good}, {{"STARLING_X__Y", "1"}}).code == 2);
+    CHECK(say({"config", "show", good}).code == 2);
+  }
+
   TEST_CASE("config show does not show an invite") {
     const auto said = say({"config", "show", "--invite", "starling1:sesame"});
     CHECK(said.code == 0);
@@ -308,5 +353,7 @@ TEST_SUITE("node/cli") {
     CHECK(exit_code_of(Errc::data_failed) == ExitCode::data);
     CHECK(exit_code_of(Errc::disk_full) == ExitCode::temporary);
     CHECK(exit_code_of(Errc::too_large) == ExitCode::environment);
+    CHECK(exit_code_of(Error{Errc::too_many, Doing::reading_config, ""}) == ExitCode::usage);
+    CHECK(exit_code_of(Error{Errc::too_many, Doing::connecting, ""}) == ExitCode::internal);
   }
 }
