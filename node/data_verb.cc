@@ -14,9 +14,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <map>
+#include <new>
 #include <ostream>
 #include <system_error>
 #include <utility>
@@ -45,7 +47,8 @@ enum class Depth : std::uint8_t {
 // How often a long piece of work says how far it has come.
 constexpr std::uint64_t kTold = 20;
 
-// Looks at every sample, on all cores.
+// Looks at every sample, on all cores. Throws std::bad_alloc where one thread of them had no
+// memory: nothing above a thread would catch it.
 Counts look_at(const Dataset& set, Depth depth,
                const std::function<void(std::uint64_t)>& on_progress) {
   Counts counts;
@@ -53,12 +56,13 @@ Counts look_at(const Dataset& set, Depth depth,
   std::map<std::uint32_t, std::string> bad;  // in order, whichever thread found it
   Mutex mutex;
   std::atomic<std::uint32_t> next = 0;
+  std::atomic<bool> no_memory = false;
   const auto every = std::max<std::uint32_t>(1'000, set.size() / kTold);
-  const auto look = [&](std::size_t) {
+  const auto look_at_all = [&] {
     training::Sample sample;
     training::Decoder decoder;
     training::Image image;
-    for (std::uint32_t i = next++; i < set.size(); i = next++) {
+    for (std::uint32_t i = next++; i < set.size() && !no_memory; i = next++) {
       auto done = set.read(i, sample);
       if (done && depth == Depth::decode && !sample.raw)
         done = decoder.decode(sample.bytes, 1, image);
@@ -72,24 +76,52 @@ Counts look_at(const Dataset& set, Depth depth,
       if ((i + 1) % every == 0) on_progress(i + 1);
     }
   };
+  const auto look = [&](std::size_t) {
+    try {
+      look_at_all();
+    } catch (const std::bad_alloc&) {
+      no_memory = true;
+    }
+  };
   training::run_beside(static_cast<std::size_t>(usable_cores()), look);
+  if (no_memory) throw std::bad_alloc();
   for (auto& [index, what] : bad) counts.bad.push_back(std::move(what));
   return counts;
 }
 
-Json json_of(const Dataset& set, const Counts& counts) {
+// Names of files need not be UTF-8, keys must be, and no two may become one: bytes that are none
+// are written as \xNN, and a name that is taken gets its class's number behind it.
+std::string key_of_class(const Json& classes, const std::string& name, std::size_t number) {
+  std::string key = valid_utf8(name) == name ? name : printable(name);
+  while (classes.contains(key)) key += fmt::format(" ({})", number);
+  return key;
+}
+
+Json json_of(const Dataset& set, Depth depth, const Counts& counts) {
   Json classes = Json::object();
   for (std::size_t c = 0; c < counts.of_class.size(); ++c)
-    classes[set.class_names()[c]] = counts.of_class[c];
-  return {{"name", set.name()},           {"images", set.size()}, {"classes", std::move(classes)},
-          {"bytes", counts.bytes},        {"bad", counts.bad},    {"channels", set.channels()},
+    classes[key_of_class(classes, set.class_names()[c], c)] = counts.of_class[c];
+  return {{"name", set.name()},
+          {"images", set.size()},
+          {"classes", std::move(classes)},
+          {"bytes", counts.bytes},
+          {"bad", counts.bad},
+          {"decoded", depth == Depth::decode},
+          {"channels", set.channels()},
           {"id", to_hex(set.id().view())}};
 }
 
-void print(const Dataset& set, const Counts& counts, std::ostream& out) {
-  out << fmt::format("{}: {} images, {} classes, {:.1f} MB, {} unreadable\n", printable(set.name()),
+// Bytes that were only read may still be no image.
+std::string verdict(Depth depth, std::size_t bad) {
+  if (depth == Depth::decode) return fmt::format("{} unreadable", bad);
+  return fmt::format("{}not decoded (`starling data verify` does that)",
+                     bad > 0 ? fmt::format("{} unreadable, the others ", bad) : "");
+}
+
+void print(const Dataset& set, Depth depth, const Counts& counts, std::ostream& out) {
+  out << fmt::format("{}: {} images, {} classes, {:.1f} MB, {}\n", printable(set.name()),
                      set.size(), set.classes(), static_cast<double>(counts.bytes) / 1e6,
-                     counts.bad.size());
+                     verdict(depth, counts.bad.size()));
   for (std::size_t c = 0; c < counts.of_class.size(); ++c)
     out << fmt::format("  {:>9}  {}\n", counts.of_class[c], printable(set.class_names()[c]));
   for (const std::string& what : counts.bad) out << "  unreadable: " << printable(what) << '\n';
@@ -108,9 +140,9 @@ Result<ExitCode> examine(const DataSets& sets, Depth depth, const Arguments& arg
     });
     bad = bad || !counts.bad.empty();
     if (arguments.has("--json"))
-      parts.push_back(json_of(*set, counts));
+      parts.push_back(json_of(*set, depth, counts));
     else
-      print(*set, counts, terminal.out);
+      print(*set, depth, counts, terminal.out);
   }
   if (arguments.has("--json"))
     terminal.out << json_text({{"schema", 1}, {"parts", std::move(parts)}}) << '\n';
@@ -196,9 +228,9 @@ Result<ExitCode> pack(const DataSets& sets, const Arguments& arguments, const Te
 
 Result<ExitCode> carry_out(const Arguments& arguments, const Terminal& terminal, Log& log) {
   const std::string& what = arguments.words.front();
-  if (what != "scan" && what != "verify" && what != "pack")
-    return fail(Errc::bad_argument, Doing::parsing_arguments,
-                fmt::format("'{}' is none of scan, verify and pack", printable(what)));
+  constexpr std::array<std::string_view, 3> kWords{"scan", "verify", "pack"};
+  if (std::ranges::find(kWords, what) == kWords.end())
+    return fail(Errc::bad_argument, Doing::parsing_arguments, unknown_word(what, kWords));
   if (arguments.config.data.train.empty())
     return fail(Errc::bad_argument, Doing::parsing_arguments, "needs --data SPEC");
   TRY_VOID(check_flags(what, arguments));

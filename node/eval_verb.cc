@@ -10,10 +10,14 @@
 #include "training/evaluate.h"
 #include "training/model_file.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <memory>
 #include <ostream>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace starling::node {
@@ -26,14 +30,40 @@ struct Measured {
   training::EvaluationReport report;
 };
 
+// A file says which model it is. What a flag says of it must be the same; what a container says to
+// every verb is for the node.
+Result<void> check_named(const Config& config, const std::filesystem::path& file,
+                         const training::ModelSpec& model) {
+  const auto is_flag = [&](std::string_view key) {
+    const auto origin = config.origins.find(key);
+    return origin != config.origins.end() && origin->second.layer == Layer::flag;
+  };
+  const auto differs = [&](std::string_view key, const std::string& named,
+                           const std::string& held) {
+    return fail(
+        Errc::bad_config, Doing::evaluating,
+        fmt::format("{} = {} ({}), and {} holds {}: leave it out, a file is evaluated as "
+                    "what it is",
+                    key, named, config.origins.find(key)->second.where, file.string(), held));
+  };
+  if (is_flag("train.model") && config.train.model != model.name)
+    return differs("train.model", config.train.model, "a " + model.name);
+  if (is_flag("train.img") && config.train.img &&
+      std::int64_t{*config.train.img} != model.image_size)
+    return differs("train.img", std::to_string(*config.train.img),
+                   fmt::format("a model of images of {} pixels", model.image_size));
+  return {};
+}
+
 Result<Measured> measure(const Config& config, const EvalArguments& arguments, Log& log) {
   const std::string& text = config.data.val.empty() ? config.data.train : config.data.val;
   if (text.empty())
     return fail(Errc::bad_config, Doing::evaluating,
                 "no data to evaluate on; name it with --data or --val");
   TRY(const auto spec, training::parse_data_spec(text));
-  TRY(const auto data, training::open_evaluation_data(spec, log));
   TRY(const training::ModelSpec model_spec, training::model_of_file(arguments.model));
+  TRY_VOID(check_named(config, arguments.model, model_spec));
+  TRY(const auto data, training::open_evaluation_data(spec, log));
   TRY(const training::Model model, training::make_model(model_spec));
   TRY(const training::Replica replica, training::read_model(arguments.model, model));
   TRY_VOID(check_classes(model_spec, *data, Doing::evaluating));

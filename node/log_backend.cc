@@ -10,6 +10,8 @@
 #include <spdlog/sinks/ostream_sink.h>
 
 #include <array>
+#include <cstdlib>
+#include <string_view>
 
 namespace starling::node {
 
@@ -58,7 +60,11 @@ std::string json_line(LogLevel level, std::string_view event,
 
 LogBackendOptions log_options(const Config& config, const Terminal& terminal) {
   const bool json = config.log.format == LogFormat::json;
-  const bool colour = config.log.color == Colour::automatic && terminal.err_is_tty && !json;
+  // Such a terminal shows the bytes of a colour as they are.
+  const char* const term = std::getenv("TERM");
+  const bool dumb = term != nullptr && std::string_view(term) == "dumb";
+  const bool colour =
+      config.log.color == Colour::automatic && terminal.err_is_tty && !json && !dumb;
   return {.level = config.log.level,
           .format = json ? LineFormat::json : LineFormat::text,
           .colour = colour ? LineColour::levels : LineColour::off,

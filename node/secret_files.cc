@@ -157,6 +157,9 @@ Result<SecretsAtHand> load_secrets(const SecretFiles& files, Duration overlap, W
   }
   if (next) key.also_accept(*next);
   std::optional<SwarmSecret> previous;
+  // It has an age where it is there; a link to a disk that is not mounted has none.
+  if (auto dead = dead_link(files.previous); !dead.empty())
+    return fail(Errc::permission, Doing::reading_file, std::move(dead));
   if (previous_counts(files, overlap, now)) {
     TRY(previous, load_if_there(files.previous, swarm));
     if (previous) key.also_accept(*previous);

@@ -83,6 +83,16 @@ std::unexpected<Error> unknown_terminal() {
                           term == nullptr ? "" : std::string_view(term).substr(0, 64)));
 }
 
+// `dumb` is in the terminal database, and ncurses would draw on it all the same.
+std::unexpected<Error> terminal_of_lines() {
+  const char* term = std::getenv("TERM");
+  return fail(
+      Errc::unsupported, Doing::starting,
+      fmt::format("TERM is '{}', a terminal that shows lines only: use `starling status`, or "
+                  "set TERM where it can do more (TERM=xterm)",
+                  term == nullptr ? "" : std::string_view(term).substr(0, 64)));
+}
+
 }  // namespace
 
 struct Curses::Screen {
@@ -104,7 +114,10 @@ Result<std::unique_ptr<Curses>> Curses::open(Interrupt interrupt) {
   // Asked beforehand, because newterm() leaks what it began where nobody knows the terminal.
   int why = 0;
   if (::setupterm(nullptr, STDOUT_FILENO, &why) != OK) return unknown_terminal();
+  std::array<char, 4> moves{"cup"};
+  const bool draws = ::tigetstr(moves.data()) != nullptr;
   (void)::del_curterm(::cur_term);
+  if (!draws) return terminal_of_lines();
   std::setlocale(LC_CTYPE, "");
   // Before ncurses, which takes over what nobody handles, and would end the process with a failure.
   struct sigaction stop{};

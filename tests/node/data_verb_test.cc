@@ -81,11 +81,28 @@ TEST_SUITE("node/data_verb") {
 
   TEST_CASE("classes whose names are not UTF-8 are counted in JSON, too") {
     const starling::TempFolder folder;
-    folder.write("caf\xe9/a.jpg", "no image");
+    const std::string latin = "caf";
+    folder.write(latin + "\xe8/a.jpg", "no image");
+    folder.write(latin + "\xe9/a.jpg", "no image");
+    folder.write(latin + "\\xe9/a.jpg", "no image");
     folder.write("dog/b.jpg", "no image either");
     const auto said = data({"scan", "--data", folder.path().string(), "--json"});
     CHECK(said.code == 0);
-    CHECK(nlohmann::json::parse(said.out).at("parts")[0].at("classes").size() == 2);
+    const auto classes = nlohmann::json::parse(said.out).at("parts")[0].at("classes");
+    CHECK(classes.size() == 4);
+    CHECK(classes.at(latin + "\\xe8") == 1);
+    CHECK(std::ranges::count(said.out, '\xff') == 0);
+  }
+
+  TEST_CASE("scan does not say of images that it has not decoded that they are readable") {
+    const starling::TempFolder folder;
+    folder.write("cat/good.jpg", "no image");
+    const auto said = data({"scan", "--data", folder.path().string()});
+    CHECK(said.code == 0);
+    CHECK_FALSE(contains(said.out, "0 unreadable"));
+    CHECK(contains(said.out, "not decoded (`starling data verify` does that)"));
+    const auto json = data({"scan", "--data", folder.path().string(), "--json"});
+    CHECK(nlohmann::json::parse(json.out).at("parts")[0].at("decoded") == false);
   }
 
   TEST_CASE("verify names the unreadable images and says so with its exit code") {
@@ -135,6 +152,7 @@ TEST_SUITE("node/data_verb") {
 
   TEST_CASE("what makes no sense is refused with the remedy") {
     CHECK(data({"chew", "--data", kSet}).code == 2);
+    CHECK(contains(data({"scna", "--data", kSet}).err, "did you mean scan?"));
     CHECK(data({"scan"}).code == 2);
     CHECK(contains(data({"pack", "--data", kSet}).err, "--out"));
     const starling::TempFolder folder;

@@ -43,6 +43,18 @@ bool is_private(const std::filesystem::path& file) {
 }  // namespace
 
 TEST_SUITE("node/secret_files") {
+  TEST_CASE("a secret behind a link that leads nowhere is not taken for none") {
+    for (const auto which : {&SecretFiles::next, &SecretFiles::previous}) {
+      const Files at;
+      const auto& link = at.files.*which;
+      std::filesystem::create_symlink("unmounted", link);
+      const auto loaded = load_secrets(at.files, kDay, wall_now());
+      REQUIRE_FALSE(loaded.has_value());
+      CHECK(loaded.error().code == Errc::permission);
+      CHECK(loaded.error().detail.starts_with(link.string() + ": a symbolic link to unmounted"));
+    }
+  }
+
   TEST_CASE("a rotation goes from one secret over both to the next one") {
     const Files at;
     const auto& files = at.files;

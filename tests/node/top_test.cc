@@ -43,6 +43,14 @@ struct Watched {
 }  // namespace
 
 TEST_SUITE("node/top") {
+  TEST_CASE("a terminal of lines gets no screen, but what to do instead") {
+    const Watched node;
+    Top top(node.dir(), {"TERM=dumb", "LANG=C.UTF-8"});
+    top.wait_for("starling status");
+    CHECK(top.end() == 3);
+    CHECK(top.seen().find('\x1b') == std::string::npos);
+  }
+
   TEST_CASE("top shows the running node, takes keys, and leaves the terminal as it was") {
     const Watched node;
     Top top(node.dir());
