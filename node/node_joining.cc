@@ -58,7 +58,8 @@ void Node::begin_join() {
     set_phase(Phase::joining);
   }
   auto seeded = join_.add_seeds(now, parts_.seeds);
-  if (!seeded) return end(exit_code_of(seeded.error().code), seeded.error().detail);
+  // More than there is room for, in several lists of which none was too long.
+  if (!seeded) return end_with({Errc::bad_config, Doing::joining, seeded.error().detail});
   bootstrap_driver_.carry_out(std::move(*seeded));
   bootstrap_driver_.carry_out(join_.add_address_book(now, parts_.address_book));
   bootstrap_driver_.carry_out(join_.update(now, local_facts()));
