@@ -97,6 +97,7 @@ TEST_SUITE("node/data_verb") {
   TEST_CASE("scan does not say of images that it has not decoded that they are readable") {
     const starling::TempFolder folder;
     folder.write("cat/good.jpg", "no image");
+    folder.write("dog/good.jpg", "no image either");
     const auto said = data({"scan", "--data", folder.path().string()});
     CHECK(said.code == 0);
     CHECK_FALSE(contains(said.out, "0 unreadable"));
