@@ -35,25 +35,28 @@ StartSignals::StartSignals() {
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
-void StartSignals::watch(std::function<void(int)> stop) {
+void StartSignals::watch(std::function<void(int)> before_end) {
   const sigset_t set = ending_signals();
   signals_ = ::signalfd(-1, &set, SFD_CLOEXEC);
   over_ = ::eventfd(0, EFD_CLOEXEC);
-  auto look = [this, stop = std::move(stop)] {
+  auto look = [this, before_end = std::move(before_end)] {
     name_this_thread("start signals");
     std::array<pollfd, 2> asked{{{signals_, POLLIN, 0}, {over_, POLLIN, 0}}};
     while (::poll(asked.data(), asked.size(), -1) < 0) {
     }
     signalfd_siginfo info{};
     // What came before the end counts, also where both are there.
-    if ((asked[0].revents & POLLIN) != 0 && ::read(signals_, &info, sizeof(info)) == sizeof(info))
-      stop(static_cast<int>(info.ssi_signo));
+    if ((asked[0].revents & POLLIN) == 0 || ::read(signals_, &info, sizeof(info)) != sizeof(info))
+      return;
+    before_end(static_cast<int>(info.ssi_signo));
+    ::_exit(number_of(ExitCode::good));
   };
+  if (signals_ < 0 || over_ < 0) return end();
   try {
-    if (signals_ >= 0 && over_ >= 0) thread_ = std::thread(std::move(look));
-  } catch (const std::system_error&) {  // of the thread: end() below
+    thread_ = std::thread(std::move(look));
+  } catch (const std::system_error&) {
+    end();
   }
-  if (!thread_.joinable()) end();
 }
 
 void StartSignals::end() {
@@ -93,7 +96,7 @@ void Signals::wait_for_request() {
     assert_io_thread();
     wait_for_request();
     if (number == SIGUSR1) return calls_.checkpoint();
-    if (number == SIGQUIT) return calls_.dump();
+    if (number == SIGQUIT) return calls_.tell_state();
     calls_.reload();
   });
 }

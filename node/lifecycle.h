@@ -31,9 +31,11 @@ class StartSignals {
   StartSignals(const StartSignals&) = delete;
   StartSignals& operator=(const StartSignals&) = delete;
 
-  // `stop` is called with the first of the two that comes, or came since the constructor, and must
-  // end the process. Where the machine refuses a thread both kill, as they do by themselves.
-  void watch(std::function<void(int signal)> stop);
+  // Once the first of the two comes, or where it came since the constructor, `before_end` is called
+  // with it, and then the process ends with 0: nobody has met the node, and every file that it
+  // writes is whole at every moment (state_dir.h). Where the machine refuses a thread both kill, as
+  // they do by themselves.
+  void watch(std::function<void(int signal)> before_end);
   // From now on somebody else handles them. Nothing where it was called before.
   void end();
 
@@ -56,7 +58,7 @@ class Signals {
     std::function<void()> leave;
     std::function<void()> reload;
     std::function<void()> checkpoint;
-    std::function<void()> dump;
+    std::function<void()> tell_state;
   };
 
   Signals(asio::io_context& io, Log& log, Calls calls);

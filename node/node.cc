@@ -131,10 +131,10 @@ Node::Node(NodeParts parts)
                       assert_io_thread();
                       save_at_signal();
                     },
-                .dump =
+                .tell_state =
                     [this] {
                       assert_io_thread();
-                      dump_state();
+                      tell_state();
                     }}),
       watchdog_(log_),
       progress_lines_(progress_form(config_)),

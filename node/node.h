@@ -279,7 +279,7 @@ class Node final : private transport::SessionEvents,
   void answer(const InviteRequest& request, ControlReply reply) ON_IO_THREAD;
   // SIGUSR1 and SIGQUIT.
   void save_at_signal() ON_IO_THREAD;
-  void dump_state() ON_IO_THREAD;
+  void tell_state() ON_IO_THREAD;
 
   NodeParts parts_;
   const Config& config_;

@@ -164,7 +164,7 @@ void Node::save_at_signal() {
 
 // The tables of `starling status` and `neighbours`, line by line; the members of a large swarm are
 // too many for a log, so the file has them.
-void Node::dump_state() {
+void Node::tell_state() {
   publish_status();
   const nlohmann::json status = to_json(*snapshots_.get());
   const auto file = parts_.dir.last_status();

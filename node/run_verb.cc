@@ -18,7 +18,6 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <memory>
@@ -368,14 +367,6 @@ std::unique_ptr<terminal::OwnScreen> open_screen(const Config& config, const Ter
   });
 }
 
-// Nobody has met this node, and every file that it writes is whole at every moment (state_dir.h).
-[[noreturn]] void stop_before_start(int number, LogBackend& log) {
-  log.info("node.ending", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"},
-                           {"exit", number_of(ExitCode::good)},
-                           {"why", "asked to stop before it was up; it has trained nothing"}});
-  ::_exit(number_of(ExitCode::good));
-}
-
 }  // namespace
 
 int run_verb(const Config& config, RunMode mode, const Terminal& terminal) {
@@ -404,7 +395,9 @@ int run_verb(const Config& config, RunMode mode, const Terminal& terminal) {
   if (mode == RunMode::train)
     signals.watch([&screen, &log](int number) {
       screen.reset();  // whoever else does that waits for the end of this
-      stop_before_start(number, log);
+      log.info("node.ending", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"},
+                               {"exit", number_of(ExitCode::good)},
+                               {"why", "asked to stop before it was up; it has trained nothing"}});
     });
   const auto code = prepare_and_run(config, mode, held, log, signals);
   signals.end();
