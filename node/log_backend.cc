@@ -45,13 +45,22 @@ std::string text_line(LogLevel level, std::string_view event,
   return line;
 }
 
+// Numbers and switches as such. What JSON has no number for (an infinity) stays a text.
+nlohmann::ordered_json json_value(const LogField& field) {
+  if (field.kind == LogField::Kind::literal) {
+    auto value = nlohmann::ordered_json::parse(field.value, nullptr, /*allow_exceptions=*/false);
+    if (!value.is_discarded()) return value;
+  }
+  return field.value;
+}
+
 std::string json_line(LogLevel level, std::string_view event,
                       std::initializer_list<LogField> fields) {
   nlohmann::ordered_json line;
   line["time"] = show_milliseconds(wall_now());
   line["level"] = name_of(level);
   line["event"] = event;
-  for (const auto& field : fields) line[std::string(field.key)] = field.value;
+  for (const auto& field : fields) line[std::string(field.key)] = json_value(field);
   // ASCII only: a terminal takes U+009B and its like for the beginning of a command.
   return line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
 }

@@ -212,7 +212,7 @@ void Node::note(const gossip::ExchangeEvent& event) {
     metrics_.add(Metric::gossip_refused, 1);
     log_.warn("payload.refused", {{"peer", short_form(refused->peer)},
                                   {"why", to_string(refused->error)},
-                                  {"offences", std::to_string(refused->offences)},
+                                  {"offences", refused->offences},
                                   {"did", "nothing of it was added"}});
   } else if (const auto* closed = std::get_if<gossip::EdgeWasClosed>(&event);
              closed != nullptr && closed->reason == gossip::CloseReason::misbehaved) {

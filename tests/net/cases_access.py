@@ -67,7 +67,7 @@ def log_events(node, since):
 def listed_at(node, since):
     """The moment at which a node had the list; None before."""
     return min((at for at, line in log_events(node, since)
-                if line.get("revocations") == "1" or (line["event"] == "revocations.taken" and line.get("number") == "1")), default=None)
+                if line.get("revocations") == 1 or (line["event"] == "revocations.taken" and line.get("number") == 1)), default=None)
 
 
 def out_after(node, victim, since):

@@ -1,16 +1,19 @@
 #include "node/log_backend.h"
 
+#include "tests/node/said.h"
 #include "tests/node/snapshots.h"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <sstream>
 #include <string>
 
 using namespace starling;
 using namespace starling::node;
+using starling::node::testing::contains;
 using namespace std::chrono_literals;
 
 TEST_SUITE("node/log_backend") {
@@ -39,8 +42,38 @@ TEST_SUITE("node/log_backend") {
     const auto json = nlohmann::json::parse(out.str());
     CHECK(json.at("level") == "INFO");
     CHECK(json.at("event") == "a.b");
-    CHECK(json.at("count") == "7");
+    CHECK(json.at("count") == 7);
     CHECK(std::ranges::count(out.str(), '\n') == 1);
+  }
+
+  TEST_CASE("the JSON form keeps numbers and switches as such, and texts of digits as texts") {
+    std::ostringstream out;
+    const ManualClock clock;
+    LogBackend log({.format = LineFormat::json}, clock, out);
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+
+    log.info("a.b", {{"most", ~std::uint64_t{0}},
+                     {"least", -3},
+                     {"small", 3e-7},
+                     {"share", 12.3F},
+                     {"large", 100'000.0},
+                     {"on", true},
+                     {"none", kNone},
+                     {"peer", "12345678"},
+                     {"word", "true"},
+                     {"zeros", std::string("007")}});
+
+    const auto json = nlohmann::json::parse(out.str());
+    CHECK(json.at("most") == ~std::uint64_t{0});
+    CHECK(json.at("least") == -3);
+    CHECK(json.at("small") == 3e-7);
+    CHECK(json.at("large") == 100'000);
+    CHECK(contains(out.str(), R"("share":12.3,)"));
+    CHECK(json.at("on") == true);
+    CHECK(json.at("none") == "inf");
+    CHECK(json.at("peer") == "12345678");
+    CHECK(json.at("word") == "true");
+    CHECK(json.at("zeros") == "007");
   }
 
   TEST_CASE("the JSON form is ASCII, because eight-bit control characters move a cursor, too") {
