@@ -302,9 +302,8 @@ constexpr std::array kKeys{
     setting<fields::UntilField<&C::train, &TrainConfig::until>>(
         "train.until", "--until", "samples=N|epochs=E|steps=N|time=D",
         "When the run ends: images trained on by the whole swarm, passes over the data of the node "
-        "that starts the swarm, its steps, or time since the start, that of preparing and of "
-        "waiting "
-        "for peers (--join-grace) included. Such as epochs=18, samples=1.2M, steps=12k, time=2h."),
+        "that starts the swarm, its steps, or time since its first node was up, waiting for peers "
+        "(--join-grace) included. Such as epochs=18, samples=1.2M, steps=12k, time=2h."),
     setting<Count<&C::train, &TrainConfig::seed, 0, ~std::uint64_t{0}>>(
         "train.seed", "--seed", "N",
         "Draws the first parameters and, with the node's key, the order of the data."),
