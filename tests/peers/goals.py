@@ -71,14 +71,15 @@ def averaging(name, level, where, bars, megabits=None):
         (Figure(name, f"one exchange at {level} against gloo's all-reduce, {where}", "ms", "exchange_ms", "round_ms", bar=bar, goal=goal),
          Figure(f"{name}.cpu", "the same, CPU time of a node", "ms", "own_cpu_ms", "cpu_ms", bar=None if megabits else 1),
          Figure(f"{name}.bytes", "the same, bytes sent by a node", "B", "wire_bytes_sent", "bytes_sent", bar=bytes_bar)),
-        megabits=megabits)
+        environment=HUGE_PAGES, megabits=megabits)
 
 
 def dense_exchange(name, what, cipher):
     """A whole model in fp32 each way, not averaged: what the program does not do in training."""
     return Comparison(
         f"{{starling}} bench wire --cipher {cipher} --json", "{python} {peers}/gloo_round.py",
-        (Figure(name, f"102 MB each way at once {what}, not averaged, against gloo's all-reduce of as many, loopback", "ms", "exchange_ms", "round_ms"),))
+        (Figure(name, f"102 MB each way at once {what}, not averaged, against gloo's all-reduce of as many, loopback", "ms", "exchange_ms", "round_ms"),),
+        environment=HUGE_PAGES)
 
 
 # What `starling bench swarm` and torch_ddp.py both print.
@@ -197,7 +198,7 @@ COMPARISONS = (
         "{python} {peers}/hivemind_round.py --peers 2 --compression fp16",
         (Figure("C8", "one exchange at L2 against a round of hivemind's averager, fp16, loopback", "ms", "exchange_ms", "round_ms", bar=15, goal=40),
          Figure("C8.cpu", "the same, CPU time of a node", "ms", "own_cpu_ms", "cpu_ms")),
-        (*TORCH, "hivemind")),
+        (*TORCH, "hivemind"), KEEPS_PAGES),
     against_ddp("C9", "two nodes, one thread each, ResNet-18, 32 px, batch 32, fp32, against DDP over gloo", f"--nodes 2 {NODES18}", (1.15, 1.4)),
     against_ddp("C9.50", "two nodes, one thread each, ResNet-50, 224 px, batch 8, bf16, against DDP over gloo", f"--nodes 2 {NODES50}", (1.15, 1.4),
                 "--data synthetic:classes=10,size=224"),
@@ -233,7 +234,7 @@ COMPARISONS = (
         "{starling} bench swarm --nodes 8 --model resnet50 --img 32 --batch 8 --threads 1 --steps 2 --repeats 1 --finish --json",
         "{python} {peers}/gloo_round.py --processes 8 --repeats 5",
         (Figure("C19", "final consensus of 8 ResNet-50 nodes, bit-identical, against one all-reduce of gloo's among 8 processes", "ms",
-                "consensus_ms", "round_ms", bar=1 / 6, goal=1 / 4),), TORCH),
+                "consensus_ms", "round_ms", bar=1 / 6, goal=1 / 4),), TORCH, HUGE_PAGES),
     Comparison(
         "{starling} bench swarm --nodes 1 --model resnet18 --batch 32 --threads 1 --steps 1 --repeats 1 --json",
         "{python} {peers}/torch_import.py",

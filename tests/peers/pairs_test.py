@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shlex
 import signal
 import subprocess
@@ -140,10 +141,19 @@ class Goals(unittest.TestCase):
     def test_what_is_best_for_torch_is_there_on_either_side(self):
         sides = [(command, dict(environment), figure.id) for comparison in goals.COMPARISONS for figure in comparison.figures
                  for command, environment in ((comparison.ours, comparison.our_environment), (comparison.peer, comparison.environment))]
-        of_ddp = [(environment, name) for command, environment, name in sides if "torch_ddp.py" in command]
-        self.assertGreater(len([name for _, name in of_ddp if name == "C11.2.ddp"]), 1)
-        for environment, name in of_ddp:
-            self.assertEqual(environment, {"LD_PRELOAD": "libtcmalloc_minimal.so.4"}, name)
+        keeps_pages = {"LD_PRELOAD": "libtcmalloc_minimal.so.4"}
+        huge_pages = {**keeps_pages, "THP_MEM_ALLOC_ENABLE": "1"}
+        best = {"torch_ddp.py": keeps_pages, "torch_step.py": keeps_pages, "torch_data.py": keeps_pages, "hivemind_round.py": keeps_pages,
+                "gloo_round.py": huge_pages, "torch_codec.py": huge_pages, "torch_dense.py": huge_pages, "torch_optim.py": huge_pages,
+                # The import itself, and figures that are no time.
+                "torch_import.py": {}, "torch_fashion.py": {}}
+        peers = [(program, command, environment, name) for command, environment, name in sides
+                 for program in re.findall(r"{peers}/((?:torch|gloo|hivemind)_\w+[.]py)", command)]
+        self.assertGreater(len([name for *_, name in peers if name == "C11.2.ddp"]), 1)
+        self.assertEqual({program for program, *_ in peers}, set(best))
+        for program, command, environment, name in peers:
+            as_it_comes = "--loop plain" in command or "--device cuda" in command
+            self.assertEqual(environment, {} if as_it_comes else best[program], name)
         for command, environment, name in sides:
             if command.startswith("{starling}"):
                 self.assertEqual(environment, {}, name)
