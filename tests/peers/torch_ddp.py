@@ -2,13 +2,14 @@
 """Training by torch.nn.parallel.DistributedDataParallel over gloo, one process a node: images a second of all, and what a slow, stopped or dead node
 does to the others. The same figures as `starling bench swarm`.
 
-Every process draws four batches before the clock starts; eager mode at its best settings (channels_last, fused SGD, denormals flushed). A window is a
-number of steps of every process; `bytes_per_step` is what a ring all-reduce sends for the gradients, headers not counted. `others_step_ms` is a step of
-the slowest of all but the last one, to which a fault happens: the same processes with a fault and without. `--alone` leaves the all-reduce out: what the
-same processes do without each other.
+Every process draws four batches before the clock starts; eager mode at its best settings (channels_last, fused SGD, denormals flushed, gradients that
+are views of DDP's buckets, a graph known to be static). A window is a number of steps of every process; `bytes_per_step` is what a ring all-reduce sends
+for the gradients, headers not counted. `others_step_ms` is a step of the slowest of all but the last one, to which a fault happens: the same processes
+with a fault and without. `--alone` leaves the all-reduce out: what the same processes do without each other.
 """
 
 import argparse
+import functools
 import json
 import os
 import signal
@@ -37,7 +38,9 @@ def take_part(options):
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{options.port}", rank=options.rank, world_size=options.nodes)
     # Imported late, with torch: the process that only watches needs neither.
     from torch_step import make_step
-    step = make_step(options, True) if options.alone else make_step(options, True, torch.nn.parallel.DistributedDataParallel)
+    # No copy from gradients to what is sent, and what of the graph needs sending is looked for in the first step only: it is the same in all.
+    ddp = functools.partial(torch.nn.parallel.DistributedDataParallel, gradient_as_bucket_view=True, static_graph=True)
+    step = make_step(options, True) if options.alone else make_step(options, True, ddp)
     print(json.dumps({"version": torch.__version__}), flush=True)
     while True:
         step()
