@@ -70,9 +70,7 @@ def main():
         return take_part(options)
 
     again = [sys.executable, *sys.argv, "--port", str(measured.free_port())]
-    where = [["ip", "netns", "exec", name] for name in options.namespaces] if options.namespaces else [[]] * options.processes
-    if len(where) != options.processes:
-        parser.error("--namespaces is for two processes")
+    where = measured.places_of(parser, options.namespaces, options.processes)
     try:
         reports = reports_of([[*prefix, *again, "--rank", str(rank)] for rank, prefix in enumerate(where)])
     except Failed as failure:

@@ -30,6 +30,14 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def places_of(parser, namespaces, count):
+    """Words before the command of each of so many processes: in which of these namespaces it runs, if there are any."""
+    where = [["ip", "netns", "exec", name] for name in namespaces] if namespaces else [[]] * count
+    if len(where) != count:
+        parser.error("--namespaces is for two processes")
+    return where
+
+
 class Children(list):
     """Processes that are ended with the block that `children` is for."""
 

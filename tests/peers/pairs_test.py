@@ -164,6 +164,19 @@ class Goals(unittest.TestCase):
         for comparison in slow:
             self.assertEqual((comparison.figures[0].ours, comparison.figures[0].peer), ("others_step_ms", "others_step_ms"))
 
+    def test_who_is_compared_on_a_line_is_at_both_its_ends(self):
+        on_lines = [comparison for comparison in goals.COMPARISONS if comparison.megabits]
+        self.assertEqual([comparison.figures[0].id for comparison in on_lines], ["C7.1g", "C7.100m", "C14", "C14.ddp"])
+        for comparison in on_lines:
+            for command in (comparison.ours, comparison.peer):
+                peer = command.startswith("{python}")
+                self.assertEqual(peer, "--namespaces {namespaces}" in command, command)
+                self.assertEqual(not peer, command.startswith("ip netns exec {namespace} {starling}"), command)
+
+    def test_nodes_that_are_compared_compute_in_a_precision_that_is_said(self):
+        chosen = [comparison.figures[0].id for comparison in goals.COMPARISONS if "bench swarm" in comparison.ours and "--precision" not in comparison.ours]
+        self.assertEqual(chosen, ["C21"])
+
     def test_commands_name_programs_that_are_there(self):
         places = dict.fromkeys(("starling", "python", "namespace", "namespaces", "address", "interface", "folder"), "place")
         for comparison in goals.COMPARISONS:
@@ -213,6 +226,22 @@ class Steps(unittest.TestCase):
         ended = types.SimpleNamespace(steps=[], process=types.SimpleNamespace(poll=lambda: 3, returncode=3))
         with self.assertRaisesRegex(SystemExit, "a process ended with 3"):
             torch_ddp.wait_for_steps([waits, ended], [1, 1])
+
+
+    def test_a_pause_is_the_longest_time_in_which_the_thread_that_trains_has_not_run(self):
+        ran, now = iter("1223333"), iter((0, 0, 1, 2, 3, 4, 5, 9, 10))
+        nodes = [types.SimpleNamespace(process=mock.Mock(pid=number)) for number in (1, 2)]
+        with mock.patch.object(torch_ddp, "ran_so_far", lambda _: next(ran)), mock.patch.object(
+                torch_ddp, "time", mock.Mock(monotonic=lambda: next(now), sleep=no_limit)):
+            self.assertEqual(torch_ddp.longest_pause_ms(nodes, "stop"), 1e3 * (9 - 3))
+        self.assertEqual([call.args for call in nodes[1].process.send_signal.mock_calls], [(signal.SIGSTOP,), (signal.SIGCONT,)])
+        self.assertEqual(nodes[0].process.mock_calls, [])
+
+    def test_a_thread_that_has_ended_runs_no_more(self):
+        with subprocess.Popen(["true"]) as process:
+            pass
+        self.assertIsNone(torch_ddp.ran_so_far(process.pid))
+        self.assertNotEqual(torch_ddp.ran_so_far(os.getpid()), torch_ddp.ran_so_far(1))
 
 
 class Children(unittest.TestCase):

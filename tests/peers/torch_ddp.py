@@ -5,13 +5,15 @@ does to the others. The same figures as `starling bench swarm`.
 Every process draws four batches before the clock starts; eager mode at its best settings (channels_last, fused SGD, denormals flushed, gradients that
 are views of DDP's buckets, a graph known to be static). A window is a number of steps of every process; `bytes_per_step` is what a ring all-reduce sends
 for the gradients, headers not counted. `others_step_ms` is a step of the slowest of all but the last one, to which a fault happens: the same processes
-with a fault and without. `--alone` leaves the all-reduce out: what the same processes do without each other.
+with a fault and without. `--alone` leaves the all-reduce out: what the same processes do without each other. `longest_pause_ms` is the longest time in which the first one's training thread did not run, as of ours.
+`--namespaces A B` starts each process in a network namespace of its own; --address is then what B can dial A at, on --interface.
 """
 
 import argparse
 import functools
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from figures import spread
 
 WARM_UP_STEPS = 5
 FAULT_S = 10
+LOOK_S = 0.004
 SLOW_TICK_S = 0.02  # a slow node runs for the first of every four of these
 
 
@@ -34,8 +37,8 @@ def take_part(options):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[options.rank % len(cores)]})
     if not options.alone:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{options.port}", rank=options.rank, world_size=options.nodes)
+        os.environ["GLOO_SOCKET_IFNAME"] = options.interface
+        dist.init_process_group("gloo", init_method=f"tcp://{options.address}:{options.port}", rank=options.rank, world_size=options.nodes)
     # Imported late, with torch: the process that only watches needs neither.
     from torch_step import make_step
     # No copy from gradients to what is sent, and what of the graph needs sending is looked for in the first step only: it is the same in all.
@@ -99,14 +102,28 @@ def window_of(nodes, options):
     return figures
 
 
+def ran_so_far(number):
+    """What the kernel says that the main thread of a process, which trains, has run; the same for ever of one that has ended."""
+    try:
+        return pathlib.Path(f"/proc/{number}/task/{number}/schedstat").read_text(encoding="utf-8").split()[0]
+    except (OSError, IndexError):
+        return None
+
+
 def longest_pause_ms(nodes, fault):
-    """Of the first node, after the last one was stopped or killed; a node that trains no more pauses for as long as one looks."""
-    begin = time.monotonic()
+    """The longest time in which the first node's training thread did not run, after the last one was stopped or killed, looked at as `starling bench
+    swarm` looks at ours; a node that trains no more pauses for as long as one looks."""
     nodes[-1].process.send_signal(signal.SIGSTOP if fault == "stop" else signal.SIGKILL)
-    time.sleep(FAULT_S)
+    last = begin = time.monotonic()
+    ran_before, longest = None, 0.0
+    while (now := time.monotonic()) < begin + FAULT_S:
+        ran = ran_so_far(nodes[0].process.pid)
+        longest = max(longest, now - last)
+        if ran != ran_before:
+            last, ran_before = now, ran
+        time.sleep(LOOK_S)
     nodes[-1].process.send_signal(signal.SIGCONT)
-    times = [begin, *(at for at, _ in nodes[0].steps if at > begin), begin + FAULT_S]
-    return 1e3 * max(later - earlier for earlier, later in zip(times, times[1:]))
+    return 1e3 * longest
 
 
 def figures_of(nodes, options):
@@ -144,6 +161,9 @@ def main():
     parser.add_argument("--fault", choices=["none", "slow", "stop", "kill"], default="none")
     parser.add_argument("--pin", action="store_true", help="node k stays on the k-th core")
     parser.add_argument("--alone", action="store_true", help="no all-reduce")
+    parser.add_argument("--namespaces", nargs=2, metavar=("A", "B"))
+    parser.add_argument("--address", default="127.0.0.1")
+    parser.add_argument("--interface", default="lo")
     parser.set_defaults(device="cpu")
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
@@ -152,10 +172,12 @@ def main():
         return take_part(options)
 
     again = [sys.executable, *sys.argv, "--port", str(measured.free_port())]
+    where = measured.places_of(parser, options.namespaces, options.nodes)
     nodes = []
     with measured.children() as processes:
-        for rank in range(options.nodes):
-            nodes.append(Node(processes.start([*again, "--rank", str(rank)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)))
+        for rank, prefix in enumerate(where):
+            command = [*prefix, *again, "--rank", str(rank)]
+            nodes.append(Node(processes.start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)))
         figures = figures_of(nodes, options)
     measured.print_report("torch DDP over gloo", nodes[0].version, options, figures)
     return 0
