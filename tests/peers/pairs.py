@@ -16,7 +16,8 @@ COMMAND_S = 3600
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One figure of both sides. A ratio above 1 says that ours is better: ours / peer where more is better, peer / ours where less is."""
+    """One figure of both sides. A ratio above 1 says that ours is better: ours / peer where more is better, peer / ours where less is. `bar` and `goal`
+    are ratios; `limit` is a bar in the figure's own unit, the most that ours may be, or the least where more is better."""
 
     id: str
     what: str
@@ -26,6 +27,8 @@ class Figure:
     more_is_better: bool = False
     bar: float | None = None
     goal: float | None = None
+    limit: float | str | None = None  # or the name of another figure of ours, which ours may not exceed
+    of_added: bool = False  # the limit is of what ours has more than the peer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +109,22 @@ def line_of(figure, reports):
         "max": ratio["max"],
         "bar": figure.bar,
         "goal": figure.goal,
+        **limit_of(figure, reports[0], spread(ours)["median"] - (spread(peer)["median"] if figure.of_added else 0)),
     }
+
+
+def limit_of(figure, reports, value):
+    """What a line says of its limit, nothing of a figure without one."""
+    if figure.limit is None:
+        return {}
+    limit = spread(values_of("ours", reports, figure.limit))["median"] if isinstance(figure.limit, str) else figure.limit
+    return {"limit": limit, "over_limit": value < limit if figure.more_is_better else value > limit, "limit_text": text_of(figure, limit)}
+
+
+def text_of(figure, limit):
+    """A limit as a table has it."""
+    named = limit if isinstance(limit, str) else f"{short(limit)} {figure.unit}".strip()
+    return f"{'>=' if figure.more_is_better else '<='} {named}{' more' if figure.of_added else ''}"
 
 
 def lines_of(comparison, commands, reports, loads):
@@ -158,9 +176,19 @@ def cells(line):
     if "skipped" in line:
         return [line["id"], line["what"], "-", "-", "not measured: " + line["skipped"], "-", "-", "-"]
     missed = line["bar"] is not None and line["ratio"] < line["bar"]
-    ratio = f"{'**' if missed else ''}{short(line['ratio'])}{'**' if missed else ''} ({short(line['min'])} to {short(line['max'])})"
-    return [line["id"], line["what"], f"{short(line['ours'])} {line['unit']}".strip(), f"{short(line['peer'])} {line['unit']}".strip(), ratio,
-            short(line["bar"]), short(line["goal"]), f"{line['others_cores']:.1f}"]
+    ratio = f"{bold(short(line['ratio']), missed)} ({short(line['min'])} to {short(line['max'])})"
+    ours = bold(f"{short(line['ours'])} {line['unit']}".strip(), line.get("over_limit", False))
+    return [line["id"], line["what"], ours, f"{short(line['peer'])} {line['unit']}".strip(), ratio,
+            bars_text(line["bar"], line.get("limit_text")), short(line["goal"]), f"{line['others_cores']:.1f}"]
+
+
+def bold(text, missed):
+    return f"**{text}**" if missed else text
+
+
+def bars_text(bar, limit):
+    """The cell of a bar that is a ratio, a limit, or both."""
+    return "; ".join(([] if bar is None else [short(bar)]) + ([limit] if limit else [])) or "-"
 
 
 def origin_of(lines):
@@ -196,12 +224,29 @@ def rows_of(page):
     return sections
 
 
+def figures_with_a_bar(comparisons, sections):
+    """Those that have a bar of either kind, and a row in any section."""
+    return [figure for comparison in comparisons for figure in comparison.figures
+            if (figure.bar is not None or figure.limit is not None) and any(figure.id in rows for rows in sections.values())]
+
+
+def bars_of(figure):
+    return bars_text(figure.bar, text_of(figure, figure.limit) if figure.limit is not None else None)
+
+
+def decided(figure, row):
+    """The cells of a row that the figure's bars are of."""
+    if row is None:
+        return ""
+    limited = [] if figure.limit is None else [f"{row[2]} against {row[3]}" if figure.of_added else row[2]]
+    return "; ".join(([] if figure.bar is None else [row[4].split(" (")[0]]) + limited)
+
+
 def look_of(page, comparisons):
-    """What the tables of a page say, in one: a row for each of their figures that has a bar, a column for each section with a table, and in it the
-    ratio as it stands there."""
+    """What the tables of a page say, in one: a row for each of their figures that has a bar, a column for each section with a table, and in it what the
+    bar is of, as it stands there: the ratio, and ours where there is a limit."""
     sections = rows_of(page)
     head = ["id", *sections, "bar", "goal"]
-    body = [[figure.id, *(rows[figure.id][4].split(" (")[0] if figure.id in rows else "" for rows in sections.values()), short(figure.bar), short(figure.goal)]
-            for comparison in comparisons for figure in comparison.figures
-            if figure.bar is not None and any(figure.id in rows for rows in sections.values())]
+    body = [[figure.id, *(decided(figure, rows.get(figure.id)) for rows in sections.values()), bars_of(figure), short(figure.goal)]
+            for figure in figures_with_a_bar(comparisons, sections)]
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]

@@ -75,6 +75,25 @@ class Pairs(unittest.TestCase):
         self.assertGreaterEqual(time["others_cores"], 0)
         self.assertEqual((self.folder / "turns").read_text(), "o?p!o?p!o?p!")
 
+    def line(self, ours, peer, **limit):
+        reports = [[{"ms": ms, "step": 5} for ms in ours], [{"pass": {"ms": ms}} for ms in peer]]
+        return pairs.line_of(dataclasses.replace(TIME, **limit), reports)
+
+    def test_a_limit_is_for_ours_alone_or_for_what_it_has_more(self):
+        self.assertNotIn("limit", self.line((1, 2, 9), (4, 4, 4)))
+        for limit, over in ((2, False), (1.9, True)):
+            self.assertEqual(self.line((1, 2, 9), (4, 4, 4), limit=limit)["over_limit"], over)
+            self.assertEqual(self.line((4, 5, 6), (3, 3, 3), limit=limit, of_added=True)["over_limit"], over)
+            self.assertFalse(self.line((1, 2, 9), (4, 4, 4), limit=limit, more_is_better=True)["over_limit"])
+        self.assertTrue(self.line((1, 2, 9), (4, 4, 4), limit=2.1, more_is_better=True)["over_limit"])
+
+    def test_a_limit_may_be_another_figure_of_ours(self):
+        line = self.line((1, 6, 9), (4, 4, 4), limit="step")
+        self.assertEqual((line["limit"], line["over_limit"], line["limit_text"]), (5, True, "<= 5 ms"))
+        self.assertFalse(self.line((1, 5, 9), (4, 4, 4), limit="step")["over_limit"])
+        with self.assertRaisesRegex(Failed, "ours has no figure stop"):
+            self.line((1,), (4,), limit="stop")
+
     def test_the_first_pair_tells_whether_there_is_time_for_the_others(self):
         asked = []
 
@@ -120,6 +139,11 @@ class Table(unittest.TestCase):
     def test_a_figure_below_its_bar_is_in_bold(self):
         self.assertEqual(self.rows(self.LINE), ["| X2 | a pass | 2 ms | 3 ms | **1.5** (1.2 to 1.61) | 2 | - | 0.0 |"])
         self.assertEqual(self.rows({**self.LINE, "bar": 1.5}), ["| X2 | a pass | 2 ms | 3 ms | 1.5 (1.2 to 1.61) | 1.5 | - | 0.0 |"])
+
+    def test_a_figure_over_its_limit_is_in_bold(self):
+        over = {**self.LINE, "limit": 1, "over_limit": True, "limit_text": "<= 1 ms"}
+        self.assertEqual(self.rows({**over, "bar": None}), ["| X2 | a pass | **2 ms** | 3 ms | 1.5 (1.2 to 1.61) | <= 1 ms | - | 0.0 |"])
+        self.assertEqual(self.rows({**over, "bar": 1, "over_limit": False}), ["| X2 | a pass | 2 ms | 3 ms | 1.5 (1.2 to 1.61) | 1; <= 1 ms | - | 0.0 |"])
 
     def test_lines_are_in_the_order_of_the_comparisons_and_the_later_of_two_counts(self):
         rows = self.rows({**self.LINE, "id": "X10"}, {**self.LINE, "ours": 7}, self.LINE)
@@ -387,6 +411,11 @@ class Run(unittest.TestCase):
 
         self.assertEqual(pairs.look_of(page, [comparison]), ["| id | Old | New | bar | goal |", "| --- | --- | --- | --- | --- |", "| X1 | **1** | 3 | 2 | 3 |",
                                                              "| X2 |  | 2 | 2 | 3 |"])
+        limited = dataclasses.replace(TIME, id="X2", bar=None, goal=None, limit=0.5)
+        page = page.replace("| X2 | b | 1 |", "| X2 | b | **1 ms** |")
+        self.assertEqual(pairs.look_of(page, [pairs.Comparison("", "", (limited,))])[2:], ["| X2 |  | **1 ms** | <= 0.5 ms | - |"])
+        self.assertEqual(pairs.look_of(page, [pairs.Comparison("", "", (dataclasses.replace(limited, bar=3, of_added=True),))])[2:],
+                         ["| X2 |  | 2; **1 ms** against 2 | 3; <= 0.5 ms more | - |"])
         with self.assertRaises(Failed):
             pairs.look_of("# A page without tables", [comparison])
 
