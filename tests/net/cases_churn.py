@@ -14,33 +14,43 @@ from lab import Failure, longest_pause, quantile, throughput_percent
 from network import NoLab
 
 
-def exchange_count(node):
-    """As the node says it, which is a second old at the most; None where it does not answer."""
-    status = node.status()
-    return status["traffic"]["exchanges"] if status else None
-
-
 class ExchangeWatch:
-    """The longest that each node went without an applied exchange, from the moment it was first seen."""
+    """The longest that each node went without an exchange from its first status on, by its own clock: between two moments that it told of its edges, or
+    since the last one. Of what happens on an edge between two statuses, a second, only the last is told, so a gap may seem longer than it was, and never
+    shorter."""
 
     def __init__(self):
-        self.seen = {}  # number: (count, since when)
-        self.longest = 0.0
+        self.told = {}  # number: moments, the first of which is that of its first status
+        self.answered = {}  # number: time.monotonic() of its last answer
+        self.silent = {}  # number: seconds since that, of those that did not answer when they were asked last
+        self.longest_before = 0.0
 
     def look(self, nodes):
-        now = time.monotonic()
         for node in nodes:
-            count = exchange_count(node)
-            last = self.seen.get(node.number)
-            if count is None and last is None:
+            status = node.status()
+            if status is None:
+                asked = time.monotonic()
+                self.silent[node.number] = asked - self.answered.setdefault(node.number, asked)
                 continue
-            if last is None or count not in (None, last[0]):
-                self.seen[node.number] = (count, now)
-            else:  # one that does not answer shows no exchange either
-                self.longest = max(self.longest, now - last[1])
+            self.answered[node.number] = time.monotonic()
+            self.silent.pop(node.number, None)
+            now = round(status["node"]["uptime_s"], 2)
+            moments = self.told.setdefault(node.number, {now})
+            first = min(moments)
+            moments |= {max(first, round(now - edge["last_exchange_s"], 2)) for edge in status["neighbours"] if edge["last_exchange_s"] is not None}
+            self.longest_before = max(self.longest_before, now - max(moments))
 
     def forget(self, node):
-        self.seen.pop(node.number, None)
+        self.longest_before = self.longest()
+        for known in (self.told, self.answered, self.silent):
+            known.pop(node.number, None)
+
+    def longest(self):
+        longest = max([self.longest_before, *self.silent.values()])
+        for moments in self.told.values():
+            ordered = sorted(moments)
+            longest = max([longest, *(later - earlier for earlier, later in zip(ordered, ordered[1:]))])
+        return longest
 
 
 def died_by_fault(victim):
@@ -67,9 +77,8 @@ def die_in_exchange(bench):
         while time.monotonic() < end:
             gaps.look(others)
             time.sleep(0.1)
-        # A status is a second old at the most.
         return {"died_otherwise": sum(not died_by_fault(victim) for victim in victims), "ended": sum(not node.running() for node in others),
-                "exchange_s": max(0.0, gaps.longest - 1), "throughput_percent": throughput_percent(others, before, (begin, time.monotonic()))}
+                "exchange_s": gaps.longest(), "throughput_percent": throughput_percent(others, before, (begin, time.monotonic()))}
 
 
 CONSENSUS_POINTS = ("set_closed", "frozen", "summed", "divided", "reduced", "signed", "certified", "finished")
@@ -170,7 +179,7 @@ def churn(bench):
             samples.append((time.monotonic() - begin, first.rss_bytes() / 2**20, first.descriptors()))
             ended += sum(not node.running() for node in alive)
             time.sleep(0.25)
-        return {"exchange_gap_s": gaps.longest, "ended": ended, "pause_s": longest_pause([first], begin, time.monotonic())} | growth(samples) | {
+        return {"exchange_gap_s": gaps.longest(), "ended": ended, "pause_s": longest_pause([first], begin, time.monotonic())} | growth(samples) | {
             "came": came, "killed": killed}
 
 

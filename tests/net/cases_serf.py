@@ -49,6 +49,11 @@ def serf_failed_after(watchers, victim, since, limit):
     return [min(found(agent), default=float(limit)) for agent in watchers]
 
 
+def serf_back(agents, healed):
+    """Seconds from a moment to the last time that an agent heard of another one's return. Not to when it was looked for: ours was waited for first."""
+    return max((at - healed for agent in agents for at, event, _ in list(agent.heard) if event == "Join" and at >= healed), default=0.0)
+
+
 def serf_false(agents, innocent, since):
     names = {agent.name for agent in innocent}
     return sum(event == "Failed" and name in names and at >= since for agent in agents for at, event, name in list(agent.heard))
@@ -80,7 +85,7 @@ def noticed(bench, vanish, appear):
             healed = time.time()  # not before it: a silence goes on for a while in it
             backs.append(lab.wait_whole(lab.nodes, 60))
             serf_whole(lab, agents)
-            serf_backs.append(time.time() - healed)
+            serf_backs.append(serf_back(agents, healed))
             watch(CALM_S)
         wrong, serf_wrong = absences.wrong(verdicts(lab.nodes)), absences.wrong(serf_verdicts(agents))
     return {"p50_s": quantile(mine, 0.5), "p99_s": quantile(mine, 0.99), "back_s": max(backs), "false_dead": wrong,

@@ -158,7 +158,7 @@ def killed_process(bench):
         for _ in range(bench.trials):
             victim = lab.random.choice(nodes[1:])
             others = [node for node in nodes if node is not victim]
-            edges = {neighbour["id"] for neighbour in (victim.status() or {"neighbours": []})["neighbours"]}
+            edges = {neighbour["id"] for neighbour in lab.told_by(victim)["neighbours"]}
             since = time.time()
             begin = time.monotonic()
             with absences.of(victim):

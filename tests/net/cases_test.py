@@ -19,10 +19,13 @@ import cases  # noqa: E402
 import cases_churn  # noqa: E402
 import cases_limits  # noqa: E402
 import cases_line  # noqa: E402
+import cases_serf  # noqa: E402
 import cases_silence  # noqa: E402
-from lab import Failure  # noqa: E402
+import lab as lab_module  # noqa: E402
+from lab import Failure, Lab  # noqa: E402
 from lab_node import LabNode  # noqa: E402
 from network import NoLab  # noqa: E402
+from serf_node import SerfNode  # noqa: E402
 
 LOADER = importlib.machinery.SourceFileLoader("run", str(pathlib.Path(__file__).with_name("run")))
 RUN = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", LOADER))
@@ -100,6 +103,71 @@ class ChangedBytes(Folders):
         self.assertEqual(cases_line.unmatched(changes, ends)[0], 1)
 
 
+class Halves(Folders):
+    def halves(self, way):
+        """Two groups of three nodes, the samples of the second group so far from those of the first one."""
+        groups = []
+        for base, numbers in ((0.0, (1, 2, 3)), (way, (4, 5, 6))):
+            groups.append([self.node(number) for number in numbers])
+            for node, own in zip(groups[-1], (-0.5, 0, 0.5)):
+                (node.folder / "samples").write_text(f"9 9 9\n7 7 7\n{base + own} {base - own} {base}\n7 7", encoding="ascii")
+        return groups
+
+    def test_how_far_groups_are_apart_has_a_scale(self):
+        self.assertAlmostEqual(cases_line.distance(*self.halves(0.1)), 0.01)
+        self.assertAlmostEqual(cases_line.distance(*self.halves(1)), 1)
+
+    def test_halves_that_are_apart_do_not_pass(self):
+        lab = Lab(pathlib.Path("/nowhere"), 1, 2)
+        with mock.patch.object(lab_module, "time", mock.Mock(monotonic=mock.Mock(side_effect=range(0, 1000, 10)))):
+            cases_line.wait_together(lab, *self.halves(0.1), 0.012)
+            with self.assertRaisesRegex(Failure, "the models are not together"):
+                cases_line.wait_together(lab, *self.halves(1), 0.012)
+
+    def test_a_node_without_samples_is_a_failure(self):
+        nodes, _ = self.halves(1)
+        with self.assertRaisesRegex(Failure, "no sample"):
+            cases_line.distance(nodes, [self.node(7)])
+
+
+class Exchanges(unittest.TestCase):
+    def watch(self, *statuses):
+        """What a watch of one node says of these statuses: (uptime, seconds since the last exchange of each edge), or None."""
+        gaps = cases_churn.ExchangeWatch()
+        node = mock.Mock(number=1)
+        for told in statuses:
+            node.status.return_value = told and {"node": {"uptime_s": told[0]}, "neighbours": [{"last_exchange_s": last} for last in told[1:]]}
+            gaps.look([node])
+        return gaps.longest()
+
+    def test_a_gap_is_never_shorter_than_it_was(self):
+        self.assertAlmostEqual(self.watch((10, 0.5), (11, 1.5), (12, 2.5), (13, 3.5), (14, 0.1, None)), 3.9)
+
+    def test_one_edge_fills_the_gaps_of_another(self):
+        self.assertAlmostEqual(self.watch((10, None), (11, 0.2, 0.9), (12, 0.1, 0.6)), 0.7)
+
+    def test_what_was_before_the_first_status_is_no_gap(self):
+        self.assertAlmostEqual(self.watch((10, 8), (10.5, 0.25)), 0.25)
+
+    def test_who_answers_no_more_shows_no_exchange(self):
+        with mock.patch.object(cases_churn, "time", mock.Mock(monotonic=mock.Mock(side_effect=(0, 3)))):
+            self.assertEqual(self.watch((10, 0.5), None), 3)
+
+
+class SerfBacks(unittest.TestCase):
+    def test_a_way_back_ends_when_it_is_heard_of_and_not_when_it_is_looked_for(self):
+        one, other = (SerfNode(k, "", "", "") for k in (1, 2))
+        one.heard = [(10, "Join", "node-2"), (20, "Failed", "node-2"), (30.5, "Join", "node-2")]
+        other.heard, other.started = [(10, "Join", "node-1"), (30.25, "Join", "node-1")], 29
+        self.assertEqual(cases_serf.serf_back([one, other], 30), 0.5)
+        self.assertEqual(cases_serf.serf_back([one, other], 31), 0)
+
+    def test_what_a_process_before_this_one_saw_is_not_seen(self):
+        agent = SerfNode(1, "", "", "")
+        agent.heard, agent.started = [(10, "Join", "node-2"), (30, "Join", "node-3")], 20
+        self.assertEqual(agent.sees(), {"node-3"})
+
+
 class Deaths(unittest.TestCase):
     def bench(self, returncode):
         """Nine nodes that end with this, whichever is a victim."""
@@ -137,6 +205,21 @@ class Bars(unittest.TestCase):
 
 
 class Lacking(Folders):
+    def test_a_lab_that_cannot_be_leaves_no_folder(self):
+        with mock.patch.object(lab_module.Network, "__enter__", side_effect=NoLab("no root")), mock.patch.object(lab_module.tempfile, "mkdtemp") as made:
+            with self.assertRaises(NoLab), Lab(self.folder, 1, 2):
+                pass
+        made.assert_not_called()
+
+    def test_a_node_that_does_not_answer_is_no_figure(self):
+        lab, node = Lab(self.folder, 1, 2), mock.Mock(number=3)
+        node.status.side_effect = [None, {"traffic": 1}]
+        self.assertEqual(lab.told_by(node), {"traffic": 1})
+        node.status.side_effect = None
+        node.status.return_value = None
+        with self.assertRaisesRegex(Failure, "node 3 does not answer"):
+            lab.told_by(node, 0.1)
+
     def test_one_build_is_no_upgrade(self):
         new = self.folder / "new"
         new.write_text("one", encoding="ascii")

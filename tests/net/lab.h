@@ -15,12 +15,15 @@ namespace starling::lab {
 inline constexpr std::string_view kModelName = "quadratic";
 inline constexpr std::size_t kBatch = 16;
 
-// Set by main() before anything runs, from LAB_STEP_MS, LAB_SEED and LAB_STEPS.
+// Set by main() before anything runs, from LAB_STEP_MS, LAB_SEED, LAB_STEPS and LAB_SAMPLES.
 struct LabOptions {
   Duration step = std::chrono::milliseconds(100);
   std::uint64_t seed = 1;  // of this node's data: where its own optimum lies
   // A file that gets a line for each step: steady clock in seconds, step, loss. Empty: none.
   std::string steps_file;
+  // A file that gets a line after each step: every 4096th parameter. How far nodes are from each
+  // other, which no node knows. Empty: none.
+  std::string samples_file;
 };
 
 LabOptions& lab_options();

@@ -24,13 +24,16 @@ class Lab:
         self.random = random.Random(seed)
         self.step_ms = step_ms
         self.keep = keep
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="starling-net-"))
+        self.programs = programs
         self.network = Network(count, seed, programs / "starling_switch")
-        self.nodes = [LabNode(k, self.network.space(k), self.network.address(k), self.folder / f"node-{k}", programs / "starling_lab")
-                      for k in self.network.numbers]
+        self.folder, self.nodes = None, []
 
     def __enter__(self):
         self.network.__enter__()
+        # After it: a machine that can have no network gets no folder, which nobody would remove.
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="starling-net-"))
+        self.nodes = [LabNode(k, self.network.space(k), self.network.address(k), self.folder / f"node-{k}", self.programs / "starling_lab")
+                      for k in self.network.numbers]
         return self
 
     def __exit__(self, *_):
@@ -74,6 +77,17 @@ class Lab:
                 raise Failure(f"{otherwise} after {seconds} s")
             time.sleep(POLL_S)
         return time.monotonic() - begin
+
+    def told_by(self, node, seconds=30):
+        """The status of a node, which is asked until it answers: on a busy machine it may take a while, and what it would have said may not be guessed."""
+        told = None
+
+        def answers():
+            nonlocal told
+            told = node.status()
+            return told
+        self.until(answers, seconds, f"node {node.number} does not answer")
+        return told
 
     def wait_whole(self, nodes, seconds):
         """Until every one of these has all of them alive in its view; the seconds it took."""

@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   }
   lab.step = std::chrono::milliseconds(step_ms);
   if (const char* file = std::getenv("LAB_STEPS")) lab.steps_file = file;
+  if (const char* file = std::getenv("LAB_SAMPLES")) lab.samples_file = file;
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   const Surroundings surroundings{
       process_environment(),

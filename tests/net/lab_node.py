@@ -10,6 +10,9 @@ import subprocess
 import time
 
 
+SAMPLE_BYTES = 16_384  # at the most three lines of samples
+
+
 class NodeProcess:
     """A process that stands for a machine."""
 
@@ -124,6 +127,16 @@ class LabNode(StarlingNode):
             environment["STARLING_FAULT"] = fault
         environment |= surroundings or {}
         self.start_process(["--listen", f"{self.address}:7700", *words], environment, ["ip", "netns", "exec", self.space])
+
+    def sample(self):
+        """Some of its parameters after its last step, of one started with LAB_SAMPLES; None before the first one."""
+        try:
+            with open(self.folder / "samples", "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - SAMPLE_BYTES))
+                lines = file.read().split(b"\n")[1:-1]  # whole ones
+        except OSError:
+            return None
+        return [float(value) for value in lines[-1].split()] if lines else None
 
     def steps(self):
         """(steady clock, step, loss) of each step."""

@@ -18,6 +18,7 @@
 #include <deque>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -29,6 +30,7 @@ namespace {
 constexpr double kOwnOffset = 0.25;      // half the width of what sets a node's optimum apart
 constexpr double kNoise = 0.2;           // half the width of a gradient's noise
 constexpr std::size_t kLossStride = 64;  // the loss looks at every 64th parameter
+constexpr std::size_t kSampleStride = 4'096;
 constexpr float kNear = 0.1F;  // "accuracy": the share of parameters this near the optimum
 
 enum class Phase : std::uint8_t { idle, running, paused, stopping, stopped };
@@ -74,12 +76,15 @@ struct Trainer::Impl {
         published(counters) {
     if (!lab::lab_options().steps_file.empty())
       steps.open(lab::lab_options().steps_file, std::ios::app);
+    if (!lab::lab_options().samples_file.empty())
+      samples.open(lab::lab_options().samples_file, std::ios::app);
   }
 
   // On the train thread.
   void run();
   void train_step();
   double descend(double rate);
+  void write_sample(std::span<const float> parameters);
   void serve(Adoption request);
   void serve(Saving request);
   void serve(Evaluating request);
@@ -108,6 +113,7 @@ struct Trainer::Impl {
   TrainingState counters;  // the train thread's
   TimePoint next_step;
   std::ofstream steps;
+  std::ofstream samples;
   std::thread thread;
   std::thread saver;
 
@@ -197,6 +203,7 @@ void Trainer::Impl::train_step() {
   lease.with_master([&](const gossip::MasterView&) {
     granted = clock.now();
     report.loss = descend(rate);
+    if (samples.is_open()) write_sample(replica.parameters);
   });
   counters.step += 1;
   counters.samples += lab::kBatch;
@@ -242,6 +249,12 @@ double Trainer::Impl::descend(double rate) {
   for (float& variance : replica.bn_variance) variance += 0.1F * (0.5F + batch - variance);
   replica.batches_tracked += 1;
   return looked > 0 ? squares / static_cast<double>(looked) : 0;
+}
+
+void Trainer::Impl::write_sample(std::span<const float> parameters) {
+  for (std::size_t i = 0; i < parameters.size(); i += kSampleStride)
+    samples << (i > 0 ? " " : "") << parameters[i];
+  samples << std::endl;
 }
 
 EvaluationReport Trainer::Impl::evaluate(const Replica& of) const {

@@ -32,10 +32,12 @@ class SerfNode(NodeProcess):
         self.address = address
         self.folder = folder
         self.heard = []
+        self.started = 0.0
 
     def start(self, contacts):
         command = ["ip", "netns", "exec", self.space, "serf", "agent", f"-node={self.name}", f"-bind={self.address}:{PORT}", "-profile=lan",
                    f"-snapshot={self.folder}/serf-{self.number}", *(f"-retry-join={contact.address}:{PORT}" for contact in contacts)]
+        self.started = time.time()
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         threading.Thread(target=self.listen, args=[self.process.stdout], daemon=True).start()
 
@@ -50,7 +52,9 @@ class SerfNode(NodeProcess):
 
     def sees(self):
         alive = set()
-        for _, event, name in list(self.heard):
+        for at, event, name in list(self.heard):
+            if at < self.started:
+                continue  # a process before this one
             if event == "Join":
                 alive.add(name)
             elif event in ("Failed", "Leave", "Reap"):
