@@ -64,7 +64,7 @@ struct NeighbourStatus {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::optional<std::uint64_t> queued_bytes;  // that wait to be sent to it; none without a session
-  std::optional<double> disagreement_ratio;   // |q' - q| / |x - r| (NeighbourCounters)
+  std::optional<double> disagreement_ratio;   // |q' - q| / |x - r| (NeighbourView)
   std::optional<double> last_exchange_s;      // seconds since the last one
   std::uint64_t resets = 0;
   std::uint64_t clipped = 0;           // increments

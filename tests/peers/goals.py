@@ -78,7 +78,8 @@ def averaging(name, level, where, bars, megabits=None):
 
 
 def dense_exchange(name, what, cipher):
-    """A whole model in fp32 each way, not averaged: what the program does not do in training."""
+    """A whole model in fp32 each way, not averaged: what the program does not do in training. Over plain sockets it is C15's yardstick that runs and no
+    code of a node: what a session may cost beside it."""
     return Comparison(
         f"{{starling}} bench wire --cipher {cipher} --json", "{python} {peers}/gloo_round.py",
         (Figure(name, f"102 MB each way at once {what}, not averaged, against gloo's all-reduce of as many, loopback", "ms", "exchange_ms", "round_ms"),),
@@ -190,7 +191,7 @@ COMPARISONS = (
     # The bar of a processor without AMX.
     step("C1d", f"{RESNET50}, 2 threads, against what a tutorial writes (fp32)", f"{RESNET50_FLAGS} --threads 2", 2.3, 3,
          "--loop plain --precision fp32", ()),
-    dense_exchange("C6", "over plain sockets", "none"),
+    dense_exchange("C6", "over plain sockets (the yardstick of C15, in one process)", "none"),
     dense_exchange("C6e", "over a session", "chacha20poly1305"),
     averaging("C7", "L2", "loopback", ((2, 4), 65)),
     averaging("C7.L3", "L3", "loopback", ((1.3, 2), 30)),

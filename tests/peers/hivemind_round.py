@@ -3,12 +3,15 @@
 
 A peer is what hivemind makes of it: the process that asks, an averager, a DHT node and the p2p daemon. Every peer draws fresh numbers before a round,
 outside the clock; a round is averager.step() as a user calls it, matchmaking included, and lasts until the slowest peer has its average. A round counts
-when the group was complete and the average is right; others are `failed_rounds`.
+when the group was complete and the average is right; others are `failed_rounds`, and are not in the figures. Waits for others are hivemind's own.
 """
 
 import argparse
+import contextlib
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +21,7 @@ from figures import Failed, exit_when_told_to, spread, told_later
 
 WARM_UPS = 1
 ROUND_S = 60
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def parameter_shapes():
@@ -126,14 +130,22 @@ def rounds_of(peers, options):
     return {"round_ms": spread(walls), "cpu_ms": spread(cpus), "failed_rounds": failed}
 
 
-def end(peers):
-    """A peer that is killed leaves its daemon behind, so all are named first."""
-    left = processes_below({peer.process.pid for peer in peers})
-    for number in left:
-        try:
-            os.kill(number, 9)
-        except ProcessLookupError:
-            pass
+def adopt():
+    """From now on who loses its parent below this process is this one's child: a peer that ends leaves its averager and its daemon behind."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end():
+    """Kills all that descend from this process, and waits for them: who is not waited for is counted as somebody else's work."""
+    me = os.getpid()
+    while left := processes_below({me}).keys() - {me}:
+        for number in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.02)
 
 
 def main():
@@ -148,6 +160,7 @@ def main():
 
     peers, known, version = [], [], None
     exit_when_told_to()
+    adopt()
     try:
         for rank in range(options.peers):
             with told_later():
@@ -159,7 +172,7 @@ def main():
     except Failed as error:
         return str(error)
     finally:
-        end(peers)
+        end()
     measured.print_report("hivemind DecentralizedAverager", version, options, figures)
     return 0
 

@@ -23,6 +23,7 @@ import measured  # noqa: E402  (the way to figures)
 import figures  # noqa: E402
 import gloo_round  # noqa: E402
 import goals  # noqa: E402
+import hivemind_round  # noqa: E402
 import pairs  # noqa: E402
 import torch_ddp  # noqa: E402
 from figures import Failed  # noqa: E402
@@ -294,6 +295,15 @@ class Children(unittest.TestCase):
             with mock.patch.object(subprocess, "Popen", start_and_tell), self.assertRaises(SystemExit):
                 start()
             self.assertIsNotNone(started[0].returncode)
+
+    def test_who_has_lost_its_parent_is_ended_with_a_round_and_waited_for(self):
+        hivemind_round.adopt()
+        with subprocess.Popen(["sh", "-c", "sleep 1000 & echo $!"], stdout=subprocess.PIPE, text=True) as peer:
+            left = int(peer.stdout.readline())
+        self.assertEqual(parent_of(left), os.getpid())
+        hivemind_round.end()
+        self.assertIsNone(parent_of(left))
+        self.assertEqual([number for number in hivemind_round.processes_below({os.getpid()}) if number != os.getpid()], [])
 
     def test_what_the_processes_of_a_round_print_is_read_when_all_have_ended(self):
         self.assertEqual(gloo_round.reports_of([["echo", '{"rows": 1}'], ["echo", '{"rows": 2}']]), [{"rows": 1}, {"rows": 2}])
