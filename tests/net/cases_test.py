@@ -259,6 +259,11 @@ class CarriedOut(unittest.TestCase):
         with self.assertRaises(NoLab):
             self.line(mock.Mock(side_effect=NoLab("no disk")))
 
+    def test_a_line_says_the_command_of_its_form(self):
+        for words, command in (([], ""), (["--seed", "7"], ""), (["--trials", "3", "--nodes", "8"], " --nodes 8 --trials 3"), (["--short"], " --short"),
+                               (["--seconds", "300"], " --seconds 300")):
+            self.assertEqual(RUN.command_of("X", RUN.parse(words)), f"tests/net/run X{command}")
+
     def test_a_good_row_passes(self):
         self.assertTrue(self.line(lambda _: {"a": 1})["pass"])
 

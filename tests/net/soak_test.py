@@ -36,7 +36,8 @@ class Soak(unittest.TestCase):
         self.git("init", "--quiet")
         self.save()
         places = {"ROOT": self.root, "RESULTS": self.root / "tests" / "soak_results.jsonl", "SEEDS": self.root / "build" / "soak_seeds.jsonl",
-                  "PAGE": self.root / "tests" / "faults.md", "ITEMS": (NET,)}
+                  "PAGE": self.root / "tests" / "faults.md", "ITEMS": (NET,),
+                  "LAB": {"A-1": SOAK.LAB["A-1"].__class__("A-1", "x", {"ended": "<= 2"}, None, 1, {})}}
         for name, value in places.items():
             patch = mock.patch.object(SOAK, name, value)
             patch.start()
@@ -121,6 +122,33 @@ class Soak(unittest.TestCase):
         self.assertIn("| few | yes |", "\n".join(SOAK.table()))
         with mock.patch.object(SOAK, "ITEMS", (SOAK.net("A-1", "several seeds", "fewer", seeds=3),)):
             self.assertIn("not run | fewer | |", "\n".join(SOAK.table()))
+
+    def test_who_passed_by_other_bars_of_the_lab_has_not_passed_by_these(self):
+        self.soak("A-1")
+        for bars in ({"ended": "<= 1"}, {"alive": "<= 0"}):
+            with mock.patch.object(SOAK, "lab_bars", return_value=bars):
+                self.assertIn("not run | few | |", "\n".join(SOAK.table()))
+        (kept,) = SOAK.lines(SOAK.RESULTS)
+        del kept["bars"]  # as it was before they were kept
+        SOAK.RESULTS.write_text(json.dumps(kept) + "\n", encoding="utf-8")
+        self.assertIn("| few | yes |", "\n".join(SOAK.table()))
+        with mock.patch.object(SOAK, "lab_bars", return_value={"died_otherwise": "<= 0"}):
+            self.assertIn("not run | few | |", "\n".join(SOAK.table()))
+
+    def test_a_line_of_another_form_is_not_taken(self):
+        brief = {"id": "A-1", "pass": True, "figure": {"ended": 0}, "bar": {"ended": "<= 2"}, "command": "tests/net/run A-1", "seconds": 1, "load": 0, "seed": 7}
+        file = self.root / "lines"
+        for other, status in (({}, 0), ({"command": "tests/net/run A-1 --short"}, 1), ({"bar": {}}, 1), ({"command": None}, 1)):
+            file.write_text(json.dumps(brief | other) + "\n", encoding="utf-8")
+            self.assertEqual(self.soak("--take", str(file))[0], status)
+        self.assertEqual([line["form"] for line in SOAK.lines(SOAK.RESULTS)], ["brief"])
+
+    def test_a_page_that_is_not_of_the_kept_lines_is_noticed(self):
+        SOAK.PAGE.write_text(f"# Page\n\n{SOAK.BEGIN}\n{SOAK.END}\n", encoding="utf-8")
+        self.assertEqual(self.soak("--check")[0], 1)
+        self.assertEqual((self.soak("--write")[0], self.soak("--check")[0]), (0, 0))
+        self.soak("A-1")
+        self.assertEqual(self.soak("--check")[0], 1)
 
     def test_programs_are_built_before_they_run(self):
         told = []
