@@ -63,7 +63,7 @@ float read_two(std::span<const float> a, std::span<const float> b);
 // a += 0.5 b: two reads, one write.
 void triad(std::span<float> a, std::span<const float> b);
 
-// CPU model, cores, instruction set of the codec, version and compiler: what a figure depends on.
+// CPU model, cores, instruction set of the codec: what a figure depends on besides the program.
 [[nodiscard]] Json machine_json();
 
 }  // namespace starling::node::bench

@@ -29,8 +29,9 @@ class PlainWire {
   // Errors:  closed.
   Result<Repeats> round_trips_us(std::uint64_t count);
 
-  // What it costs both ends to send `bytes` to each other at once, in writes of 256 KiB, and to
-  // have them whole in memory of their own: nothing less is delivered by a session.
+  // What it costs both ends to send `bytes` to each other at once, in writes of a session's largest
+  // record (decision 0036), and to have them whole in memory of their own: nothing less is
+  // delivered by a session.
   //
   // Errors:  closed.
   Result<Cost> exchange(ByteView bytes);

@@ -45,6 +45,7 @@ class Comparison:
     megabits: int | None = None  # both run on a line of this rate
     gpu: bool = False  # both run on a GPU
     prepare: tuple[str, ...] = ()  # commands that run once before all pairs
+    pair_s: float = 0  # what a pair takes about, where it is minutes
 
 
 def busy_seconds():

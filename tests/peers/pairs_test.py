@@ -400,6 +400,16 @@ class Run(unittest.TestCase):
         self.assertEqual((status, json.loads(said.getvalue())["id"]), (1, "X1"))
         self.assertIn("ours has no figure rate", complained.getvalue())
 
+    def test_what_takes_longer_than_there_is_time_is_not_begun_unless_it_is_named(self):
+        module = self.module()
+        prints = "echo '{{\"ms\": 1, \"pass\": {{\"ms\": 2}}}}'"
+        module.COMPARISONS = (pairs.Comparison(prints, prints, (TIME,), needs=(), pair_s=module.BUDGET_S + 1),)
+        for words, skips in (((), True), (("X1",), False)):
+            said = io.StringIO()
+            with mock.patch.dict(os.environ, {"STARLING_BINARY": sys.executable}), contextlib.redirect_stdout(said):
+                self.assertEqual(module.main([*words, "--pairs", "1"]), 0)
+            self.assertEqual("skipped" in json.loads(said.getvalue()), skips)
+
     def test_a_goal_of_a_gpu_is_a_line_with_the_reason_where_there_is_none(self):
         done = self.run_it("G6", STARLING_BINARY=sys.executable, PATH="/nowhere")
         self.assertEqual(done.returncode, 0, done.stderr)
