@@ -71,11 +71,12 @@ def listed_at(node, since):
 
 
 def out_after(node, victim, since):
-    """Seconds from the moment at which a node had the list to the end of its last session with the victim; so far, where it has one still."""
+    """Seconds from the moment at which a node had the list to the end of its last session with the victim; so far, where it has one still; None where it
+    never had one."""
     listed = listed_at(node, since)
     seen = [(at, line["event"]) for at, line in log_events(node, 0) if line["event"] in ("session.up", "session.down") and line.get("peer") == victim.id[:8]]
     if not seen:
-        return 0.0
+        return None
     at, last = seen[-1]
     return max(0.0, (time.time() if last == "session.up" else at) - listed)
 
@@ -132,8 +133,11 @@ def rotate_and_revoke(bench):
         rotated_s = time.monotonic() - begin
         # Time for each session to be renewed under the new secret, and for the victim to come back.
         during = (begin, watch(CALM_S)[1])
+        out = [after for node in others if (after := out_after(node, victim, since)) is not None]
+        if not out:
+            raise Failure("nobody had a session with the revoked node")
         figures = {"failed": failed_exchanges(others, victim), "lost_sessions": lost_sessions(others, victim, since),
-                   "revoked_s": max(out_after(node, victim, since) for node in others), "listed_s": max(listed_at(node, since) for node in others) - handed_out,
+                   "revoked_s": max(out), "listed_s": max(listed_at(node, since) for node in others) - handed_out,
                    "rotated_s": rotated_s, "throughput_percent": throughput_percent(others, before, during),
                    "pause_s": longest_pause(others, *during)}
 
