@@ -5,7 +5,8 @@ does to the others. The same figures as `starling bench swarm`.
 Every process draws four batches before the clock starts; eager mode at its best settings (channels_last, fused SGD, denormals flushed, gradients that
 are views of DDP's buckets, a graph known to be static). A window is a number of steps of every process; `bytes_per_step` is what a ring all-reduce sends
 for the gradients, headers not counted. `others_step_ms` is a step of the slowest of all but the last one, to which a fault happens: the same processes
-with a fault and without. `--alone` leaves the all-reduce out: what the same processes do without each other. `longest_pause_ms` is the longest time in which the first one's training thread did not run, as of ours.
+with a fault and without. `--alone` leaves the all-reduce out: what the same processes do without each other. `longest_pause_ms` is the longest time in
+which the first one's training thread did not run, as of ours.
 `--namespaces A B` starts each process in a network namespace of its own; --address is then what B can dial A at, on --interface.
 """
 
