@@ -1,15 +1,33 @@
 #include "node/observe/held_lines.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 
 namespace starling::node {
 
 namespace {
+
+// Between two tries of the end, where a terminal has room for less than a line end needs.
+constexpr auto kPause = std::chrono::milliseconds(10);
+
+// A terminal says that it has room, takes the text of a line, and waits with its end until somebody
+// reads. O_NONBLOCK on the caller's description would be on everybody's who shares it: a shell, the
+// other programs of a pipe. A regular file keeps its place, and O_APPEND.
+int without_waits(int given) {
+  struct stat what{};
+  if (::fstat(given, &what) != 0 || S_ISREG(what.st_mode)) return given;
+  const std::string path = "/proc/self/fd/" + std::to_string(given);
+  const int own = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  return own < 0 ? given : own;  // a socket, a pipe without a reader, what only root may open
+}
 
 bool has_room(int descriptor, Duration patience) {
   const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count();
@@ -19,9 +37,15 @@ bool has_room(int descriptor, Duration patience) {
 
 }  // namespace
 
+HeldLines::HeldLines(int descriptor, Notice notice)
+    : given_(descriptor), descriptor_(without_waits(descriptor)), notice_(std::move(notice)) {}
+
 HeldLines::~HeldLines() {
-  const MutexLock lock(mutex_);
-  write_kept(kPatience);
+  {
+    const MutexLock lock(mutex_);
+    write_kept(kPatience);
+  }
+  if (descriptor_ != given_) ::close(descriptor_);
 }
 
 void HeldLines::write(std::string_view line) {
@@ -78,14 +102,27 @@ void HeldLines::release() {
   write_kept(Duration{0});
 }
 
+ssize_t HeldLines::write_some(std::string_view text) const {
+  // A pipe that has room at all takes so much at once (pipe(7)): for where it could not be opened.
+  const std::size_t size = std::min<std::size_t>(text.size(), PIPE_BUF);
+  if (descriptor_ == given_) {
+    const auto sent = ::send(descriptor_, text.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0 || errno != ENOTSOCK) return sent;
+  }
+  return ::write(descriptor_, text.data(), size);
+}
+
 void HeldLines::write_kept(Duration patience) {
   while (!kept_.empty() && has_room(descriptor_, patience)) {
-    // A pipe that has room at all takes so much at once (pipe(7)).
     const std::string_view rest = std::string_view(kept_.front()).substr(first_sent_);
-    const auto sent =
-        ::write(descriptor_, rest.data(), std::min<std::size_t>(rest.size(), PIPE_BUF));
+    const auto sent = write_some(rest);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno == EAGAIN) return;
+    if (sent < 0 && errno == EAGAIN) {
+      if (patience < kPause) return;
+      (void)::poll(nullptr, 0, static_cast<int>(kPause.count()));
+      patience -= kPause;
+      continue;
+    }
     // A full disk, a reader that is gone: there is nobody to tell.
     first_sent_ += sent < 0 ? rest.size() : static_cast<std::size_t>(sent);
     if (first_sent_ < kept_.front().size()) continue;

@@ -4,6 +4,8 @@
 #include "node/base/clock.h"
 #include "node/base/mutex.h"
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -21,7 +23,8 @@ namespace starling::node {
 // so.
 //
 // Owned by whoever made it, outlives its streams. Memory: kMost. A regular file always has room, so
-// a disk that hangs is waited for. SIGPIPE is ignored (main).
+// a disk that hangs is waited for. So is a terminal that this user may not open again (after `su`),
+// once it is full. SIGPIPE is ignored (main).
 //
 // Thread:  any. Cost: a lock, a poll() and a write() a line.
 class HeldLines {
@@ -32,7 +35,8 @@ class HeldLines {
 
   // `notice` makes the line, with its end, that says how many were dropped.
   using Notice = std::function<std::string(std::uint64_t lines)>;
-  HeldLines(int descriptor, Notice notice) : descriptor_(descriptor), notice_(std::move(notice)) {}
+  // `descriptor` stays the caller's, and as it is: whoever shares it may count on writes that wait.
+  HeldLines(int descriptor, Notice notice);
   ~HeldLines();
   HeldLines(const HeldLines&) = delete;
   HeldLines& operator=(const HeldLines&) = delete;
@@ -46,11 +50,16 @@ class HeldLines {
  private:
   // Writes what is kept while there is room, waiting so long for it.
   void write_kept(Duration patience) STARLING_REQUIRES(mutex_);
+  // As ::write(), without a wait.
+  [[nodiscard]] ssize_t write_some(std::string_view text) const;
   // The first line of which nothing is written.
   [[nodiscard]] std::deque<std::string>::iterator first_whole() STARLING_REQUIRES(mutex_);
   // While lines are held the oldest ones make room; otherwise the one that comes is dropped.
   void keep_held(std::string_view line) STARLING_REQUIRES(mutex_);
 
+  const int given_;
+  // The same file, pipe or terminal, by a description of its own that never waits; `given_` where
+  // there is none.
   const int descriptor_;
   const Notice notice_;
   mutable Mutex mutex_;

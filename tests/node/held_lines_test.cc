@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,6 +55,17 @@ class Pipe {
   std::size_t size_ = 0;
 };
 
+// Lines as a node's, far more than a terminal takes while nobody reads.
+std::string many_lines(HeldLines& lines) {
+  std::string sent;
+  for (int i = 0; sent.size() < 100'000; ++i) {
+    const auto line = std::to_string(i) + std::string(170, 'x') + '\n';
+    lines.write(line);
+    sent += line;
+  }
+  return sent;
+}
+
 // Everything that has been kept, by a reader that reads on.
 std::string drain(Pipe& pipe, HeldLines& lines) {
   std::string got;
@@ -94,6 +109,60 @@ TEST_SUITE("node/held_lines") {
     }
     got += pipe.read();
     CHECK(got.starts_with(sent));
+  }
+
+  TEST_CASE("a terminal that nobody reads keeps nobody waiting and misses nothing that is kept") {
+    int reader = -1;
+    const auto child = ::forkpty(&reader, nullptr, nullptr, nullptr);
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      ::alarm(30);  // where it waits: nobody else ends it
+      HeldLines lines(STDOUT_FILENO, notice);
+      (void)many_lines(lines);
+      // Whoever shares the terminal goes on with writes that wait.
+      const bool waits = (::fcntl(STDOUT_FILENO, F_GETFL) & O_NONBLOCK) == 0;
+      ::_exit(waits ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    ::close(reader);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+
+    int terminal = -1;
+    REQUIRE(::openpty(&reader, &terminal, nullptr, nullptr, nullptr) == 0);
+    {
+      HeldLines lines(terminal, notice);
+      const std::string sent = many_lines(lines);
+      std::string got;
+      std::array<char, 4'096> piece{};
+      while (got.size() < sent.size()) {
+        pollfd ready{reader, POLLIN, 0};
+        REQUIRE(::poll(&ready, 1, 60'000) == 1);
+        const auto size = ::read(reader, piece.data(), piece.size());
+        REQUIRE(size > 0);
+        got.append(piece.data(), static_cast<std::size_t>(size));
+        std::erase(got, '\r');  // which a terminal adds
+        lines.write("");
+      }
+      CHECK(got == sent);
+    }
+    ::close(terminal);
+    ::close(reader);
+  }
+
+  TEST_CASE("a socket, as the journal's, is written to without a wait") {
+    std::array<int, 2> ends{-1, -1};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
+    {
+      HeldLines lines(ends[1], notice);
+      lines.write("one\n");
+      std::array<char, 16> piece{};
+      CHECK(::read(ends[0], piece.data(), piece.size()) == 4);
+      for (int i = 0; i < 10; ++i) (void)many_lines(lines);
+      ::close(ends[0]);
+    }
+    ::close(ends[1]);
   }
 
   TEST_CASE("what is too much is dropped and counted") {
