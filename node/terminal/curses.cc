@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <langinfo.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -47,6 +48,12 @@ std::array<attr_t, kStyles> attributes(bool colours) {
     ::init_pair(3, COLOR_RED, -1);
   }
   return {A_NORMAL, A_DIM, A_BOLD, of(1), of(2), of(3) | A_BOLD, A_REVERSE};
+}
+
+// Whether the person's end of the terminal is gone: nothing waits for a key any more.
+bool hung_up() {
+  pollfd keys{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  return ::poll(&keys, 1, 0) == 1 && (keys.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
 Key key_of(int key) {
@@ -187,7 +194,8 @@ Key Curses::wait_key(Duration patience) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count();
   ::wtimeout(window, static_cast<int>(std::clamp<std::int64_t>(ms, 0, 60'000)));
   const int key = ::wgetch(window);
-  return interrupted != 0 ? Key::quit : key_of(key);
+  if (interrupted != 0 || (key == ERR && hung_up())) return Key::quit;
+  return key_of(key);
 }
 
 }  // namespace starling::node::terminal

@@ -46,7 +46,7 @@ class Curses {
   [[nodiscard]] bool unicode() const;
   // What lies beyond its edges is not drawn.
   void show(const Frame& frame);
-  // Waits so long for a key.
+  // Waits so long for a key. A terminal that hung up is Key::quit.
   [[nodiscard]] Key wait_key(Duration patience);
 
  private:

@@ -64,6 +64,16 @@ TEST_SUITE("node/top") {
     CHECK(top.seen().find(kPageBefore) != std::string::npos);
   }
 
+  TEST_CASE("a screen whose terminal hangs up ends, where SIGHUP means something else") {
+    const Watched node;
+    // As a node has it, whose signal says that files are to be read again.
+    const auto before = ::signal(SIGHUP, SIG_IGN);
+    Top top(node.dir());
+    (void)::signal(SIGHUP, before);
+    top.wait_for("mossy-otter");
+    CHECK(top.hang_up() == 0);
+  }
+
   TEST_CASE("top follows the node, and says when it is gone") {
     Watched node;
     Top top(node.dir());

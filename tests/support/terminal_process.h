@@ -6,6 +6,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,7 +48,7 @@ class TerminalProcess {
       ::kill(child_, SIGKILL);
       (void)::waitpid(child_, nullptr, 0);
     }
-    ::close(terminal_);
+    if (terminal_ >= 0) ::close(terminal_);
   }
   TerminalProcess(const TerminalProcess&) = delete;
   TerminalProcess& operator=(const TerminalProcess&) = delete;
@@ -66,16 +67,31 @@ class TerminalProcess {
     winsize size{rows, columns, 0, 0};
     REQUIRE(::ioctl(terminal_, TIOCSWINSZ, &size) == 0);
   }
+  // The person's end goes, as with an ssh session that breaks: the exit code, or -1 for a signal.
+  int hang_up() {
+    ::close(std::exchange(terminal_, -1));
+    const auto process = static_cast<int>(::syscall(SYS_pidfd_open, child_, 0));
+    REQUIRE(process >= 0);
+    pollfd ended{process, POLLIN, 0};
+    const int count = ::poll(&ended, 1, 60'000);
+    ::close(process);
+    REQUIRE(count == 1);
+    return exit_code();
+  }
   // Reads to the end: the exit code, or -1 for a signal.
   int end() {
     while (read_some()) {
     }
+    return exit_code();
+  }
+
+ private:
+  int exit_code() {
     int status = -1;
     REQUIRE(::waitpid(std::exchange(child_, 0), &status, 0) > 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
- private:
   bool read_some() {
     pollfd ready{terminal_, POLLIN, 0};
     REQUIRE(::poll(&ready, 1, 60'000) == 1);
