@@ -319,7 +319,10 @@ void Node::every_second() {
 
 void Node::publish_status() {
   const TimePoint now = clock_.now();
-  figures_.troubles.events_lost = parts_.events.lost();
+  if (const auto lost = parts_.events.lost(); lost > figures_.troubles.events_lost) {
+    figures_.troubles.events_lost = lost;
+    figures_.events_lost_at = now;
+  }
   const auto stands = health_.train_stands(now);
   figures_.troubles.no_step_s = stands ? std::optional(seconds(*stands)) : std::nullopt;
   fill_access_status();

@@ -222,6 +222,8 @@ transport::Task<> Node::rebuild_for(TrainingSettings settings, training::Model m
   if (settings.model != settings_.model || settings.extension == 0)
     free_on(pool_, std::exchange(parts_.base, std::nullopt));
   settings_ = settings;
+  figures_.forget_run();
+  images_per_second_ = gossip_wait_ = data_wait_ = std::nullopt;
   // Of another run: a model and its momenta.
   free_on(pool_, std::exchange(parts_.checkpoint, std::nullopt));
   parts_.model = std::move(model);

@@ -272,7 +272,7 @@ void Node::note(gossip::Notice notice) {
       log_.info("node.accused", {{"did", "refuted with a higher incarnation"}});
       break;
     case gossip::Notice::clone_seen:
-      figures_.troubles.cloned = true;
+      figures_.clone_seen = clock_.now();
       log_.warn("node.clone",
                 {{"what", "another process uses this node's identity.key"},
                  {"did", "outbids its record, ever more rarely: once a minute at last"},

@@ -123,7 +123,6 @@ void fill_neighbours(TimePoint now, const StatusSources& sources, StatusSnapshot
   if (sources.gossip.mixer() == nullptr) return;
   const gossip::PeriodDecision period = sources.gossip.mixer()->period();
   status.period = {.steps = period.tau, .reason = std::string(gossip::name_of(period.reason))};
-  std::vector<double> disagreements;
   std::vector<gossip::NeighbourView> views = sources.gossip.mixer()->neighbours();
   std::ranges::move(sources.gossip.mixer()->absent(), std::back_inserter(views));
   for (const auto& view : views) {
@@ -131,12 +130,8 @@ void fill_neighbours(TimePoint now, const StatusSources& sources, StatusSnapshot
     if (view.state != gossip::EdgeState::open && !known) continue;
     status.neighbours.push_back(
         neighbour_status(now, view, sources.gossip.membership().find(view.peer)));
-    if (view.exchanges > 0) disagreements.push_back(view.disagreement_ratio);
   }
-  if (disagreements.empty()) return;
-  const auto middle = disagreements.begin() + static_cast<std::ptrdiff_t>(disagreements.size() / 2);
-  std::nth_element(disagreements.begin(), middle, disagreements.end());
-  status.disagreement_ratio = *middle;
+  status.disagreement_ratio = median_disagreement(views);
 }
 
 NeighbourStatus* neighbour_in(StatusSnapshot& status, const NodeId& peer) {
@@ -211,10 +206,8 @@ void fill_progress(TimePoint now, const StatusSources& sources, StatusSnapshot& 
     p.epoch = static_cast<double>(p.swarm_samples) / static_cast<double>(figures.images_per_epoch);
   const double rate = progress.rate(now);
   status.train.swarm_images_per_second = rate;
-  if (budget.samples > p.swarm_samples && rate > 0)
-    p.left_s = static_cast<double>(budget.samples - p.swarm_samples) / rate;
-  else if (budget.time > Duration::zero())
-    p.left_s = std::max(0.0, seconds(budget.time - progress.run_age(now)));
+  if (still_trains(figures.phase))
+    p.left_s = left_s(budget, {p.swarm_samples, rate, progress.run_age(now)});
 }
 
 // The average moves with steps alone: while none ends (storage that is away, an evaluation) the
@@ -258,6 +251,46 @@ std::optional<double> since_step_s(TimePoint now, const NodeFigures& figures) {
   return seconds(now - std::max(figures.last_step_ended, figures.training_began));
 }
 
+std::optional<double> median_disagreement(std::span<const gossip::NeighbourView> views) {
+  std::vector<double> found;
+  for (const auto& view : views)
+    if (view.state != gossip::EdgeState::closed && view.exchanges > 0)
+      found.push_back(view.disagreement_ratio);
+  if (found.empty()) return std::nullopt;
+  const auto middle = found.begin() + static_cast<std::ptrdiff_t>(found.size() / 2);
+  std::nth_element(found.begin(), middle, found.end());
+  return *middle;
+}
+
+bool still_trains(Phase phase) {
+  return phase == Phase::starting || phase == Phase::joining || phase == Phase::training;
+}
+
+std::optional<double> left_s(const gossip::Budget& budget, const Done& done) {
+  if (budget.samples > done.samples && done.rate > 0)
+    return static_cast<double>(budget.samples - done.samples) / done.rate;
+  if (budget.time > Duration::zero()) return std::max(0.0, seconds(budget.time - done.age));
+  return std::nullopt;
+}
+
+Troubles troubles_at(TimePoint now, const NodeFigures& figures) {
+  const auto is_new = [now](const std::optional<TimePoint>& seen) {
+    return seen && now - *seen < kTroubleLasts;
+  };
+  Troubles troubles = figures.troubles;
+  troubles.cloned = is_new(figures.clone_seen);
+  if (!is_new(figures.events_lost_at)) troubles.events_lost = 0;
+  return troubles;
+}
+
+void NodeFigures::forget_run() {
+  last_steps.reset();
+  loss.reset();
+  images_per_second = gossip_wait_ratio = data_wait_ratio = 0;
+  eval.reset();
+  checkpoint.clear();
+}
+
 CertificateStatus certificate_status(const transport::CertificateChain& chain) {
   const auto& own = chain.own;
   return {.role = std::string(transport::name_of(own.role)),
@@ -292,7 +325,7 @@ StatusSnapshot build_status(TimePoint now, const StatusSources& sources) {
   status.eval = figures.eval;
   status.checkpoint = figures.checkpoint;
   status.reachable = figures.reachable;
-  status.warnings = warnings_of(figures.troubles);
+  status.warnings = warnings_of(troubles_at(now, figures));
   const auto totals = sources.transport.totals();
   status.traffic = {.bytes_sent = totals.sent.total(),
                     .bytes_received = totals.received.total(),

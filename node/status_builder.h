@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,9 @@ struct NodeFigures {
   std::uint32_t batch = 0;
   std::uint64_t images_per_epoch = 0;
   std::optional<HostSample> host;
-  Troubles troubles;
+  Troubles troubles;  // what is wrong now: troubles_at()
+  std::optional<TimePoint> clone_seen;
+  std::optional<TimePoint> events_lost_at;  // the last time
   // The end, once it is there.
   std::string final_hash;
   std::uint64_t final_samples = 0;
@@ -49,11 +52,34 @@ struct NodeFigures {
   // Why a member is suspect or dead, by id.
   std::map<NodeId, std::string> member_reasons;
   StatusSnapshot::Access access;
+
+  // Other settings are adopted: what is of one run and its model is not known of the next.
+  void forget_run();
 };
 
 // Since the last step ended or training began; none before it began. Goes on while nothing trains:
 // /livez and the warning ask Health, which rests then.
 [[nodiscard]] std::optional<double> since_step_s(TimePoint now, const NodeFigures& figures);
+
+// How long what happened once is wrong: a clone is seen again within a minute.
+inline constexpr Duration kTroubleLasts = std::chrono::minutes(10);
+// What is wrong now. Pure.
+[[nodiscard]] Troubles troubles_at(TimePoint now, const NodeFigures& figures);
+
+// Of the edges that there are: who was dropped, or is no neighbour any more, keeps its last figure.
+[[nodiscard]] std::optional<double> median_disagreement(
+    std::span<const gossip::NeighbourView> views);
+
+// Before the end: afterwards nothing is left to wait for, whatever the budget said.
+[[nodiscard]] bool still_trains(Phase phase);
+// Of a run: samples of all, samples per second, and how long it has lasted.
+struct Done {
+  std::uint64_t samples = 0;
+  double rate = 0;
+  Duration age{};
+};
+// Until the budget is used up; nothing where that cannot be said.
+[[nodiscard]] std::optional<double> left_s(const gossip::Budget& budget, const Done& done);
 
 [[nodiscard]] CertificateStatus certificate_status(const transport::CertificateChain& chain);
 

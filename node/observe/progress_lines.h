@@ -15,7 +15,7 @@ enum class ProgressForm : std::uint8_t { none, plain, json };
 inline constexpr Duration kProgressPeriod = std::chrono::seconds(10);
 
 // `2026-11-21T02:14:07Z INFO train step=8412 epoch=3.57 loss=2.417 img_s=2914 swarm_img_s=23180
-// peers=8 disagreement=3.7e-3 gossip_wait=0.4% left=1h38m` in one line, without a line end. What is
+// peers=8 disagreement=7.7e-1 gossip_wait=0.4% left=1h38m` in one line, without a line end. What is
 // not known yet is left out. In the plain form, progress=N% is the share of the budget.
 [[nodiscard]] std::string progress_line(const StatusSnapshot& status, WallTime time);
 // The same as one JSON object with the names of `status --json`.

@@ -51,12 +51,14 @@ struct CertificateStatus {
   std::string until;
 };
 
-// One open edge. Rates and ratios are averages of the last exchanges.
+// An edge, or what is kept of one that was closed: where its peer was dropped, for over an hour.
 struct NeighbourStatus {
   std::string id;
   std::string name;
   MemberState state = MemberState::alive;
-  std::string edge;  // "open"; "lost" while its session is away, for a while before it is forgotten
+  // gossip/exchange/edge.h: "open"; "opening", "accepting"; "lost" and "resuming" around a session
+  // that is away; "resetting"; "closed" where there is none (any more).
+  std::string edge;
   std::optional<double> rtt_ms;
   std::string level;         // "L2"
   std::string level_reason;  // why: "enough", "line_too_slow" (gossip/exchange/level_control.h)
@@ -173,7 +175,7 @@ struct StatusSnapshot {
     double cpu_ratio = 0;  // cores in use by this process
     std::uint64_t rss_bytes = 0;
   } host;
-  std::optional<double> disagreement_ratio;  // median over the edges
+  std::optional<double> disagreement_ratio;  // median of the edges that are not closed
   std::string reachable = "unknown";         // "yes", "no", "unknown": the dial-back's result
   std::string checkpoint;                    // folder of the newest one, empty without
   std::vector<MemberStatus> members;

@@ -249,7 +249,15 @@ TEST_SUITE("node/page") {
 
   TEST_CASE("the picture has this node, its edges, and of the others no edges at all") {
     ShownNode shown;
-    shown.snapshots.put(busy_snapshot());
+    auto status = busy_snapshot();
+    NeighbourStatus dropped;
+    dropped.id = std::string(64, 'e');
+    dropped.state = MemberState::left;
+    dropped.edge = "closed";
+    dropped.exchanges = 9;
+    dropped.dropped = 1;
+    status.neighbours.push_back(dropped);
+    shown.snapshots.put(status);
     shown.serve();
     shown.open();
     REQUIRE(shown.comes_to_say("contact", "live"));

@@ -195,7 +195,7 @@ function brief(text) {
 
 // Whom the picture shows: this node in the middle, the others around it by name; where there are too many, neighbours first.
 function pictured() {
-  const edges = new Map(status.neighbours.map((edge) => [edge.id, edge]));
+  const edges = new Map(status.neighbours.filter((edge) => edge.edge !== 'closed').map((edge) => [edge.id, edge]));
   const known = new Map([...status.neighbours, ...status.members].map((one) => [one.id, one]));
   const names = new Map([...known].map(([id, one]) => [id, name_of(one) + id]));
   const by_name = (a, b) => names.get(a.id) < names.get(b.id) ? -1 : 1;
