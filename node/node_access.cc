@@ -81,7 +81,8 @@ void Node::apply_access(Access access) {
 void Node::use_rules(transport::PeerRules rules) {
   rules_ = std::move(rules);
   restricted_ = rules_.allowed.has_value() && !rules_.admin;
-  if (rules_.admin) figures_.mode = "closed";
+  if (rules_.admin && std::exchange(figures_.mode, "closed") != "closed" && bridge_ && !building_)
+    tell_run(1);
   next_certificate_check_ = {};
   figures_.troubles.certificate.clear();  // until that check
   transport_.set_peer_rules(rules_);

@@ -251,7 +251,7 @@ transport::Task<> Node::drop_bridge() {
 }
 
 void Node::tell_run(double value) {
-  metrics_.set(
+  metrics_.set_only(
       Metric::run_info, value,
       {bridge_->model().plan.spec.name, figures_.mode, training::name_of(bridge_->device())});
 }
@@ -359,6 +359,10 @@ void Node::on_steps(const StepFigures& figures) {
   const TimePoint now = clock_.now();
   health_.beat_train(now);
   const bool first = !figures_.last_steps;
+  const Trained trained = trained_in(figures, figures_.last_steps);
+  metrics_.add(Metric::train_steps, static_cast<double>(trained.steps));
+  metrics_.add(Metric::train_samples, static_cast<double>(trained.samples));
+  metrics_.add(Metric::data_bad_samples, static_cast<double>(trained.bad_samples));
   figures_.last_steps = figures;
   figures_.batch = figures.batch;
   figures_.last_step_ended = now;
@@ -371,7 +375,7 @@ void Node::on_steps(const StepFigures& figures) {
   figures_.gossip_wait_ratio = gossip_wait_.value_or(0);
   figures_.data_wait_ratio = data_wait_.value_or(0);
   const auto observe = [&](std::string_view phase, double part_s) {
-    metrics_.observe(Metric::train_step_duration, part_s, {phase});
+    metrics_.observe(Metric::train_step_duration, part_s, {phase}, figures.steps);
   };
   observe("data", figures.data_wait_share * figures.step_s);
   metrics_.add(Metric::data_wait_seconds, figures.data_wait_share * figures.step_s * steps);

@@ -283,6 +283,19 @@ Troubles troubles_at(TimePoint now, const NodeFigures& figures) {
   return troubles;
 }
 
+Trained trained_in(const StepFigures& report, const std::optional<StepFigures>& before) {
+  const auto grown = [](std::uint64_t now, std::uint64_t then) {
+    return now >= then ? now - then : now;  // another loader counts from nothing
+  };
+  Trained trained{.steps = report.steps, .samples = report.steps * report.batch, .bad_samples = 0};
+  // What came before the first report, and before another replica, is not of these steps.
+  if (before && report.samples >= before->samples)
+    trained.samples = std::min(report.samples - before->samples,
+                               report.steps * std::max(report.batch, before->batch));
+  trained.bad_samples = grown(report.bad_samples, before ? before->bad_samples : 0);
+  return trained;
+}
+
 void NodeFigures::forget_run() {
   last_steps.reset();
   loss.reset();

@@ -66,6 +66,17 @@ inline constexpr Duration kTroubleLasts = std::chrono::minutes(10);
 // What is wrong now. Pure.
 [[nodiscard]] Troubles troubles_at(TimePoint now, const NodeFigures& figures);
 
+// What this process did since the report before: counters begin at nothing in each process, where
+// the figures go on from a checkpoint or another's replica.
+struct Trained {
+  std::uint64_t steps = 0;
+  std::uint64_t samples = 0;
+  std::uint64_t bad_samples = 0;
+};
+// Pure. `before`: nothing at the first report of a run.
+[[nodiscard]] Trained trained_in(const StepFigures& report,
+                                 const std::optional<StepFigures>& before);
+
 // Of the edges that there are: who was dropped, or is no neighbour any more, keeps its last figure.
 [[nodiscard]] std::optional<double> median_disagreement(
     std::span<const gossip::NeighbourView> views);

@@ -23,23 +23,26 @@ constexpr std::size_t kMaxSeries = 64;
 
 using enum Metric;
 using enum MetricType;
-constexpr std::array<MetricSpec, 48> kMetrics{{
+constexpr std::array<MetricSpec, 49> kMetrics{{
     {build_info, "starling_build_info", gauge,
      "Always 1; the labels say what this program was built from.", "version=*;libtorch=*"},
     {run_info, "starling_run_info", gauge,
      "1 for what this node runs now, by the labels; 0 for what it ran before.",
      "model=*;mode=secret,open,closed;device=*"},
-    {up_seconds, "starling_uptime_seconds", gauge, "Time since the process started.", ""},
+    {up_seconds, "starling_uptime_seconds", gauge,
+     "Time since this node began, which it does once its data are open.", ""},
     {node_phase, "starling_phase", gauge, "1 for the phase that this node is in, 0 for the others.",
      "phase=starting,joining,training,finishing,finished,leaving"},
     {node_warnings, "starling_warnings", gauge,
      "Things that are wrong now; `starling status` says which.", ""},
-    {train_steps, "starling_train_steps_total", counter, "Steps of this replica.", ""},
+    {train_steps, "starling_train_steps_total", counter, "Steps that this process trained.", ""},
+    {train_step, "starling_train_step", gauge,
+     "Steps of this replica, also those before this process; absent before its first one.", ""},
     {train_last_step_age, "starling_last_step_age_seconds", gauge,
      "Time since the last step ended or training began, whichever was later; absent before both.",
      ""},
-    {train_samples, "starling_train_samples_total", counter, "Images that this node trained on.",
-     ""},
+    {train_samples, "starling_train_samples_total", counter,
+     "Images that this process trained on; `starling status` has all of this node.", ""},
     {train_step_duration, "starling_train_step_duration_seconds", histogram,
      "Where the time of a step goes: waiting for data, forward and backward, waiting for the "
      "master while a codec job runs, the optimizer pass.",
@@ -56,8 +59,8 @@ constexpr std::array<MetricSpec, 48> kMetrics{{
     {eval_references, "starling_eval_references", gauge,
      "References whose mean the newest evaluation was of; 0: of the replica or the final model.",
      ""},
-    {swarm_samples, "starling_swarm_samples_total", counter,
-     "Images that the whole swarm trained on, as far as this node knows.", ""},
+    {swarm_samples, "starling_swarm_samples", gauge,
+     "Images that the whole swarm trained on in this run, as far as this node knows.", ""},
     {swarm_budget_samples, "starling_swarm_budget_samples", gauge,
      "Images after which the run ends; 0 when it ends by time.", ""},
     {swarm_progress, "starling_swarm_progress_ratio", gauge, "Share of the budget done.", ""},
@@ -65,10 +68,13 @@ constexpr std::array<MetricSpec, 48> kMetrics{{
      "Members in this node's view, itself included, by state.",
      "state=joining,alive,suspect,dead,left"},
     {swarm_disagreement, "starling_swarm_disagreement_ratio", gauge,
-     "Distance between replica and reference over the norm of the replica, median of the edges.",
+     "How far apart the two of an edge were at their last exchange, over how far this replica was "
+     "from what they had in common; median of the edges. 0.6 to 1.4 is usual, from the first step "
+     "to the last; it does not say whether replicas come together.",
      ""},
     {neighbours, "starling_neighbours", gauge, "Open edges.", ""},
-    {gossip_bytes, "starling_gossip_bytes_total", counter, "Payload bytes to and from all peers.",
+    {gossip_bytes, "starling_gossip_bytes_total", counter,
+     "Bytes of sessions to and from all peers; delta: of exchanges that were completed.",
      "direction=sent,received;kind=delta,other"},
     {gossip_queued, "starling_gossip_queued_bytes", gauge,
      "Bytes that wait to be sent, all sessions together; `starling neighbours` says to whom.", ""},
@@ -267,14 +273,36 @@ void Metrics::set(Metric metric, double value, Labels labels) {
   if (series != nullptr) series->Set(value);
 }
 
-void Metrics::observe(Metric metric, double value, Labels labels) {
+void Metrics::set_only(Metric metric, double value, Labels labels) {
+  {
+    const MutexLock lock(registry_->mutex);
+    for (const auto& [told, series] :
+         registry_->entries.at(static_cast<std::size_t>(metric)).gauge_of)
+      series->Set(0);
+  }
+  set(metric, value, labels);
+}
+
+void Metrics::set(Metric metric, std::optional<double> value, Labels labels) {
+  if (value) return set(metric, *value, labels);
+  const MutexLock lock(registry_->mutex);
+  auto& entry = registry_->entries.at(static_cast<std::size_t>(metric));
+  STARLING_CHECK(entry.gauges != nullptr);
+  const auto found = entry.gauge_of.find(Registry::labels(entry, labels));
+  if (found == entry.gauge_of.end()) return;
+  entry.gauges->Remove(found->second);
+  entry.gauge_of.erase(found);
+}
+
+void Metrics::observe(Metric metric, double value, Labels labels, std::uint64_t times) {
   const MutexLock lock(registry_->mutex);
   auto& entry = registry_->entries.at(static_cast<std::size_t>(metric));
   STARLING_CHECK(entry.histograms != nullptr);
   auto* series = registry_->find(entry, entry.histogram_of, labels, [&](const auto& wanted) {
     return &entry.histograms->Add(wanted, buckets());
   });
-  if (series != nullptr) series->Observe(value);
+  if (series == nullptr) return;
+  for (std::uint64_t i = 0; i < times; ++i) series->Observe(value);
 }
 
 void Metrics::update(const StatusSnapshot& status) {
@@ -285,28 +313,30 @@ void Metrics::update(const StatusSnapshot& status) {
     set(Metric::node_phase, phase == status.phase ? 1 : 0, {name_of(phase)});
   }
   set(Metric::node_warnings, real(status.warnings.size()));
-  if (status.progress.since_step_s) set(Metric::train_last_step_age, *status.progress.since_step_s);
-  raise_to(Metric::train_steps, real(status.progress.step));
-  raise_to(Metric::train_samples, real(status.progress.samples));
-  raise_to(Metric::swarm_samples, real(status.progress.swarm_samples));
+  set(Metric::train_last_step_age, status.progress.since_step_s);
+  const bool has_trained = status.progress.last_step_s.has_value();
+  set(Metric::train_step, has_trained ? std::optional(real(status.progress.step)) : std::nullopt);
+  set(Metric::swarm_samples, real(status.progress.swarm_samples));
   set(Metric::swarm_budget_samples, real(status.progress.budget_samples));
   set(Metric::swarm_progress, status.progress.share);
-  if (status.train.loss) set(Metric::train_loss, *status.train.loss);
+  set(Metric::train_loss, status.train.loss);
   set(Metric::train_images_per_second, status.train.images_per_second);
   set(Metric::train_learning_rate, status.train.learning_rate);
   set(Metric::gossip_wait, status.train.gossip_wait_ratio);
-  raise_to(Metric::data_bad_samples, real(status.train.bad_samples));
-  if (status.eval) {
-    set(Metric::eval_accuracy, status.eval->accuracy_ratio, {"1"});
-    set(Metric::eval_accuracy, status.eval->accuracy_top5_ratio, {"5"});
-    set(Metric::eval_references, real(status.eval->references));
-  }
+  const auto of_eval = [&](auto figure) {
+    return status.eval ? std::optional(figure(*status.eval)) : std::nullopt;
+  };
+  using Eval = StatusSnapshot::Eval;
+  set(Metric::eval_accuracy, of_eval([](const Eval& eval) { return eval.accuracy_ratio; }), {"1"});
+  set(Metric::eval_accuracy, of_eval([](const Eval& eval) { return eval.accuracy_top5_ratio; }),
+      {"5"});
+  set(Metric::eval_references, of_eval([&](const Eval& eval) { return real(eval.references); }));
   for (std::size_t i = 0; i < kMemberStates; ++i) {
     const auto state = static_cast<MemberState>(i);
     set(Metric::swarm_members, real(status.members_in(state)), {name_of(state)});
   }
   set(Metric::neighbours, real(status.open_edges()));
-  if (status.disagreement_ratio) set(Metric::swarm_disagreement, *status.disagreement_ratio);
+  set(Metric::swarm_disagreement, status.disagreement_ratio);
   const auto& traffic = status.traffic;
   const auto other = [](std::uint64_t all, std::uint64_t delta) {
     return static_cast<double>(all > delta ? all - delta : 0);

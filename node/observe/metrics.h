@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@ enum class Metric : std::uint8_t {
   node_phase,
   node_warnings,
   train_steps,
+  train_step,
   train_last_step_age,
   train_samples,
   train_step_duration,
@@ -101,8 +103,12 @@ class Metrics {
   void raise_to(Metric metric, double total, Labels labels = {});
   // Gauges.
   void set(Metric metric, double value, Labels labels = {});
-  // Histograms: one observation, in the metric's unit.
-  void observe(Metric metric, double value, Labels labels = {});
+  // The same; whatever other labels were told before have 0 from now on.
+  void set_only(Metric metric, double value, Labels labels);
+  // What is not known any more is not told: nothing removes the series.
+  void set(Metric metric, std::optional<double> value, Labels labels = {});
+  // Histograms: so many observations of one value, in the metric's unit.
+  void observe(Metric metric, double value, Labels labels = {}, std::uint64_t times = 1);
 
   // Everything that a snapshot, transport's totals or a sample of the host say.
   void update(const StatusSnapshot& status);

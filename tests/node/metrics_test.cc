@@ -49,7 +49,8 @@ TEST_SUITE("node/metrics") {
     metrics.update(busy_snapshot());
     const auto text = metrics.render();
     CHECK(contains(text, "# TYPE starling_train_steps_total counter"));
-    CHECK(contains(text, "starling_train_steps_total 8412"));
+    CHECK(contains(text, "\nstarling_train_step 8412\n"));
+    CHECK(contains(text, "\nstarling_swarm_samples 2100000\n"));
     CHECK(contains(text, "starling_swarm_members{state=\"alive\"} 2"));
     CHECK(contains(text, "starling_gossip_bytes_total{direction=\"sent\",kind=\"delta\"} 2500000"));
     CHECK(contains(text, "starling_gossip_bytes_total{direction=\"sent\",kind=\"other\"} 500000"));
@@ -87,6 +88,56 @@ TEST_SUITE("node/metrics") {
     status.progress.since_step_s = 700;
     metrics.update(status);
     CHECK(contains(metrics.render(), "\nstarling_last_step_age_seconds 700\n"));
+  }
+
+  TEST_CASE("counters begin at nothing in a process that goes on from a checkpoint") {
+    Metrics metrics;
+    metrics.update(StatusSnapshot{});
+    metrics.update(busy_snapshot());
+    const auto text = metrics.render();
+    CHECK(contains(text, "\nstarling_train_steps_total 0\n"));
+    CHECK(contains(text, "\nstarling_train_samples_total 0\n"));
+    CHECK(contains(text, "\nstarling_data_bad_samples_total 0\n"));
+  }
+
+  TEST_CASE("what is not known any more is not told any more") {
+    auto status = busy_snapshot();
+    status.eval = StatusSnapshot::Eval{};
+    Metrics metrics;
+    metrics.update(status);
+    for (const auto* name :
+         {"starling_swarm_disagreement_ratio ", "starling_train_loss ", "starling_train_step ",
+          "starling_eval_references ", "starling_eval_accuracy_ratio{k=\"1\"} "})
+      CHECK(contains(metrics.render(), '\n' + std::string(name)));
+    metrics.update(StatusSnapshot{});
+    for (const auto* name :
+         {"starling_swarm_disagreement_ratio", "starling_train_loss", "starling_train_step ",
+          "starling_eval_references", "starling_eval_accuracy_ratio"})
+      CHECK_FALSE(contains(metrics.render(), '\n' + std::string(name)));
+    metrics.update(status);
+    CHECK(contains(metrics.render(), "\nstarling_train_loss 2.417\n"));
+  }
+
+  TEST_CASE("one set of labels says what runs, also after one of them changed") {
+    Metrics metrics;
+    metrics.set_only(Metric::run_info, 1, {"small", "secret", "cpu"});
+    metrics.set_only(Metric::run_info, 1, {"small", "closed", "cpu"});
+    const auto of = [](std::string_view mode, int value) {
+      return "starling_run_info{device=\"cpu\",mode=\"" + std::string(mode) +
+             "\",model=\"small\"} " + std::to_string(value) + "\n";
+    };
+    CHECK(contains(metrics.render(), of("secret", 0)));
+    CHECK(contains(metrics.render(), of("closed", 1)));
+    metrics.set_only(Metric::run_info, 0, {"small", "closed", "cpu"});
+    CHECK(contains(metrics.render(), of("closed", 0)));
+  }
+
+  TEST_CASE("a report of several steps counts as so many") {
+    Metrics metrics;
+    metrics.observe(Metric::train_step_duration, 0.5, {"compute"}, 3);
+    const auto text = metrics.render();
+    CHECK(contains(text, "starling_train_step_duration_seconds_count{phase=\"compute\"} 3\n"));
+    CHECK(contains(text, "starling_train_step_duration_seconds_sum{phase=\"compute\"} 1.5\n"));
   }
 
   TEST_CASE("both accuracies of an evaluation are there") {

@@ -50,6 +50,40 @@ TEST_SUITE("node/status_builder") {
     CHECK(troubles_at(kSeen + 16min, figures).isolated);
   }
 
+  TEST_CASE("counted is what this process trained, whatever its figures go on from") {
+    StepFigures first;
+    first.step = 80'001;
+    first.steps = 1;
+    first.batch = 64;
+    first.samples = 5'110'064;
+    first.bad_samples = 2;
+    Trained trained = trained_in(first, std::nullopt);
+    CHECK(trained.steps == 1);
+    CHECK(trained.samples == 64);
+    CHECK(trained.bad_samples == 2);
+
+    StepFigures second = first;
+    second.step = 80'004;
+    second.steps = 3;
+    second.batch = 32;  // halved within the report
+    second.samples += 64 + 2 * 32;
+    trained = trained_in(second, first);
+    CHECK(trained.steps == 3);
+    CHECK(trained.samples == 128);
+    CHECK(trained.bad_samples == 0);
+
+    StepFigures other;  // after other settings: another trainer, another loader
+    other.step = 1;
+    other.steps = 1;
+    other.batch = 16;
+    other.samples = 16;
+    other.bad_samples = 1;
+    trained = trained_in(other, second);
+    CHECK(trained.steps == 1);
+    CHECK(trained.samples == 16);
+    CHECK(trained.bad_samples == 1);
+  }
+
   TEST_CASE("a peer that was dropped has no part in how far the neighbours are apart") {
     const auto seen = [](gossip::EdgeState state, std::uint64_t exchanges, double ratio) {
       gossip::NeighbourView view;
