@@ -37,16 +37,6 @@ void fill(Stage& stage) {
   REQUIRE(stage.node.members().size() == kPlaces);
 }
 
-class CountingVerifier final : public Verifier {
- public:
-  [[nodiscard]] Verdict verify(const NodeId& signer, std::string_view domain, ByteView message,
-                               const Signature& signature) const override {
-    ++asked;
-    return TestVerifier{}.verify(signer, domain, message, signature);
-  }
-  mutable std::size_t asked = 0;
-};
-
 }  // namespace
 
 TEST_SUITE("gossip/full_table") {

@@ -13,16 +13,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-class CountingVerifier final : public Verifier {
- public:
-  [[nodiscard]] Verdict verify(const NodeId& signer, std::string_view domain, ByteView message,
-                               const Signature& signature) const override {
-    ++asked;
-    return TestVerifier{}.verify(signer, domain, message, signature);
-  }
-  mutable std::size_t asked = 0;
-};
-
 // A node that has not begun to train.
 struct Newcomer {
   TestSigner signer{test_id(0)};

@@ -4,11 +4,24 @@
 #include "tests/gossip/membership/test_swarm.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace starling::gossip::testing {
+
+// How many signatures were checked.
+class CountingVerifier final : public Verifier {
+ public:
+  [[nodiscard]] Verdict verify(const NodeId& signer, std::string_view domain, ByteView message,
+                               const Signature& signature) const override {
+    ++asked;
+    return TestVerifier{}.verify(signer, domain, message, signature);
+  }
+  mutable std::size_t asked = 0;
+};
 
 // One real membership; every other node is played by the test.
 struct Stage {
