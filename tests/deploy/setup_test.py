@@ -215,7 +215,7 @@ class TestsRun(Machine):
     def test_more_than_one_tier_is_refused_before_anything_runs(self):
         done = self.run_it("tests/run", "fast", "e2e")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("tests/run [fast | sim", done.stderr)
+        self.assertIn("tests/run [build | fast | sim", done.stderr)
         self.assertEqual(self.log(), [])
 
 
