@@ -266,10 +266,10 @@ bool still_trains(Phase phase) {
   return phase == Phase::starting || phase == Phase::joining || phase == Phase::training;
 }
 
-std::optional<double> left_s(const gossip::Budget& budget, const Done& done) {
-  if (budget.samples > done.samples && done.rate > 0)
-    return static_cast<double>(budget.samples - done.samples) / done.rate;
-  if (budget.time > Duration::zero()) return std::max(0.0, seconds(budget.time - done.age));
+std::optional<double> left_s(const gossip::Budget& budget, const RunSoFar& run) {
+  if (budget.samples > run.samples && run.rate > 0)
+    return static_cast<double>(budget.samples - run.samples) / run.rate;
+  if (budget.time > Duration::zero()) return std::max(0.0, seconds(budget.time - run.age));
   return std::nullopt;
 }
 

@@ -84,13 +84,13 @@ struct Trained {
 // Before the end: afterwards nothing is left to wait for, whatever the budget said.
 [[nodiscard]] bool still_trains(Phase phase);
 // Of a run: samples of all, samples per second, and how long it has lasted.
-struct Done {
+struct RunSoFar {
   std::uint64_t samples = 0;
   double rate = 0;
   Duration age{};
 };
 // Until the budget is used up; nothing where that cannot be said.
-[[nodiscard]] std::optional<double> left_s(const gossip::Budget& budget, const Done& done);
+[[nodiscard]] std::optional<double> left_s(const gossip::Budget& budget, const RunSoFar& run);
 
 [[nodiscard]] CertificateStatus certificate_status(const transport::CertificateChain& chain);
 
