@@ -142,13 +142,12 @@ void Process::install(const bootstrap::InstallState& state) {
   const double age = state.snapshot->manifest.age;
   if (references_) {
     on_lane(codec_lane_, job_time(),
-            [this, bridge = bridge_, age, replica = std::move(*weights)]() mutable {
+            [this, bridge = bridge_, replica = std::move(*weights)]() mutable {
               if (bridge != bridge_) return;
               weights_ = std::move(replica);
-              carry_out(gossip_->on_adopted(local(), age));
               carry_out(join_->on_state_installed(local()));
             });
-    return;
+    return carry_out(gossip_->on_adopted(local(), age));
   }
   const gossip::Beginning beginning{.origin = gossip::Origin::transferred,
                                     .age = age,
