@@ -229,8 +229,7 @@ Result<ExitCode> pack(const DataSets& sets, const Arguments& arguments, const Te
 Result<ExitCode> carry_out(const Arguments& arguments, const Terminal& terminal, Log& log) {
   const std::string& what = arguments.words.front();
   constexpr std::array<std::string_view, 3> kWords{"scan", "verify", "pack"};
-  if (std::ranges::find(kWords, what) == kWords.end())
-    return fail(Errc::bad_argument, Doing::parsing_arguments, unknown_word(what, kWords));
+  TRY_VOID(check_word(what, kWords));
   if (arguments.config.data.train.empty())
     return fail(Errc::bad_argument, Doing::parsing_arguments, "needs --data SPEC");
   TRY_VOID(check_flags(what, arguments));

@@ -207,9 +207,11 @@ int report(std::string_view verb, const Error& error, const Terminal& terminal) 
   return number_of(code);
 }
 
-std::string unknown_word(std::string_view word, std::span<const std::string_view> words) {
-  return fmt::format("no {}: one of {}{}", quote(word), fmt::join(words, ", "),
-                     did_you_mean(word, words));
+Result<void> check_word(std::string_view word, std::span<const std::string_view> words) {
+  if (std::ranges::find(words, word) != words.end()) return {};
+  return fail(Errc::bad_argument, Doing::parsing_arguments,
+              fmt::format("no {}: one of {}{}", quote(word), fmt::join(words, ", "),
+                          did_you_mean(word, words)));
 }
 
 Result<std::uint64_t> count_of(const Arguments& arguments, const CountFlag& flag) {

@@ -84,9 +84,11 @@ struct CountFlag {
 [[nodiscard]] const Verb* find_verb(std::string_view name);
 // "unknown verb stauts; did you mean status?"
 [[nodiscard]] std::string unknown_verb(std::string_view name);
-// Of the words that may stand behind a verb: "no "scna": one of scan, verify; did you mean scan?"
-[[nodiscard]] std::string unknown_word(std::string_view word,
-                                       std::span<const std::string_view> words);
+// Whether the word behind a verb is one of those that may stand there.
+//
+// Errors:  bad_argument: "no "scna": one of scan, verify; did you mean scan?"
+[[nodiscard]] Result<void> check_word(std::string_view word,
+                                      std::span<const std::string_view> words);
 
 // The help of the program, and of one verb: from the table of verbs and the table of keys.
 [[nodiscard]] std::string help_text();

@@ -102,10 +102,8 @@ int config(const Arguments& arguments, const Surroundings& surroundings) {
   const auto& terminal = surroundings.terminal;
   const auto& what = arguments.words.front();
   constexpr std::array<std::string_view, 3> kWords{"show", "default", "check"};
-  if (std::ranges::find(kWords, what) == kWords.end())
-    return report("config",
-                  {Errc::bad_argument, Doing::parsing_arguments, unknown_word(what, kWords)},
-                  terminal);
+  if (const auto known = check_word(what, kWords); !known)
+    return report("config", known.error(), terminal);
   if (what != "check" && arguments.words.size() > 1)
     return report(
         "config",

@@ -233,7 +233,8 @@ int key(const Arguments& arguments, const Surroundings& surroundings) {
   };
   constexpr std::array<std::string_view, 9> kWords{"new",   "show",    "rotate", "promote", "id",
                                                    "admin", "certify", "revoke", "finish"};
-  if (std::ranges::find(kWords, what) == kWords.end()) return no(unknown_word(what, kWords));
+  if (const auto known = check_word(what, kWords); !known)
+    return report("key", known.error(), terminal);
   for (const auto& [flag, where] : kFlagsOfWords)
     if (arguments.has(flag) && !fmt::format(" {} ", where).contains(fmt::format(" {} ", what)))
       return no(fmt::format("{} belongs to: key {}", flag, where));

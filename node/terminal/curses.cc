@@ -82,22 +82,25 @@ Key key_of(int key) {
   }
 }
 
-std::unexpected<Error> unknown_terminal() {
+std::string_view named_terminal() {
   const char* term = std::getenv("TERM");
+  return term == nullptr ? "" : std::string_view(term).substr(0, 64);
+}
+
+std::unexpected<Error> unknown_terminal() {
   return fail(Errc::unsupported, Doing::starting,
               fmt::format("TERM is '{}', which is no terminal that this machine knows: set it "
                           "(TERM=xterm), or use `starling status`",
-                          term == nullptr ? "" : std::string_view(term).substr(0, 64)));
+                          named_terminal()));
 }
 
 // `dumb` is in the terminal database, and ncurses would draw on it all the same.
 std::unexpected<Error> terminal_of_lines() {
-  const char* term = std::getenv("TERM");
   return fail(
       Errc::unsupported, Doing::starting,
       fmt::format("TERM is '{}', a terminal that shows lines only: use `starling status`, or "
                   "set TERM where it can do more (TERM=xterm)",
-                  term == nullptr ? "" : std::string_view(term).substr(0, 64)));
+                  named_terminal()));
 }
 
 }  // namespace
