@@ -59,22 +59,15 @@ TEST_SUITE("gossip/full_table") {
   }
 
   TEST_CASE("a record that finds no place in a full table is neither checked nor passed on") {
-    TestSigner signer{test_id(0)};
-    CountingVerifier verifier;
-    Membership node(kStart, {SwarmId{}, Stage::prepared({}), small_table(), signer, verifier},
-                    Rng(1));
-    (void)node.set_state(kStart, RecordState::alive);
-    for (const std::uint64_t peer : {1U, 2U}) (void)node.on_session_up(kStart, test_id(peer));
-    for (std::uint64_t number = 1; number <= kPlaces; ++number)
-      (void)node.on_message(kStart, test_id(1), facts_of({record_of(number)}));
-    (void)node.on_tick(kStart + 300ms);
-    REQUIRE(node.members().size() == kPlaces);
+    Stage stage(small_table());
+    (void)stage.node.on_session_up(kStart, test_id(2));
+    fill(stage);
 
-    verifier.asked = 0;
-    const auto effects = node.on_message(kStart + 1s, test_id(1), facts_of({record_of(999)}));
-    CHECK(verifier.asked == 0);
+    stage.verifier.asked = 0;
+    const auto effects = stage.node.on_message(kStart + 1s, test_id(1), facts_of({record_of(9)}));
+    CHECK(stage.verifier.asked == 0);
     CHECK(count_sent<Facts>(effects) == 0);
-    CHECK_FALSE(node.state_of(test_id(999)).has_value());
+    CHECK_FALSE(stage.node.state_of(test_id(9)).has_value());
   }
 
   TEST_CASE("whoever is asked for its view answers with no more than a view holds") {

@@ -26,7 +26,7 @@ class CountingVerifier final : public Verifier {
 // One real membership; every other node is played by the test.
 struct Stage {
   TestSigner signer{test_id(0)};
-  TestVerifier verifier;
+  CountingVerifier verifier;
   Membership node;
 
   explicit Stage(MembershipOptions options = {}, SelfDescription self = {})

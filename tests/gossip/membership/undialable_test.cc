@@ -4,10 +4,27 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <set>
+
 using namespace starling;
 using namespace starling::gossip;
 using namespace starling::gossip::testing;
 using namespace std::chrono_literals;
+
+namespace {
+
+// Five minutes of so many members, of which these have an address at which nobody reaches them.
+void run(TestSwarm& swarm, std::size_t members, const std::set<std::size_t>& out_of_reach,
+         TestSwarm::Reach reach) {
+  for (std::size_t node = 0; node < members; ++node) {
+    (void)swarm.start(out_of_reach.contains(node) ? reach : TestSwarm::Reach::dialable);
+    if (node > 0) swarm.dial(node, 0);
+  }
+  swarm.run(5min);
+}
+
+}  // namespace
 
 TEST_SUITE("gossip/undialable") {
   TEST_CASE("two members that nobody can dial are walked past, and seldom accused") {
@@ -15,12 +32,7 @@ TEST_SUITE("gossip/undialable") {
     for (std::uint64_t seed = 1; seed <= 12; ++seed) {
       CAPTURE(seed);
       TestSwarm swarm({.seed = 700 + seed});
-      for (std::size_t node = 0; node < 40; ++node) {
-        (void)swarm.start(node == 7 || node == 23 ? TestSwarm::Reach::claims
-                                                  : TestSwarm::Reach::dialable);
-        if (node > 0) swarm.dial(node, 0);
-      }
-      swarm.run(5min);
+      run(swarm, 40, {7, 23}, TestSwarm::Reach::claims);
       worst = std::max(worst, swarm.accusations());
       CHECK(swarm.accusations() < 20);
       CHECK(std::ranges::count(swarm.at(7).neighbours(), swarm.id(23)) == 0);
@@ -38,12 +50,7 @@ TEST_SUITE("gossip/undialable") {
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
       CAPTURE(seed);
       TestSwarm swarm({.seed = 900 + seed});
-      for (std::size_t node = 0; node < 40; ++node) {
-        (void)swarm.start(node == 7 || node == 23 ? TestSwarm::Reach::refused
-                                                  : TestSwarm::Reach::dialable);
-        if (node > 0) swarm.dial(node, 0);
-      }
-      swarm.run(5min);
+      run(swarm, 40, {7, 23}, TestSwarm::Reach::refused);
       accused = std::max(accused, swarm.accusations());
       dialled = std::max(dialled, swarm.vain_dials());
       CHECK(swarm.accusations() < 20);
@@ -64,11 +71,7 @@ TEST_SUITE("gossip/undialable") {
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
       CAPTURE(seed);
       TestSwarm swarm({.seed = 950 + seed});
-      for (std::size_t node = 0; node < 12; ++node) {
-        (void)swarm.start(node % 2 == 1 ? TestSwarm::Reach::refused : TestSwarm::Reach::dialable);
-        if (node > 0) swarm.dial(node, 0);
-      }
-      swarm.run(5min);
+      run(swarm, 12, {1, 3, 5, 7, 9, 11}, TestSwarm::Reach::refused);
       accused = std::max(accused, swarm.accusations());
       dialled = std::max(dialled, swarm.vain_dials());
       CHECK(swarm.accusations() < 20);
